@@ -1,0 +1,83 @@
+# Every command of the project. `make` lists them; each target does what it needs first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test soak check bench proto format pin clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PROTOS := proto/tidelog/v1/*.proto
+# More options for the command behind `serve`, `test` and `demo`, such as ARGS="-k crash".
+ARGS ?=
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+setup: $(INSTALLED) ## make .venv from python3 and the pinned dependencies; quick when up to date
+
+demo: setup ## append a year of flights, kill the server, read everything back in Spark
+	$(BIN)/python -m tidelog_server.demo $(ARGS)
+
+serve: setup ## run a server on 127.0.0.1:7420 with its files in ./tidelog-data
+	$(BIN)/tidelog serve $(ARGS)
+
+test: setup ## run every test but the soak tests; under ten minutes on two cores
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup -m "not soak" $(ARGS)
+
+soak: setup ## run the tests that take minutes or gigabytes
+	$(BIN)/pytest -m soak $(ARGS)
+
+check: setup ## format, lint, types, layers, proto, spelling, and the repository's own rules
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --cache-dir .venv/import-linter
+	$(BIN)/buf lint proto
+	$(BIN)/buf format --diff --exit-code proto
+	$(BIN)/codespell
+	$(BIN)/pytest --quiet tests/tidy
+
+bench: setup ## run each benchmark once, each against a server of its own
+	$(BIN)/tidelog bench append
+	$(BIN)/tidelog bench append --concurrency 64 --single
+	$(BIN)/tidelog bench latency
+	$(BIN)/tidelog bench scan
+	$(BIN)/tidelog bench spark
+
+proto: setup ## generate client/tidelog/v1 from proto/
+	$(BIN)/python -m grpc_tools.protoc --proto_path=proto \
+	  --python_out=client --pyi_out=client --grpc_python_out=client $(PROTOS)
+
+format: setup ## format Python and proto files, and mend what ruff can mend
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+	$(BIN)/buf format --write proto
+
+pin: setup ## resolve the dependencies of pyproject.toml anew into constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --python-version 3.11 --quiet \
+	  --custom-compile-command "make pin" --output-file constraints.txt $(ARGS)
+
+clean: ## remove caches and build products, not .venv and not the files of a server
+	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
+	find client server tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Two passes: PySpark comes as a source distribution and is built by the pinned setuptools, which must be there
+# first; a build in isolation would fetch one that nobody pinned. --no-deps: constraints.txt is complete.
+$(INSTALLED): constraints.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. On Debian and Ubuntu:" \
+	  "apt-get install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidelog needs Python 3.11 or" \
+	  "newer, and $(PYTHON) is $$($(PYTHON) --version). Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments." \
+	  "On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Installing into .venv; the first time this downloads about 800 MB, 480 of them PySpark."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@awk '/^[^ ]/ { keep = /^setuptools==/ } keep' constraints.txt > .venv/setuptools.txt
+	$(PIP) install --quiet --no-deps --require-hashes --requirement .venv/setuptools.txt
+	$(PIP) install --quiet --no-deps --require-hashes --no-build-isolation --use-pep517 --requirement constraints.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,92 @@
+from google.protobuf import any_pb2 as _any_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Effect(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EFFECT_UNSPECIFIED: _ClassVar[Effect]
+    EFFECT_NONE: _ClassVar[Effect]
+    EFFECT_UNKNOWN: _ClassVar[Effect]
+
+class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REASON_UNSPECIFIED: _ClassVar[Reason]
+    REASON_CHANNEL_NOT_EXIST: _ClassVar[Reason]
+    REASON_ON_SHUTDOWN: _ClassVar[Reason]
+    REASON_INVALID_ARGUMENT: _ClassVar[Reason]
+    REASON_CHANNEL_ALREADY_EXISTS: _ClassVar[Reason]
+    REASON_INVALID_NAME: _ClassVar[Reason]
+    REASON_EMPTY_BATCH: _ClassVar[Reason]
+    REASON_MESSAGE_TOO_LARGE: _ClassVar[Reason]
+    REASON_BATCH_TOO_LARGE: _ClassVar[Reason]
+    REASON_MALFORMED_COLUMNS: _ClassVar[Reason]
+    REASON_CHECKSUM_MISMATCH: _ClassVar[Reason]
+    REASON_RESERVED_PROPERTY: _ClassVar[Reason]
+    REASON_BARRIER_NOT_REACHED: _ClassVar[Reason]
+    REASON_POSITION_TRIMMED: _ClassVar[Reason]
+    REASON_POSITION_BEYOND_END: _ClassVar[Reason]
+    REASON_WAL_NAME_MISMATCH: _ClassVar[Reason]
+    REASON_RATE_LIMIT_REJECTED: _ClassVar[Reason]
+    REASON_STORAGE_FAILED: _ClassVar[Reason]
+    REASON_DATA_LOSS: _ClassVar[Reason]
+    REASON_DISK_FULL: _ClassVar[Reason]
+    REASON_INNER: _ClassVar[Reason]
+    REASON_MALFORMED_REQUEST: _ClassVar[Reason]
+EFFECT_UNSPECIFIED: Effect
+EFFECT_NONE: Effect
+EFFECT_UNKNOWN: Effect
+REASON_UNSPECIFIED: Reason
+REASON_CHANNEL_NOT_EXIST: Reason
+REASON_ON_SHUTDOWN: Reason
+REASON_INVALID_ARGUMENT: Reason
+REASON_CHANNEL_ALREADY_EXISTS: Reason
+REASON_INVALID_NAME: Reason
+REASON_EMPTY_BATCH: Reason
+REASON_MESSAGE_TOO_LARGE: Reason
+REASON_BATCH_TOO_LARGE: Reason
+REASON_MALFORMED_COLUMNS: Reason
+REASON_CHECKSUM_MISMATCH: Reason
+REASON_RESERVED_PROPERTY: Reason
+REASON_BARRIER_NOT_REACHED: Reason
+REASON_POSITION_TRIMMED: Reason
+REASON_POSITION_BEYOND_END: Reason
+REASON_WAL_NAME_MISMATCH: Reason
+REASON_RATE_LIMIT_REJECTED: Reason
+REASON_STORAGE_FAILED: Reason
+REASON_DATA_LOSS: Reason
+REASON_DISK_FULL: Reason
+REASON_INNER: Reason
+REASON_MALFORMED_REQUEST: Reason
+
+class ErrorDetail(_message.Message):
+    __slots__ = ("reason", "effect", "values")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    reason: Reason
+    effect: Effect
+    values: _containers.ScalarMap[str, str]
+    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., effect: _Optional[_Union[Effect, str]] = ..., values: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class RpcStatus(_message.Message):
+    __slots__ = ("code", "message", "details")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    details: _containers.RepeatedCompositeFieldContainer[_any_pb2.Any]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., details: _Optional[_Iterable[_Union[_any_pb2.Any, _Mapping]]] = ...) -> None: ...
