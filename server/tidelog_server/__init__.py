@@ -1,0 +1,1 @@
+"""The Tidelog server: a write-ahead log service over RocksDB and gRPC."""

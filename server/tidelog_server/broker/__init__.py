@@ -1,0 +1,1 @@
+"""The channels of this node: created, destroyed, found by name."""

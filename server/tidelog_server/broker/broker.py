@@ -1,0 +1,243 @@
+"""The broker: which channels this node has, and everything that is done to one by name."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from tidelog_server.broker.catalog import Catalog, ChannelRecord, Owner
+from tidelog_server.core.errors import (
+    ChannelAlreadyExistsError,
+    ChannelNotExistError,
+    DataLossError,
+    InvalidRequestError,
+)
+from tidelog_server.core.names import parse_vchannel_name
+from tidelog_server.core.ticks import Tick, compose
+from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.planner import ScanPlanner
+from tidelog_server.log.scanner import Scanner, ScanPlan, ScanSource
+from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.storage.log_store import VchannelTail
+
+_READERS: Final = 4
+_ROOT: Final = "tidelog"
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class VchannelState:
+    """What can be told about a vchannel."""
+
+    name: str
+    tail: VchannelTail
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """What can be told about a channel."""
+
+    record: ChannelRecord
+    watermark: Tick
+    stopped_by: str
+    vchannels: list[VchannelState]
+
+
+class Broker:
+    """Channels of this node by name. Lives on the event loop."""
+
+    def __init__(self, node: LogNode, tasks: TaskOwner) -> None:
+        self._node = node
+        self._tasks = tasks
+        self._logs: dict[str, ChannelLog] = {}
+        # Serialises changes of the catalog; appends and scans never take it.
+        self._changes = asyncio.Lock()
+        self._reclaim_wanted = asyncio.Event()
+        self._readers: Executor = ThreadPoolExecutor(_READERS, thread_name_prefix="tidelog-reader")
+        self._catalog: Catalog
+        self.planner: ScanPlanner
+
+    async def open(self, metadata: MetadataStore) -> None:
+        """Load the catalog, finish what a crash interrupted, and open all channels.
+
+        Raises:
+            DataLossError: Catalog and store contradict each other.
+        """
+        self._catalog = Catalog(metadata, _ROOT)
+        await self._catalog.open()
+        await self._node.open(metadata, self._catalog.oracle_key)
+        self.planner = ScanPlanner(self._node.shared, self._readers)
+        self._check_catalog()
+        records = list(self._catalog.records().values())
+        destroying = [record for record in records if record.is_destroying]
+        await self._destroy_marked(destroying)
+        # A crash between the catalog's record and the store's vchannels leaves only the record. That an entry was
+        # lost with its vchannel is ruled out: the start-up gate compares the number of entries.
+        kept = [record for record in records if not record.is_destroying]
+        store = self._node.store
+        await self._node.committer.run(
+            lambda: store.create_vchannels([number for record in kept for number in record.vchannel_ids])
+        )
+        for record in kept:
+            self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
+        self._tasks.start("reclaim", self._reclaim())
+
+    async def close(self) -> None:
+        """Release the reader threads."""
+        await asyncio.to_thread(self._readers.shutdown)
+
+    # -- Channels ------------------------------------------------------------------------------------------
+
+    async def create_channels(
+        self, names: Sequence[str], number: int, vchannels: int, owner: Owner, *, if_not_exists: bool
+    ) -> list[ChannelState]:
+        """Create channels, all or none, durably; return them in the order asked for.
+
+        Raises:
+            ChannelAlreadyExistsError: A name is taken (with ``if_not_exists``: by a channel of another shape).
+            RateLimitRejectedError: There are too many channels.
+        """
+        self._node.admission.check()
+        async with self._changes:
+            missing = [name for name in names if not (if_not_exists and self._is_same(name, vchannels))]
+            created: list[ChannelRecord] = []
+            if missing or not names:
+                tick = await self._node.shared.oracle.allocate(1)
+                created = await self._catalog.create(missing, number, vchannels, owner, tick)
+                ids = [number for record in created for number in record.vchannel_ids]
+                await self._node.committer.run(lambda: self._node.store.create_vchannels(ids))
+            for record in created:
+                self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
+        return [self.describe(name) for name in names or [record.name for record in created]]
+
+    async def destroy_channels(self, names: Sequence[str], *, ignore_missing: bool) -> list[str]:
+        """Remove channels with their entries, all or none, durably; return those that existed.
+
+        Raises:
+            ChannelNotExistError: One does not exist. Nothing happened.
+        """
+        self._node.admission.check()
+        async with self._changes:
+            present = [name for name in names if name in self._logs]
+            if len(present) < len(names) and not ignore_missing:
+                raise ChannelNotExistError(next(name for name in names if name not in self._logs))
+            if present:
+                records = await self._catalog.mark_destroying(present)
+                for name in present:
+                    await self._node.remove(self._logs.pop(name))
+                await self._destroy_marked(records)
+            return present
+
+    def describe(self, name: str) -> ChannelState:
+        """Return what can be told about a channel. Raises ChannelNotExistError."""
+        log = self._logs.get(name)
+        if log is None:
+            raise ChannelNotExistError(name)
+        failure = self._node.admission.failure
+        return ChannelState(
+            self._catalog.records()[name],
+            log.watermark(),
+            failure.values["cause"] if failure else "",
+            [VchannelState(vchannel.name, self._node.store.tail(vchannel.vchannel_id)) for vchannel in log.vchannels],
+        )
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of all channels that begin with ``prefix``, in order."""
+        return sorted(name for name in self._logs if name.startswith(prefix))
+
+    def find(self, name: str) -> tuple[ChannelLog, VchannelLog]:
+        """Return the vchannel called ``name`` (``channel/index``, or ``channel`` if it has only one).
+
+        Raises:
+            InvalidNameError: No vchannel can be called so.
+            ChannelNotExistError: None is.
+            InvalidRequestError: The channel has several vchannels and the index was left out.
+        """
+        parsed = parse_vchannel_name(name)
+        log = self._logs.get(parsed.channel)
+        if log is None:
+            raise ChannelNotExistError(parsed.channel)
+        count = len(log.vchannels)
+        if parsed.index is None:
+            if count > 1:
+                raise InvalidRequestError(
+                    f"'{name}' has {count} vchannels: say which, '{name}/0' to '{name}/{count - 1}'", field="vchannel"
+                )
+            return log, log.vchannels[0]
+        if parsed.index >= count:
+            raise ChannelNotExistError(name, f"does not exist: '{parsed.channel}' has vchannels 0 to {count - 1}")
+        return log, log.vchannels[parsed.index]
+
+    # -- Vchannels -----------------------------------------------------------------------------------------
+
+    def scanner(self, sources: Sequence[ScanSource], plan: ScanPlan) -> Scanner:
+        """Return a scanner over vchannels of this node."""
+        return Scanner(self._node.shared, self._readers, self._node.metrics, sources, plan)
+
+    async def trim(self, name: str, *, before_tick: int | None = None, before_ms: int | None = None) -> Tick:
+        """Remove a prefix of a vchannel, durably; return the first tick that is still available.
+
+        With neither bound given, everything that was acknowledged is removed.
+        """
+        self._node.admission.check_storage()
+        log, vchannel = self.find(name)
+        async with self._changes:
+            log.check_open()
+            if before_ms is not None:
+                before_tick = compose(before_ms)
+            # Ordering: never beyond what is durable, so that an append in flight is not half trimmed.
+            before_tick = min(before_tick or vchannel.durable_tick + 1, vchannel.durable_tick + 1)
+            tail = await self._node.committer.run(lambda: self._node.store.trim(vchannel.vchannel_id, before_tick))
+            vchannel.trim_tick = tail.trim_tick
+        self._reclaim_wanted.set()
+        return tail.trim_tick
+
+    # -- Private -------------------------------------------------------------------------------------------
+
+    def _is_same(self, name: str, vchannels: int) -> bool:
+        log = self._logs.get(name)
+        if log is None:
+            return False
+        if len(log.vchannels) != vchannels:
+            raise ChannelAlreadyExistsError(
+                name, f"exists already with {len(log.vchannels)} vchannels, not {vchannels}: use it as it is, or "
+                "choose another name",
+            )  # fmt: skip
+        return True
+
+    async def _destroy_marked(self, records: Sequence[ChannelRecord]) -> None:
+        """Remove the entries, then the records: a crash in between goes on from the records."""
+        if not records:
+            return
+        ids = [number for record in records for number in record.vchannel_ids]
+        await self._node.committer.run(lambda: self._node.store.drop_vchannels(ids))
+        await self._catalog.remove([record.name for record in records])
+        self._reclaim_wanted.set()
+
+    def _check_catalog(self) -> None:
+        """Refuse to start with entries that belong to no channel: their records were lost."""
+        known = {number for record in self._catalog.records().values() for number in record.vchannel_ids}
+        orphans = [
+            number
+            for number in self._node.store.vchannel_ids()
+            if number not in known and self._node.store.tail(number).batches
+        ]
+        if orphans:
+            raise DataLossError(
+                f"the log has {len(orphans)} vchannels that no channel in the metadata owns (first id {orphans[0]}): "
+                "the metadata belongs to another data folder, or was lost; restore both from one backup",
+                vchannel_ids=len(orphans),
+            )
+
+    async def _reclaim(self) -> None:
+        """Give disk back after trims and drops, one run at a time, for ever."""
+        while True:
+            await self._reclaim_wanted.wait()
+            self._reclaim_wanted.clear()
+            await asyncio.to_thread(self._node.store.reclaim)
+            _log.info("disk_reclaimed")

@@ -1,0 +1,1 @@
+"""What every layer speaks of: ticks, names, limits, entries and errors. Standard library only."""

@@ -1,0 +1,83 @@
+"""Entries: batches as the log keeps them."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from tidelog_server.core.ticks import Tick
+
+MIXED_TYPES: Final = -1
+"""Stands for the type of an entry whose messages have several."""
+
+HASH_BYTES: Final = 16
+
+
+class EntryKind(IntEnum):
+    """What an entry is. On disk since format 1; a number is never reused."""
+
+    MESSAGES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """A batch with its ticks, ready to be written.
+
+    Attributes:
+        vchannel_id: The vchannel.
+        base_tick: Tick of the first message; above every earlier tick of the vchannel.
+        count: Number of messages, at least 1; message i has ``base_tick + i``.
+        message_type: The type of all messages, or MIXED_TYPES.
+        columns_crc32c: The CRC-32C that came with the columns (not that of the bytes below).
+        columns: The batch as it came, opaque here. Never changed.
+    """
+
+    vchannel_id: int
+    base_tick: Tick
+    count: int
+    message_type: int
+    columns_crc32c: int
+    columns: bytes
+
+    @property
+    def last_tick(self) -> Tick:
+        """Tick of the last message, inclusive."""
+        return Tick(self.base_tick + self.count - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHeader:
+    """What the log knows about an entry without its messages.
+
+    Attributes:
+        kind: What the entry is.
+        vchannel_id, base_tick, count, message_type, columns_crc32c: As in NewEntry.
+        previous_tick: Last tick of the entry before it in the same vchannel; 0 for the first ever. It makes a hole
+            visible to any reader.
+        sequence: Dense number of the entry in the whole store, from 1.
+        chain_hash: Hash over this header and the chain hash of entry ``sequence - 1``.
+        columns_bytes: Length of the columns.
+    """
+
+    kind: EntryKind
+    vchannel_id: int
+    base_tick: Tick
+    count: int
+    message_type: int
+    columns_crc32c: int
+    previous_tick: Tick
+    sequence: int
+    chain_hash: bytes
+    columns_bytes: int
+
+    @property
+    def last_tick(self) -> Tick:
+        """Tick of the last message, inclusive."""
+        return Tick(self.base_tick + self.count - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry as it was read: its header, and the columns exactly as they were written."""
+
+    header: EntryHeader
+    columns: bytes

@@ -1,0 +1,224 @@
+"""Domain errors: what the caller can do (the class) and what may have happened (the effect).
+
+``rpc.status`` gives each class one gRPC code and one wire reason; a test proves that none is missing::
+
+    TidelogServerError
+    ├── InvalidRequestError
+    │   ├── InvalidNameError, EmptyBatchError, MessageTooLargeError, BatchTooLargeError
+    │   ├── MalformedColumnsError, ChecksumMismatchError, ReservedPropertyError
+    │   └── MalformedRequestError, WalNameMismatchError
+    ├── ChannelNotExistError, ChannelAlreadyExistsError
+    ├── BarrierNotReachedError
+    ├── PositionTrimmedError, PositionBeyondEndError
+    ├── RateLimitRejectedError, DiskFullError
+    ├── ShutdownError
+    ├── StorageFailedError
+    ├── DataLossError
+    └── InnerError
+"""
+
+from enum import Enum
+
+
+class Effect(Enum):
+    """Whether a failed request may have changed the log."""
+
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class TidelogServerError(Exception):
+    """An answer, not a bug: it reaches the caller as a gRPC status with its values.
+
+    Attributes:
+        effect: Whether the request may have changed the log.
+        values: What the error speaks of; decimal integers or short texts.
+    """
+
+    effect: Effect = Effect.NONE
+
+    def __init__(self, message: str, **values: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.values = {key: str(value) for key, value in values.items()}
+
+
+class InvalidRequestError(TidelogServerError):
+    """A field is missing, contradictory or unknown."""
+
+
+class InvalidNameError(InvalidRequestError):
+    """A name is not allowed."""
+
+    def __init__(self, name: str, *, expected: str) -> None:
+        super().__init__(f"the name '{name}' is not allowed: {expected}", name=name, expected=expected)
+
+
+class EmptyBatchError(InvalidRequestError):
+    """A batch has no messages."""
+
+    def __init__(self) -> None:
+        super().__init__("the batch has no messages: append at least one")
+
+
+class MessageTooLargeError(InvalidRequestError):
+    """One message is over the limit."""
+
+    def __init__(self, *, size_bytes: int, max_bytes: int, index: int, part: str = "payload") -> None:
+        super().__init__(
+            f"the {part} of message {index} has {size_bytes} bytes, at most {max_bytes} are allowed: "
+            "split the message or raise the server's limit",
+            bytes=size_bytes, max_bytes=max_bytes, index=index, part=part,
+        )  # fmt: skip
+
+
+class BatchTooLargeError(InvalidRequestError):
+    """A batch is over the limit in bytes or messages."""
+
+    def __init__(self, *, actual: int, maximum: int, unit: str) -> None:
+        super().__init__(
+            f"the batch has {actual} {unit}, at most {maximum} are allowed: send smaller batches",
+            **{unit: actual, f"max_{unit}": maximum},
+        )
+
+
+class MalformedColumnsError(InvalidRequestError):
+    """The columns of a batch contradict each other."""
+
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(f"column {column}: {problem}", column=column)
+
+
+class ChecksumMismatchError(InvalidRequestError):
+    """The CRC-32C that came with a batch is not that of its columns."""
+
+    def __init__(self, *, expected: int, actual: int) -> None:
+        super().__init__(
+            f"the batch says CRC-32C {expected:#010x} but its columns have {actual:#010x}: it was damaged on the "
+            "way, or the client computes the CRC differently (see Columns.crc32c)",
+            expected=expected, actual=actual,
+        )  # fmt: skip
+
+
+class ReservedPropertyError(InvalidRequestError):
+    """A property key begins with an underscore."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the property key '{key}' is reserved: choose one that does not begin with '_'", key=key)
+
+
+class MalformedRequestError(InvalidRequestError):
+    """The bytes of a request are not the message that its method takes."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(
+            f"the request is no valid message for {method}: build it from the service's .proto files", method=method
+        )
+
+
+class WalNameMismatchError(InvalidRequestError):
+    """A message id was made by another kind of log store."""
+
+    def __init__(self, message_id: bytes, *, wal_name: str) -> None:
+        super().__init__(
+            f"the message id {message_id[:16].hex()} is none of this server's: its '{wal_name}' log store "
+            "makes ids of 8 bytes",
+            message_id=message_id[:16].hex(), wal_name=wal_name,
+        )  # fmt: skip
+
+
+class ChannelNotExistError(TidelogServerError):
+    """The channel or vchannel does not exist here."""
+
+    def __init__(self, name: str, problem: str = "does not exist: create the channel, or correct the name") -> None:
+        super().__init__(f"'{name}' {problem}", name=name)
+
+
+class ChannelAlreadyExistsError(TidelogServerError):
+    """The channel exists already, or exists with another shape."""
+
+    def __init__(self, name: str, problem: str = "exists already: use it, or choose another name") -> None:
+        super().__init__(f"channel '{name}' {problem}", name=name)
+
+
+class BarrierNotReachedError(TidelogServerError):
+    """The deadline ended before the oracle reached the barrier tick."""
+
+    def __init__(self, *, barrier_tick: int, latest_tick: int) -> None:
+        super().__init__(
+            f"the barrier tick {barrier_tick} lies {(barrier_tick - latest_tick) >> 18} ms ahead of the oracle "
+            f"({latest_tick}) and was not reached in time: take barrier ticks from AllocateTicks, or wait longer",
+            barrier_tick=barrier_tick, latest_tick=latest_tick,
+        )  # fmt: skip
+
+
+class PositionTrimmedError(TidelogServerError):
+    """A position lies below the first available one."""
+
+    def __init__(self, *, vchannel: str, requested_tick: int, first_available_tick: int) -> None:
+        super().__init__(
+            f"tick {requested_tick} of {vchannel} was trimmed; the first available tick is {first_available_tick}: "
+            "start there if the messages between are not needed",
+            vchannel=vchannel, requested_tick=requested_tick, first_available_tick=first_available_tick,
+        )  # fmt: skip
+
+
+class PositionBeyondEndError(TidelogServerError):
+    """A position lies beyond every tick that was handed out."""
+
+    def __init__(self, *, requested_tick: int, latest_tick: int) -> None:
+        super().__init__(
+            f"tick {requested_tick} lies beyond the latest tick {latest_tick}: it belongs to another cluster, or "
+            "was made up",
+            requested_tick=requested_tick, latest_tick=latest_tick,
+        )  # fmt: skip
+
+
+class RateLimitRejectedError(TidelogServerError):
+    """The node has too much in flight."""
+
+
+class DiskFullError(TidelogServerError):
+    """The disk is nearly full: appends are refused, reads and trims go on."""
+
+    def __init__(self, *, free_bytes: int, needed_bytes: int) -> None:
+        super().__init__(
+            f"the disk has {free_bytes >> 20} MiB free and appends stop below {needed_bytes >> 20} MiB: "
+            "trim channels or enlarge the disk; appends resume by themselves",
+            free_bytes=free_bytes, needed_bytes=needed_bytes,
+        )  # fmt: skip
+
+
+class ShutdownError(TidelogServerError):
+    """The node is shutting down and takes no new work."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down and takes no new work: try again later")
+
+
+class StorageFailedError(TidelogServerError):
+    """The log stopped after a storage failure.
+
+    An append that was in flight when storage failed has an unknown effect: after a restart it may be there.
+    """
+
+    def __init__(self, cause: str, *, effect: Effect = Effect.NONE) -> None:
+        super().__init__(
+            f"the log stopped after a storage failure ({cause}): look at the disk and the server's log, then "
+            "restart the server",
+            cause=cause,
+        )
+        self.effect = effect
+
+
+class DataLossError(TidelogServerError):
+    """Stored data is damaged or missing. Nothing was modified."""
+
+
+class InnerError(TidelogServerError):
+    """A defect of the server. The log holds more; the caller learns nothing about the inside."""
+
+    effect = Effect.UNKNOWN
+
+    def __init__(self) -> None:
+        super().__init__("the server met a defect of its own; its log has the details: please report it")

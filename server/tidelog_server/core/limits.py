@@ -1,0 +1,74 @@
+"""Every bound of the server, in one place. Defaults; those that ``Limits`` carries can be configured."""
+
+from dataclasses import dataclass
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+# Names and metadata.
+MAX_CHANNEL_NAME_CHARACTERS: Final = 127
+MAX_CHANNELS: Final = 10_000
+MAX_VCHANNELS_PER_CHANNEL: Final = 1_024
+MAX_VCHANNELS: Final = 100_000
+# Created or destroyed in one atomic change of the metadata store (etcd allows 128 operations in one transaction).
+MAX_CHANNELS_PER_REQUEST: Final = 100
+MAX_CHANGES_PER_COMMIT: Final = 128
+MAX_OWNER_FIELD_BYTES: Final = 256
+MAX_LIST_PAGE: Final = 1_000
+
+# Messages.
+MAX_MESSAGES_PER_BATCH: Final = 10_000
+MAX_KEY_BYTES: Final = 1 * KIB
+MAX_PROPERTIES_PER_MESSAGE: Final = 16
+MAX_PROPERTY_BYTES_PER_MESSAGE: Final = 8 * KIB
+MAX_BATCH_BYTES_CEILING: Final = 64 * MIB
+
+# Scans.
+MAX_SOURCES_PER_SCAN: Final = 1_024
+MAX_FILTER_TYPES: Final = 1_024
+MAX_FILTERS_PER_SCAN: Final = 16
+DEFAULT_RESPONSE_BYTES: Final = 1 * MIB
+MAX_RESPONSE_BYTES: Final = 4 * MIB
+DEFAULT_WATERMARK_INTERVAL_MS: Final = 200
+MIN_WATERMARK_INTERVAL_MS: Final = 10
+MAX_WATERMARK_INTERVAL_MS: Final = 60_000
+DEFAULT_SPLIT_BYTES: Final = 64 * MIB
+MAX_SPLITS: Final = 100_000
+
+# Ticks.
+MAX_TICKS_PER_REQUEST: Final = 1_000_000
+TICK_SAVE_AHEAD_MS: Final = 3_000
+MAX_BARRIER_WAIT_S: Final = 60.0
+
+# The write path. A group is one write and one sync; it bounds how long rocksdict holds the GIL in one write.
+MAX_GROUP_BYTES: Final = 8 * MIB
+MAX_GROUP_BATCHES: Final = 4_096
+# The sparse index: one row each so many bytes of a vchannel.
+CHUNK_BYTES: Final = 4 * MIB
+# The durable head is at most so old.
+HEAD_INTERVAL_MS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds that an operator may move; all bytes, all positive."""
+
+    max_message_bytes: int = 1 * MIB
+    max_batch_bytes: int = 4 * MIB
+    max_in_flight_bytes_per_stream: int = 8 * MIB
+    max_in_flight_bytes: int = 256 * MIB
+    tail_ring_bytes: int = 64 * MIB
+    min_free_disk_bytes: int = 1 * GIB
+
+    def __post_init__(self) -> None:
+        assert 0 < self.max_message_bytes <= self.max_batch_bytes
+        assert self.max_batch_bytes <= self.max_in_flight_bytes_per_stream
+        assert self.max_batch_bytes <= MAX_BATCH_BYTES_CEILING
+        assert self.max_in_flight_bytes_per_stream <= self.max_in_flight_bytes
+        assert 0 < self.tail_ring_bytes
+        assert 0 <= self.min_free_disk_bytes
+
+
+assert DEFAULT_RESPONSE_BYTES <= MAX_RESPONSE_BYTES

@@ -1,0 +1,65 @@
+"""Names of channels and vchannels."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog_server.core.errors import InvalidNameError
+from tidelog_server.core.limits import MAX_CHANNEL_NAME_CHARACTERS, MAX_VCHANNELS_PER_CHANNEL
+
+CHANNEL_NAME_PATTERN: Final = f"[a-z0-9][a-z0-9._-]{{0,{MAX_CHANNEL_NAME_CHARACTERS - 1}}}"
+_CHANNEL_NAME: Final = re.compile(CHANNEL_NAME_PATTERN, re.ASCII)
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,3}", re.ASCII)
+RESERVED_PREFIX: Final = "_"
+_SHOWN_CHARACTERS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class VchannelName:
+    """A vchannel, ``orders/0``; ``index`` is None where the request left it out."""
+
+    channel: str
+    index: int | None
+
+    def __str__(self) -> str:
+        return self.channel if self.index is None else f"{self.channel}/{self.index}"
+
+
+def check_channel_name(name: str) -> str:
+    """Return ``name`` if a channel may have it.
+
+    Raises:
+        InvalidNameError: It may not. Nothing happened.
+    """
+    if not _CHANNEL_NAME.fullmatch(name):
+        hint = (
+            f"names that begin with {RESERVED_PREFIX!r} are reserved"
+            if name.startswith(RESERVED_PREFIX)
+            else "begin with a small letter or digit, then small letters, digits, '.', '_' or '-', "
+            f"at most {MAX_CHANNEL_NAME_CHARACTERS} characters"
+        )
+        raise InvalidNameError(shown(name), expected=hint)
+    return name
+
+
+def parse_vchannel_name(name: str) -> VchannelName:
+    """Return the parts of ``channel/index`` or of a lone ``channel``.
+
+    Raises:
+        InvalidNameError: The name has another form. Nothing happened.
+    """
+    channel, slash, index = name.partition("/")
+    check_channel_name(channel)
+    if not slash:
+        return VchannelName(channel, None)
+    if not _INDEX.fullmatch(index) or int(index) >= MAX_VCHANNELS_PER_CHANNEL:
+        raise InvalidNameError(
+            shown(name), expected=f"<channel>/<index> with an index from 0 to {MAX_VCHANNELS_PER_CHANNEL - 1}"
+        )
+    return VchannelName(channel, int(index))
+
+
+def shown(name: str) -> str:
+    """Return ``name`` fit for an error or a log line: one line, escaped, cut."""
+    escaped = name.encode("unicode_escape", "backslashreplace").decode("ascii")
+    return escaped if len(escaped) <= _SHOWN_CHARACTERS else escaped[:_SHOWN_CHARACTERS] + "…"

@@ -1,0 +1,1 @@
+"""One log per channel: ticks, group commit, watermark, tail ring and scans."""

@@ -1,0 +1,208 @@
+"""The log of one channel on its owner: appends, watermark, and who follows."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.errors import (
+    ChannelNotExistError,
+    DiskFullError,
+    RateLimitRejectedError,
+    ShutdownError,
+    StorageFailedError,
+)
+from tidelog_server.core.limits import Limits
+from tidelog_server.core.ticks import Tick
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
+from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.tail_ring import TailRing, VchannelRing
+from tidelog_server.runtime.clock import Clock
+from tidelog_server.storage.log_store import LogStore, VchannelTail
+
+
+@dataclass(slots=True)
+class Admission:
+    """Whether the node takes appends, and how much is in flight. One per node.
+
+    Invariant: ``in_flight_bytes`` is the sum over all appends that were submitted and not settled.
+    """
+
+    limits: Limits
+    in_flight_bytes: int = 0
+    is_shutting_down: bool = False
+    free_disk_bytes: int | None = None
+    failure: StorageFailedError | None = None
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether appends are refused because too little disk is free."""
+        return self.free_disk_bytes is not None and self.free_disk_bytes < self.limits.min_free_disk_bytes
+
+    def check(self) -> None:
+        """Raise why no append is taken now. Nothing happened then."""
+        self.check_storage()
+        if self.is_disk_full:
+            assert self.free_disk_bytes is not None
+            raise DiskFullError(free_bytes=self.free_disk_bytes, needed_bytes=self.limits.min_free_disk_bytes)
+
+    def check_storage(self) -> None:
+        """Raise why nothing is changed now, not even to free disk. Nothing happened then."""
+        if self.failure is not None:
+            raise StorageFailedError(self.failure.values["cause"])
+        if self.is_shutting_down:
+            raise ShutdownError
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Tell whether a batch of ``size_bytes`` fits into what may be in flight."""
+        return self.in_flight_bytes + size_bytes <= self.limits.max_in_flight_bytes
+
+    def check_room(self, size_bytes: int) -> None:
+        """Raise RateLimitRejectedError unless a batch of ``size_bytes`` fits."""
+        if not self.has_room(size_bytes):
+            raise RateLimitRejectedError(
+                f"the server has {self.in_flight_bytes} bytes in flight and takes at most "
+                f"{self.limits.max_in_flight_bytes}: wait and repeat",
+                bytes=self.in_flight_bytes,
+                max_bytes=self.limits.max_in_flight_bytes,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLog:
+    """What all channel logs of a node share."""
+
+    store: LogStore
+    oracle: TickOracle
+    committer: GroupCommitter
+    ring: TailRing
+    admission: Admission
+    clock: Clock
+
+
+class VchannelLog:
+    """One vchannel in memory.
+
+    Attributes:
+        vchannel_id: Its number in the store.
+        name: ``<channel>/<index>``.
+        durable_tick: Last tick of the last durable entry; 0 when there was none.
+        trim_tick: Messages below it are gone.
+        ring: Its part of the tail ring.
+        followers: Set when an entry becomes durable, when the channel closes, and when storage fails.
+    """
+
+    __slots__ = ("durable_tick", "followers", "name", "ring", "trim_tick", "vchannel_id")
+
+    def __init__(self, vchannel_id: int, name: str, tail: VchannelTail) -> None:
+        self.vchannel_id = vchannel_id
+        self.name = name
+        self.durable_tick = tail.last_tick
+        self.trim_tick = tail.trim_tick
+        self.ring = VchannelRing(floor=tail.last_tick)
+        self.followers: set[asyncio.Event] = set()
+
+    def wake_followers(self) -> None:
+        """Let everybody who waits on this vchannel look again."""
+        for follower in self.followers:
+            follower.set()
+
+
+class ChannelLog:
+    """The log of one channel. Lives on the event loop; nothing here blocks.
+
+    Invariants:
+        INV-1: ticks of the channel are submitted in growing order, so physical order is tick order.
+        INV-2: everything at or below ``watermark()`` is durable and readable, and nothing will be added there.
+    """
+
+    def __init__(self, node: NodeLog, name: str, vchannel_ids: Sequence[int]) -> None:
+        self.name = name
+        self._node = node
+        self.vchannels = [
+            VchannelLog(vchannel_id, f"{name}/{index}", node.store.tail(vchannel_id))
+            for index, vchannel_id in enumerate(vchannel_ids)
+        ]
+        # Base ticks of appends between submission and ack, oldest first.
+        self._in_flight: deque[int] = deque()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self.is_closed = False
+
+    def watermark(self) -> Tick:
+        """Return the tick up to which the channel is complete; grows with time even when nobody appends."""
+        if self._in_flight:
+            return Tick(self._in_flight[0] - 1)
+        return self._node.oracle.now()
+
+    def submit(
+        self, vchannel: VchannelLog, batch: Batch, tick: Tick, *, needs_sync: bool,
+        on_settled: Settled,
+    ) -> PendingAppend:  # fmt: skip
+        """Send a batch with its tick on its way; ``on_settled`` is called once with the outcome.
+
+        Ordering: the caller allocated ``tick`` without an ``await`` in between, which is INV-1. Once submitted,
+        nothing calls the append back: a cancelled call leaves it in the log.
+        """
+        assert not self.is_closed
+        assert not self._in_flight or tick > self._in_flight[-1]
+        node = self._node
+        entry = NewEntry(
+            vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c, batch.columns
+        )
+        append = PendingAppend(entry, needs_sync, on_settled, node.clock.monotonic_s())
+        self._in_flight.append(tick)
+        self._drained.clear()
+        node.admission.in_flight_bytes += len(batch.columns)
+        node.committer.submit(append)
+        return append
+
+    def try_append(
+        self, vchannel: VchannelLog, batch: Batch, *, needs_sync: bool,
+        on_settled: Settled, barrier_tick: int = 0,
+    ) -> PendingAppend | None:  # fmt: skip
+        """Append at once; None if the oracle cannot give ticks now: then ``allocate`` and try again.
+
+        Raises:
+            ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
+        """
+        self.check_open()
+        self._node.admission.check()
+        tick = self._node.oracle.try_allocate(batch.count, barrier_tick)
+        if tick is None:
+            return None
+        return self.submit(vchannel, batch, tick, needs_sync=needs_sync, on_settled=on_settled)
+
+    def check_open(self) -> None:
+        """Raise ChannelNotExistError once the channel is being destroyed."""
+        if self.is_closed:
+            raise ChannelNotExistError(self.name, "was destroyed")
+
+    def settle(self, vchannel: VchannelLog, append: PendingAppend) -> None:
+        """Note that the oldest append in flight is durable; called in order, before its ack is sent."""
+        entry = append.entry
+        assert self._in_flight[0] == entry.base_tick
+        self._in_flight.popleft()
+        if not self._in_flight:
+            self._drained.set()
+        self._node.admission.in_flight_bytes -= len(entry.columns)
+        vchannel.durable_tick = entry.last_tick
+        self._node.ring.push(vchannel.ring, entry)
+
+    async def close(self) -> None:
+        """Take no more appends, finish those in flight, and wake all followers, who then see ``is_closed``."""
+        self.is_closed = True
+        self.wake_all()
+        await self._drained.wait()
+
+    def fail(self) -> None:
+        """Note that storage failed: nothing in flight will ever be settled, so nobody may wait for it."""
+        self._drained.set()
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """Wake the followers of every vchannel."""
+        for vchannel in self.vchannels:
+            vchannel.wake_followers()

@@ -1,0 +1,268 @@
+"""Group commit: one thread writes and syncs for all channels of the node.
+
+All appends that arrive while one sync runs go into the next group: one write, one sync, then the acks. Other work of
+the store's writing thread (trims, drops, metadata) takes its turn between groups.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.errors import StorageFailedError, TidelogServerError
+from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
+from tidelog_server.runtime.clock import Clock
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.storage.log_store import LogStore
+
+Result = TypeVar("Result")
+
+# Entries that need no sync are synced this long after they were written, at the latest.
+_IDLE_SYNC_S: Final = 1.0
+_STALL_POLL_S: Final = 0.002
+
+
+Settled = Callable[["PendingAppend"], None]
+"""Called once with an append whose outcome is known, on the event loop."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingAppend:
+    """An append between its tick and its acknowledgement. Changed by the event loop only.
+
+    Attributes:
+        entry: What is written.
+        needs_sync: Whether the acknowledgement waits for a sync.
+        on_settled: Called once on the event loop, after ``settled`` is set.
+        started_s: When it was submitted, monotonic.
+        settled: True once the outcome is known.
+        failure: Why it was not acknowledged, if so.
+    """
+
+    entry: NewEntry
+    needs_sync: bool
+    on_settled: Settled
+    started_s: float
+    settled: bool = False
+    failure: StorageFailedError | None = None
+
+
+@dataclass(slots=True)
+class _Job:
+    """Work for the writing thread other than an append."""
+
+    call: Callable[[], Any]
+    done: Future[Any]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Appends that were committed together, on their way back to the event loop."""
+
+    appends: list[PendingAppend]
+    size_bytes: int
+    write_s: float
+    sync_s: float | None
+    failure: StorageFailedError | None
+
+
+class _WriterExecutor(Executor):
+    """Lets the metadata store run its calls on the writing thread."""
+
+    def __init__(self, committer: "GroupCommitter") -> None:
+        self._committer = committer
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._committer.submit_job(lambda: fn(*args, **kwargs))
+
+
+class GroupCommitter:
+    """The writing thread of a store.
+
+    Invariant: appends are written, synced and settled in the order in which they were submitted.
+
+    The queue needs no bound of its own: the log bounds the bytes in flight before it submits.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        clock: Clock,
+        metrics: Metrics,
+        on_committed: Callable[[Sequence[PendingAppend]], None],
+        on_failure: Callable[[StorageFailedError], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._on_committed = on_committed
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        # None asks the thread to end.
+        self._queue: queue.SimpleQueue[PendingAppend | _Job | None] = queue.SimpleQueue()
+        self._unsynced_since_s: float | None = None
+        self._failure: StorageFailedError | None = None
+        self._thread = threading.Thread(target=self._run, name="tidelog-writer", daemon=True)
+        self._thread.start()
+        self.executor: Executor = _WriterExecutor(self)
+
+    def submit(self, append: PendingAppend) -> None:
+        """Queue an append. It is settled later, on the event loop, whatever happens."""
+        self._queue.put(append)
+
+    def submit_job(self, call: Callable[[], Any]) -> Future[Any]:
+        """Run ``call`` on the writing thread, after everything submitted before."""
+        done: Future[Any] = Future()
+        self._queue.put(_Job(call, done))
+        return done
+
+    async def run(self, call: Callable[[], Result]) -> Result:
+        """Run ``call`` on the writing thread and return what it returns. Cancelling does not stop a started call."""
+        return await asyncio.wrap_future(self.submit_job(call))
+
+    async def close(self) -> None:
+        """Finish everything submitted, sync, and end the thread. Does not close the store."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        carried: PendingAppend | _Job | None = None
+        while True:
+            item = carried if carried is not None else self._next()
+            carried = None
+            if item is None:
+                break
+            if isinstance(item, _Job):
+                self._do(item)
+            else:
+                group, carried, ended = self._gather(item)
+                self._commit(group)
+                if ended:
+                    break
+        self._sync_idle()
+
+    def _next(self) -> PendingAppend | _Job | None:
+        """Wait for work; sync what was written without a sync when it gets old."""
+        while True:
+            if self._unsynced_since_s is None:
+                return self._queue.get()
+            try:
+                return self._queue.get(timeout=_IDLE_SYNC_S)
+            except queue.Empty:
+                self._sync_idle()
+
+    def _gather(self, first: PendingAppend) -> tuple[list[PendingAppend], PendingAppend | _Job | None, bool]:
+        """Return what is committed with ``first``, what was taken too much, and whether the end was met."""
+        group = [first]
+        size_bytes = len(first.entry.columns)
+        while len(group) < MAX_GROUP_BATCHES:
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return group, None, False
+            if item is None:
+                return group, None, True
+            if isinstance(item, _Job) or size_bytes + len(item.entry.columns) > MAX_GROUP_BYTES:
+                return group, item, False
+            group.append(item)
+            size_bytes += len(item.entry.columns)
+        return group, None, False
+
+    def _commit(self, appends: list[PendingAppend]) -> None:
+        size_bytes = sum(len(append.entry.columns) for append in appends)
+        group = _Group(appends, size_bytes, 0.0, None, self._failure)
+        if self._failure is None:
+            self._wait_for_engine()
+            try:
+                self._write_and_sync(group)
+            except StorageFailedError as error:
+                group.failure = self._fail(error)
+            hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
+        self._loop.call_soon_threadsafe(self._settle, group)
+
+    def _write_and_sync(self, group: _Group) -> None:
+        hit(Failpoint.BEFORE_WRITE)
+        begin_s = self._clock.monotonic_s()
+        self._store.write([append.entry for append in group.appends])
+        written_s = self._clock.monotonic_s()
+        group.write_s = written_s - begin_s
+        hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
+        if any(append.needs_sync for append in group.appends):
+            self._store.sync()
+            group.sync_s = self._clock.monotonic_s() - written_s
+            self._unsynced_since_s = None
+        elif self._unsynced_since_s is None:
+            self._unsynced_since_s = begin_s
+        elif written_s - self._unsynced_since_s > _IDLE_SYNC_S:
+            self._sync_idle()
+
+    def _wait_for_engine(self) -> None:
+        # Why here: a write that RocksDB stalls holds the GIL and would stop the event loop; this wait does not.
+        if self._store.stall_reason() is None:
+            return
+        self._metrics.commit_stalls.inc()
+        while self._store.stall_reason() is not None:
+            time.sleep(_STALL_POLL_S)  # noqa: TID251 - the writing thread has nothing else to do
+
+    def _sync_idle(self) -> None:
+        if self._unsynced_since_s is None or self._failure is not None:
+            return
+        self._unsynced_since_s = None
+        try:
+            self._store.sync()
+        except StorageFailedError as error:
+            failure = self._fail(error)
+            self._loop.call_soon_threadsafe(self._on_failure, failure)
+
+    def _do(self, job: _Job) -> None:
+        if not job.done.set_running_or_notify_cancel():
+            return
+        try:
+            result = job.call()
+        except TidelogServerError as error:
+            if isinstance(error, StorageFailedError):
+                self._loop.call_soon_threadsafe(self._on_failure, self._fail(error))
+            job.done.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the one who waits
+            job.done.set_exception(error)
+        else:
+            job.done.set_result(result)
+
+    def _fail(self, error: StorageFailedError) -> StorageFailedError:
+        """Remember the first failure: nothing is written after it."""
+        if self._failure is None:
+            self._failure = error
+        return self._failure
+
+    def _settle(self, group: _Group) -> None:
+        """Publish a group's outcome on the event loop, in order."""
+        if group.failure is None:
+            self._observe(group)
+            self._on_committed(group.appends)
+        else:
+            self._on_failure(group.failure)
+        for append in group.appends:
+            append.failure = group.failure
+            append.settled = True
+            append.on_settled(append)
+
+    def _observe(self, group: _Group) -> None:
+        metrics = self._metrics
+        batches = len(group.appends)
+        metrics.commit_groups.inc()
+        metrics.commit_batches.inc(batches)
+        metrics.commit_bytes.inc(group.size_bytes)
+        metrics.commit_group_batches.observe(batches)
+        metrics.write_seconds.observe(group.write_s)
+        if group.sync_s is not None:
+            metrics.sync_seconds.observe(group.sync_s)
+        metrics.append_batches.inc(batches)
+        metrics.append_bytes.inc(group.size_bytes)
+        metrics.append_messages.inc(sum(append.entry.count for append in group.appends))
+        metrics.ack_seconds.observe(self._clock.monotonic_s() - group.appends[0].started_s)

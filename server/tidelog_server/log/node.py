@@ -1,0 +1,144 @@
+"""The log layer of one node: builds what channel logs share, and routes what was committed back to them."""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.limits import Limits
+from tidelog_server.log.channel_log import Admission, ChannelLog, NodeLog, VchannelLog
+from tidelog_server.log.committer import GroupCommitter, PendingAppend
+from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.tail_ring import TailRing
+from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.runtime.clock import Clock
+from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.storage.log_store import LogStore
+
+_LOOK_AT_DISK_EVERY_S: Final = 1.0
+_log = structlog.get_logger()
+
+
+class LogNode:
+    """The logs of all channels that this node owns."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        limits: Limits,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        folder: Path | None,
+        on_failure: Callable[[StorageFailedError], None],
+    ) -> None:
+        """Start the writing thread.
+
+        Args:
+            store: Where entries live; closed by the caller, after ``close``.
+            limits: Bounds.
+            clock: Time.
+            metrics: Where to count.
+            folder: Whose disk is watched; None when nothing is on disk.
+            on_failure: Called once, when storage has failed.
+        """
+        self.store = store
+        self.metrics = metrics
+        self.admission = Admission(limits)
+        self._clock = clock
+        self._folder = folder
+        self._on_failure = on_failure
+        self._logs: dict[str, ChannelLog] = {}
+        self._by_vchannel_id: dict[int, tuple[ChannelLog, VchannelLog]] = {}
+        self.committer = GroupCommitter(store, clock, metrics, self._committed, self._failed)
+        self.shared: NodeLog
+
+    async def open(self, metadata: MetadataStore, oracle_key: str) -> None:
+        """Start the oracle above everything that is in the log."""
+        oracle = TickOracle(self._clock, metadata, oracle_key)
+        await oracle.open(self.store.head.last_tick)
+        ring = TailRing(self.admission.limits.tail_ring_bytes)
+        self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self._clock)
+
+    def add(self, name: str, vchannel_ids: Sequence[int]) -> ChannelLog:
+        """Open the log of a channel whose vchannels exist in the store."""
+        log = ChannelLog(self.shared, name, vchannel_ids)
+        self._logs[name] = log
+        for vchannel in log.vchannels:
+            self._by_vchannel_id[vchannel.vchannel_id] = (log, vchannel)
+        self._count()
+        return log
+
+    async def remove(self, log: ChannelLog) -> None:
+        """Close the log of a channel; its entries stay in the store."""
+        await log.close()
+        del self._logs[log.name]
+        for vchannel in log.vchannels:
+            del self._by_vchannel_id[vchannel.vchannel_id]
+        self._count()
+
+    async def watch_disk(self) -> None:
+        """Look at the free space of the data folder's disk every second, for ever."""
+        if self._folder is None:
+            return
+        while True:
+            usage = await asyncio.to_thread(shutil.disk_usage, self._folder)
+            self.note_free_disk(usage.free)
+            await asyncio.sleep(_LOOK_AT_DISK_EVERY_S)
+
+    def note_free_disk(self, free_bytes: int) -> None:
+        """Stop or resume taking appends, by how much disk is free."""
+        was_full = self.admission.is_disk_full
+        self.admission.free_disk_bytes = free_bytes
+        if self.admission.is_disk_full != was_full:
+            _log.warning("disk_has_room_again" if was_full else "disk_nearly_full", free_bytes=free_bytes)
+
+    def refresh_metrics(self) -> None:
+        """Set the gauges that are read, not pushed."""
+        metrics = self.metrics
+        metrics.in_flight_bytes.set(self.admission.in_flight_bytes)
+        metrics.tail_ring_bytes.set(self.shared.ring.size_bytes)
+        metrics.tick_lead_seconds.set(self.shared.oracle.lead_s())
+        metrics.storage_failed.set(0 if self.admission.failure is None else 1)
+        if self.admission.free_disk_bytes is not None:
+            metrics.disk_free_bytes.set(self.admission.free_disk_bytes)
+        for figure, value in self.store.metrics().items():
+            metrics.engine.labels(figure).set(value)
+
+    def wake_all(self) -> None:
+        """Let every scan look at the node's state again."""
+        for log in self._logs.values():
+            log.wake_all()
+
+    async def close(self) -> None:
+        """Finish and sync everything that was submitted, and end the writing thread."""
+        await self.committer.close()
+
+    def _committed(self, appends: Sequence[PendingAppend]) -> None:
+        """Make a committed group readable. Ordering: before any of its acks, so an acked message can be read."""
+        touched: set[VchannelLog] = set()
+        for append in appends:
+            log, vchannel = self._by_vchannel_id[append.entry.vchannel_id]
+            log.settle(vchannel, append)
+            touched.add(vchannel)
+        for vchannel in touched:
+            vchannel.wake_followers()
+
+    def _failed(self, error: StorageFailedError) -> None:
+        if self.admission.failure is not None:
+            return
+        # The appends in flight stay in flight: no watermark passes them, so nobody reads what may not be durable.
+        self.admission.failure = error
+        self.metrics.storage_failed.set(1)
+        _log.critical("storage_failed", cause=error.values["cause"])
+        for log in self._logs.values():
+            log.fail()
+        self._on_failure(error)
+
+    def _count(self) -> None:
+        self.metrics.channels.set(len(self._logs))
+        self.metrics.vchannels.set(len(self._by_vchannel_id))

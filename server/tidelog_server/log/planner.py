@@ -1,0 +1,145 @@
+"""Plans scans: a consistent cut over vchannels, divided into splits."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError, StorageFailedError
+from tidelog_server.core.limits import MAX_SPLITS
+from tidelog_server.core.ticks import Tick
+from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
+from tidelog_server.log.positions import check_not_trimmed
+from tidelog_server.log.splits import (
+    Extent,
+    Split,
+    SplitBounds,
+    clip,
+    extents_of_chunks,
+    extents_of_headers,
+    join,
+)
+
+_POLL_S: Final = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What to plan.
+
+    Attributes:
+        begin_tick: Inclusive; 0 for all that is there.
+        end_tick: Exclusive; 0 for a consistent cut made now.
+        min_splits: A hint.
+        max_messages: About so many messages in a split.
+        max_bytes: About so many bytes in a split.
+    """
+
+    begin_tick: int
+    end_tick: int
+    min_splits: int
+    max_messages: int
+    max_bytes: int
+
+
+class ScanPlanner:
+    """Plans scans over vchannels of one node."""
+
+    def __init__(self, node: NodeLog, readers: Executor) -> None:
+        self._node = node
+        self._readers = readers
+
+    async def plan(
+        self, targets: Sequence[tuple[ChannelLog, VchannelLog]], request: PlanRequest
+    ) -> tuple[Tick, list[list[Split]]]:
+        """Return the cut and, for each vchannel, its splits.
+
+        The cut is consistent: every message that was acknowledged before the call lies below it, every append that
+        begins after the call gets a tick at or above it, and everything below it is durable when this returns.
+
+        Raises:
+            PositionTrimmedError: ``begin_tick`` is not 0 and was trimmed.
+            PositionBeyondEndError: ``end_tick`` was never handed out.
+        """
+        cut = await self._cut(targets, request.end_tick)
+        ranges = [self._range(vchannel, request.begin_tick, cut) for _, vchannel in targets]
+        loop = asyncio.get_running_loop()
+        call = _Divide(self._node, [vchannel.vchannel_id for _, vchannel in targets], ranges, request)
+        return cut, await loop.run_in_executor(self._readers, call)
+
+    async def _cut(self, targets: Sequence[tuple[ChannelLog, VchannelLog]], end_tick: int) -> Tick:
+        oracle = self._node.oracle
+        if end_tick == 0:
+            end_tick = await oracle.allocate(1)
+        elif end_tick > oracle.now() + 1:
+            raise PositionBeyondEndError(requested_tick=end_tick, latest_tick=oracle.last)
+        while any(log.watermark() < end_tick - 1 for log, _ in targets):
+            if self._node.admission.failure is not None:
+                raise StorageFailedError(self._node.admission.failure.values["cause"])
+            await asyncio.sleep(_POLL_S)
+        return Tick(end_tick)
+
+    def _range(self, vchannel: VchannelLog, begin_tick: int, end_tick: int) -> tuple[int, int]:
+        if begin_tick == 0:
+            return vchannel.trim_tick, end_tick
+        check_not_trimmed(vchannel.name, begin_tick, vchannel.trim_tick)
+        return begin_tick, end_tick
+
+
+@dataclass(frozen=True, slots=True)
+class _Divide:
+    """Reads the index and divides; runs on a reader thread."""
+
+    node: NodeLog
+    vchannel_ids: Sequence[int]
+    ranges: Sequence[tuple[int, int]]
+    request: PlanRequest
+
+    def __call__(self) -> list[list[Split]]:
+        extents = [
+            clip(extents_of_chunks(self.node.store.chunks(vchannel_id, *bounds)), *bounds)
+            for vchannel_id, bounds in zip(self.vchannel_ids, self.ranges, strict=True)
+        ]
+        limits = self._limits(extents)
+        splits = [
+            join(self._refine(vchannel_id, found, limits), limits)
+            for vchannel_id, found in zip(self.vchannel_ids, extents, strict=True)
+        ]
+        total = sum(map(len, splits))
+        if total > MAX_SPLITS:
+            raise InvalidRequestError(
+                f"the plan has {total} splits, at most {MAX_SPLITS} are allowed: allow larger splits",
+                field="max_messages_per_split",
+            )
+        return splits
+
+    def _limits(self, extents: Sequence[Sequence[Extent]]) -> SplitBounds:
+        """Return how large a split may become so that there are about ``min_splits`` of them."""
+        total_bytes = sum(extent.columns_bytes for found in extents for extent in found)
+        max_bytes = self.request.max_bytes
+        if self.request.min_splits > 1:
+            max_bytes = min(max_bytes, max(1, -(-total_bytes // self.request.min_splits)))
+        return SplitBounds(self.request.max_messages, max_bytes)
+
+    def _refine(self, vchannel_id: int, extents: Sequence[Extent], limits: SplitBounds) -> list[Extent]:
+        """Divide extents that are too large for one split down to single entries, or parts of them."""
+        refined: list[Extent] = []
+        for extent in extents:
+            if not limits.are_exceeded_by(extent.messages, extent.columns_bytes):
+                refined.append(extent)
+                continue
+            begin_tick, end_tick = extent.first_tick, extent.last_tick + 1
+            entries = self._entries(vchannel_id, begin_tick, end_tick, limits)
+            refined.extend(clip(entries, begin_tick, end_tick))
+        return refined
+
+    def _entries(self, vchannel_id: int, begin_tick: int, end_tick: int, limits: SplitBounds) -> list[Extent]:
+        headers = []
+        while begin_tick < end_tick:
+            page = self.node.store.headers(vchannel_id, begin_tick, end_tick, 1_024)
+            if not page:
+                break
+            headers.extend(page)
+            begin_tick = page[-1].last_tick + 1
+        return extents_of_headers(headers, limits.max_messages)

@@ -1,0 +1,68 @@
+"""Where a scan starts: from what a caller asks for to a tick, or a clear refusal. Pure."""
+
+from dataclasses import dataclass
+
+from tidelog_server.core.errors import PositionBeyondEndError, PositionTrimmedError
+from tidelog_server.core.ticks import MAX_PHYSICAL_MS, Tick, compose
+
+
+@dataclass(frozen=True, slots=True)
+class StartAll:
+    """At the first message that was not trimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartLatest:
+    """After everything that is durable now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartFrom:
+    """At the first message whose tick is ``tick`` or greater. A position: it must be in range."""
+
+    tick: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartAtTime:
+    """At the first message of this time or later, in milliseconds since the epoch. Never out of range."""
+
+    time_ms: int
+
+
+Start = StartAll | StartLatest | StartFrom | StartAtTime
+
+
+def resolve_start(start: Start, *, vchannel: str, trim_tick: int, watermark: int, latest_tick: int) -> Tick:
+    """Return the first tick to deliver.
+
+    Args:
+        start: What was asked for.
+        vchannel: For the error.
+        trim_tick: First available tick of the vchannel.
+        watermark: Of its channel.
+        latest_tick: The greatest tick that was ever handed out.
+
+    Raises:
+        PositionTrimmedError: The position lies below ``trim_tick``.
+        PositionBeyondEndError: The position lies beyond the tick after ``latest_tick``.
+    """
+    match start:
+        case StartAll():
+            return Tick(trim_tick)
+        case StartLatest():
+            return Tick(watermark + 1)
+        case StartAtTime(time_ms=time_ms):
+            return Tick(max(trim_tick, compose(min(time_ms, MAX_PHYSICAL_MS))))
+        case StartFrom(tick=tick):
+            check_not_trimmed(vchannel, tick, trim_tick)
+            # A reader who has everything asks for the tick after the last one.
+            if tick > latest_tick + 1:
+                raise PositionBeyondEndError(requested_tick=tick, latest_tick=latest_tick)
+            return Tick(tick)
+
+
+def check_not_trimmed(vchannel: str, tick: int, trim_tick: int) -> None:
+    """Raise PositionTrimmedError if ``tick`` lies below the first available tick."""
+    if tick < trim_tick:
+        raise PositionTrimmedError(vchannel=vchannel, requested_tick=tick, first_available_tick=trim_tick)

@@ -1,0 +1,261 @@
+"""Scans: one or many vchannels in tick order, bounded or following, from the tail ring or the store."""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from tidelog_server.core.entries import MIXED_TYPES, EntryHeader, NewEntry
+from tidelog_server.core.errors import PositionTrimmedError, ShutdownError
+from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick
+from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
+from tidelog_server.log.positions import check_not_trimmed
+from tidelog_server.runtime.metrics import Metrics
+
+Result = TypeVar("Result")
+
+# Headers that a scan looks ahead, shared among its sources: some 100 kB of memory.
+_LOOK_AHEAD: Final = 1_024
+_MIN_LOOK_AHEAD: Final = 16
+# How soon a scan that waits for its end looks at the watermark again.
+_END_POLL_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The messages ``begin`` to ``end`` (exclusive) of an entry of one source.
+
+    Attributes:
+        source: Index of the vchannel in the scan.
+        base_tick: Tick of the entry's first message, which may lie before ``begin``.
+        count: Messages in the entry.
+        message_type: Their type, or MIXED_TYPES.
+        columns: The entry's columns, as written.
+        begin, end: What is in range; the whole entry unless the scan starts or ends within it.
+    """
+
+    source: int
+    base_tick: Tick
+    count: int
+    message_type: int
+    columns: bytes
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one response carries.
+
+    Attributes:
+        pieces: In tick order.
+        watermark: Nothing at or below it will come after this page; NO_TICK when not told.
+        is_caught_up: Whether everything durable has been delivered.
+    """
+
+    pieces: list[Piece]
+    watermark: Tick
+    is_caught_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """How to scan.
+
+    Attributes:
+        ends_at_durable: Ends after what was durable at the start; then ``end_tick`` is not used.
+        end_tick: Exclusive end; None follows for ever.
+        message_types: Types to pass; None for all.
+        max_page_bytes: A page ends once it has so many bytes of columns.
+        watermark_interval_s: How often a following scan tells its watermark at least.
+    """
+
+    ends_at_durable: bool
+    end_tick: int | None
+    message_types: frozenset[int] | None
+    max_page_bytes: int
+    watermark_interval_s: float
+
+
+@dataclass(slots=True)
+class ScanSource:
+    """One vchannel of a scan, and how far the scan got.
+
+    Attributes:
+        index: Its place in the request.
+        position: The next tick to deliver.
+        buffer: Entries that come next, in order; no gap between them.
+    """
+
+    index: int
+    log: ChannelLog
+    vchannel: VchannelLog
+    position: Tick
+    end_tick: int = MAX_TICK
+    buffer: deque[EntryHeader | NewEntry] = field(default_factory=deque)
+
+
+class Scanner:
+    """Delivers pages; used as an asynchronous context manager, by one task.
+
+    Memory: the columns of one page, and headers of ``_LOOK_AHEAD`` entries.
+    """
+
+    def __init__(
+        self, node: NodeLog, readers: Executor, metrics: Metrics, sources: Sequence[ScanSource], plan: ScanPlan
+    ) -> None:
+        self._node = node
+        self._readers = readers
+        self._metrics = metrics
+        self._sources = sources
+        self._plan = plan
+        self._wake = asyncio.Event()
+        self._look_ahead = max(_MIN_LOOK_AHEAD, _LOOK_AHEAD // len(sources))
+        self._logs = list({id(source.log): source.log for source in sources}.values())
+
+    async def __aenter__(self) -> "Scanner":
+        for source in self._sources:
+            source.vchannel.followers.add(self._wake)
+        self._metrics.scanners.inc()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for source in self._sources:
+            source.vchannel.followers.discard(self._wake)
+        self._metrics.scanners.dec()
+
+    async def pages(self) -> AsyncIterator[Page]:
+        """Yield pages until the end of the scan.
+
+        Raises:
+            PositionTrimmedError: A trim overtook the scan.
+            ChannelNotExistError: A channel was destroyed.
+            ShutdownError: The node is shutting down; the caller may resume elsewhere or later.
+            DataLossError: An entry is damaged or missing.
+        """
+        plan = self._plan
+        horizon = self._horizon()
+        for source in self._sources:
+            if plan.ends_at_durable:
+                source.end_tick = source.vchannel.durable_tick + 1
+            elif plan.end_tick is not None:
+                source.end_tick = plan.end_tick
+        while True:
+            self._wake.clear()
+            if not plan.ends_at_durable:
+                horizon = self._horizon()
+            held: list[Piece] = []
+            async for pieces in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
+                if held:
+                    yield Page(held, NO_TICK, is_caught_up=False)
+                held = pieces
+            # The last page carries the watermark: a follower that keeps up gets one response a group.
+            is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
+            yield Page(held, horizon, is_caught_up=True)
+            if is_ended:
+                return
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Wait until something may have become readable, or the watermark is due."""
+        timeout_s = self._plan.watermark_interval_s if self._plan.end_tick is None else _END_POLL_S
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _horizon(self) -> Tick:
+        """Return the tick up to which all sources are complete, after a look at whether to go on at all."""
+        if self._node.admission.is_shutting_down:
+            raise ShutdownError
+        for log in self._logs:
+            log.check_open()
+        return min(log.watermark() for log in self._logs)
+
+    async def _drain(self, limit_tick: int) -> AsyncIterator[list[Piece]]:
+        """Yield everything below ``limit_tick``, merged in tick order, a page at a time."""
+        merge = [
+            (source.buffer[0].base_tick, source.index)
+            for source in self._sources
+            if source.buffer or await self._fill(source, limit_tick)
+        ]
+        heapq.heapify(merge)
+        page: list[tuple[ScanSource, EntryHeader | NewEntry, Tick]] = []
+        page_bytes = 0
+        while merge:
+            source = self._sources[merge[0][1]]
+            entry = source.buffer.popleft()
+            if self._is_wanted(entry):
+                page.append((source, entry, source.position))
+                page_bytes += entry.columns_bytes if isinstance(entry, EntryHeader) else len(entry.columns)
+            source.position = Tick(entry.last_tick + 1)
+            if page_bytes >= self._plan.max_page_bytes:
+                yield await self._pieces(page)
+                page, page_bytes = [], 0
+                self._horizon()
+            if source.buffer or await self._fill(source, limit_tick):
+                heapq.heapreplace(merge, (source.buffer[0].base_tick, source.index))
+            else:
+                heapq.heappop(merge)
+        if page:
+            yield await self._pieces(page)
+
+    def _is_wanted(self, entry: EntryHeader | NewEntry) -> bool:
+        types = self._plan.message_types
+        return types is None or entry.message_type == MIXED_TYPES or entry.message_type in types
+
+    async def _fill(self, source: ScanSource, limit_tick: int) -> bool:
+        """Look ahead on a source with an empty buffer; return whether it has anything below the limit."""
+        end_tick = min(limit_tick, source.end_tick)
+        vchannel = source.vchannel
+        if source.position >= end_tick or source.position > vchannel.durable_tick:
+            return False
+        check_not_trimmed(vchannel.name, source.position, vchannel.trim_tick)
+        recent = vchannel.ring.read(source.position, end_tick, self._look_ahead)
+        if recent is not None:
+            source.buffer.extend(recent)
+            return bool(recent)
+        source.buffer.extend(await self._read_headers(source, end_tick))
+        return bool(source.buffer)
+
+    async def _read_headers(self, source: ScanSource, end_tick: int) -> list[EntryHeader]:
+        self._metrics.scan_reads.labels("store").inc()
+        begin_tick, vchannel = source.position, source.vchannel
+        headers = await self._in_reader(
+            lambda: self._node.store.headers(vchannel.vchannel_id, begin_tick, end_tick, self._look_ahead)
+        )
+        # Trimmed while it was read: then what was returned may begin too late.
+        check_not_trimmed(vchannel.name, begin_tick, vchannel.trim_tick)
+        source.log.check_open()
+        return headers
+
+    async def _pieces(self, page: list[tuple[ScanSource, EntryHeader | NewEntry, Tick]]) -> list[Piece]:
+        """Fetch the columns that are not in memory, all in one call, and cut entries to the scan's range."""
+        headers = [entry for _, entry, _ in page if isinstance(entry, EntryHeader)]
+        stored = iter(await self._in_reader(lambda: self._node.store.columns(headers)) if headers else [])
+        return [
+            _cut(source, entry, position, next(stored) if isinstance(entry, EntryHeader) else entry.columns)
+            for source, entry, position in page
+        ]
+
+    async def _in_reader(self, call: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+
+
+def _cut(source: ScanSource, entry: EntryHeader | NewEntry, position: Tick, columns: bytes | None) -> Piece:
+    if columns is None:
+        # Trimmed or dropped between the look ahead and now.
+        source.log.check_open()
+        raise PositionTrimmedError(
+            vchannel=source.vchannel.name,
+            requested_tick=position,
+            first_available_tick=max(source.vchannel.trim_tick, entry.last_tick + 1),
+        )
+    begin = max(0, position - entry.base_tick)
+    end = min(entry.count, source.end_tick - entry.base_tick)
+    assert 0 <= begin < end
+    return Piece(source.index, entry.base_tick, entry.count, entry.message_type, columns, begin, end)

@@ -1,0 +1,99 @@
+"""Dividing a range of a vchannel into splits of similar size, from the sparse index. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidelog_server.core.entries import EntryHeader
+from tidelog_server.core.ticks import Tick
+from tidelog_server.storage.log_store import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A run of consecutive messages that is not divided further.
+
+    Attributes:
+        first_tick, last_tick: Both inclusive.
+        messages, columns_bytes: What it holds.
+    """
+
+    first_tick: int
+    last_tick: int
+    messages: int
+    columns_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A range ``[begin_tick, end_tick)`` of a vchannel, with about what it holds."""
+
+    begin_tick: Tick
+    end_tick: Tick
+    messages: int
+    columns_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBounds:
+    """How large a split may become; at least one extent is in each all the same."""
+
+    max_messages: int
+    max_bytes: int
+
+    def are_exceeded_by(self, messages: int, columns_bytes: int) -> bool:
+        """Tell whether a split of this size is too large."""
+        return messages > self.max_messages or columns_bytes > self.max_bytes
+
+
+def extents_of_chunks(chunks: Iterable[Chunk]) -> list[Extent]:
+    """Return one extent for each chunk."""
+    return [Extent(chunk.first_tick, chunk.last_tick, chunk.messages, chunk.columns_bytes) for chunk in chunks]
+
+
+def extents_of_headers(headers: Iterable[EntryHeader], max_messages: int) -> list[Extent]:
+    """Return one extent for each entry, or several of at most ``max_messages`` where an entry has more."""
+    extents = []
+    for header in headers:
+        for begin in range(0, header.count, max_messages):
+            count = min(max_messages, header.count - begin)
+            first_tick = header.base_tick + begin
+            size_bytes = header.columns_bytes * count // header.count
+            extents.append(Extent(first_tick, first_tick + count - 1, count, size_bytes))
+    return extents
+
+
+def clip(extents: Iterable[Extent], begin_tick: int, end_tick: int) -> list[Extent]:
+    """Return the parts of ``extents`` within ``[begin_tick, end_tick)``; sizes shrink in proportion to ticks."""
+    clipped = []
+    for extent in extents:
+        first_tick, last_tick = max(extent.first_tick, begin_tick), min(extent.last_tick, end_tick - 1)
+        if first_tick > last_tick:
+            continue
+        whole = extent.last_tick - extent.first_tick + 1
+        part = last_tick - first_tick + 1
+        # Rounded up: a part that may hold something is never said to be empty.
+        messages = -(-extent.messages * part // whole)
+        size_bytes = -(-extent.columns_bytes * part // whole)
+        clipped.append(Extent(first_tick, last_tick, messages, size_bytes))
+    return clipped
+
+
+def join(extents: Sequence[Extent], bounds: SplitBounds) -> list[Split]:
+    """Return splits that cover ``extents`` in order, each as large as the bounds allow."""
+    splits: list[Split] = []
+    run: list[Extent] = []
+    messages = columns_bytes = 0
+    for extent in extents:
+        grown = messages + extent.messages, columns_bytes + extent.columns_bytes
+        if run and bounds.are_exceeded_by(*grown):
+            splits.append(_split(run, messages, columns_bytes))
+            run, grown = [], (extent.messages, extent.columns_bytes)
+        run.append(extent)
+        messages, columns_bytes = grown
+    if run:
+        splits.append(_split(run, messages, columns_bytes))
+    return splits
+
+
+def _split(run: Sequence[Extent], messages: int, columns_bytes: int) -> Split:
+    return Split(Tick(run[0].first_tick), Tick(run[-1].last_tick + 1), messages, columns_bytes)

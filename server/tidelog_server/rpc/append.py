@@ -1,0 +1,300 @@
+"""Append and AppendStream."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, cast
+
+from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog_server.broker.broker import Broker
+from tidelog_server.core.errors import (
+    BarrierNotReachedError,
+    Effect,
+    EmptyBatchError,
+    InvalidRequestError,
+    MalformedRequestError,
+    ShutdownError,
+    StorageFailedError,
+    TidelogServerError,
+)
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S
+from tidelog_server.core.ticks import encode_message_id
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.node import LogNode
+from tidelog_server.rpc import status, wire
+from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.columns import ColumnsView, check
+from tidelog_server.rpc.rows import encode_rows
+
+# What is left of a call's deadline for its answer.
+_ANSWER_WITHIN_S: Final = 0.05
+_ROOM_POLL_S: Final = 0.001
+_BARRIER_SLICE: Final = 0.9
+
+
+@dataclass(slots=True)
+class StreamRequest:
+    """An AppendStreamRequest whose batch is still bytes."""
+
+    request_id: int = 0
+    vchannel: str = ""
+    columns: bytes = b""
+    barrier_tick: int = 0
+    durability: int = 0
+
+
+def parse_stream_request(encoded: bytes) -> StreamRequest:
+    """Return the parts of a serialised AppendStreamRequest.
+
+    Raises:
+        wire.WireFormatError, UnicodeDecodeError: It is no such message.
+    """
+    request = StreamRequest()
+    for number, wire_type, value in wire.fields(memoryview(encoded)):
+        match number, wire_type:
+            case 1, wire.VARINT:
+                assert isinstance(value, int)
+                request.request_id = value
+            case 2, wire.LENGTH:
+                assert isinstance(value, memoryview)
+                request.vchannel = str(value, "utf-8")
+            case 3, wire.LENGTH:
+                assert isinstance(value, memoryview)
+                # The only copy of the batch between the network and RocksDB. Parts of a message that come several
+                # times are merged, which for serialised messages means joined.
+                request.columns = request.columns + value if request.columns else bytes(value)
+            case 4, wire.LENGTH:
+                assert isinstance(value, memoryview)
+                options = wal_service_pb2.AppendOptions.FromString(bytes(value))
+                request.barrier_tick, request.durability = options.barrier_tick, options.durability
+            case 1 | 2 | 3 | 4, _:
+                raise wire.WireFormatError(f"field {number} has wire type {wire_type}")
+            case _:
+                pass  # A field of a later version.
+    return request
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """How to append; ``wait_s`` bounds the wait for the barrier."""
+
+    barrier_tick: int
+    durability: int
+    wait_s: float
+
+
+class AppendCalls:
+    """Takes batches in, in both forms."""
+
+    def __init__(self, broker: Broker, node: LogNode, *, syncs_by_default: bool) -> None:
+        self._broker = broker
+        self._node = node
+        self._syncs_by_default = syncs_by_default
+
+    async def append(self, request: wal_service_pb2.AppendRequest, context: Context) -> wal_service_pb2.AppendResponse:
+        """Append one batch in row form."""
+        target = self._broker.find(request.vchannel)
+        if not request.messages:
+            raise EmptyBatchError
+        batch = self._batch(encode_rows(request.messages))
+        self._node.admission.check_room(len(batch.columns))
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_settled(_: PendingAppend) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        options = _Options(request.options.barrier_tick, request.options.durability, _wait_s(context))
+        append = await self._submit(target, batch, options, on_settled)
+        await settled
+        if (failure := append.failure) is not None:
+            raise unknown_outcome(failure)
+        return wal_service_pb2.AppendResponse(result=_result(append))
+
+    async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Append batches in columns until the client closes its side."""
+        await AppendStreamCall(self, self._node, context).run(requests)
+
+    def parse(self, encoded: bytes) -> StreamRequest:
+        """Return the parts of a request. Raises MalformedRequestError."""
+        try:
+            return parse_stream_request(encoded)
+        except (wire.WireFormatError, ValueError) as error:
+            raise MalformedRequestError("AppendStream") from error
+
+    async def submit_request(self, request: StreamRequest, on_settled: Settled) -> PendingAppend:
+        """Check a request of a stream and submit its batch."""
+        target = self._broker.find(request.vchannel)
+        batch = self._batch(request.columns)
+        options = _Options(request.barrier_tick, request.durability, MAX_BARRIER_WAIT_S)
+        return await self._submit(target, batch, options, on_settled)
+
+    async def _submit(
+        self, target: tuple[ChannelLog, VchannelLog], batch: Batch, options: "_Options", on_settled: Settled
+    ) -> PendingAppend:
+        """Give a batch its ticks, waiting for the barrier if there is one, and submit it."""
+        log, vchannel = target
+        barrier_tick, needs_sync = options.barrier_tick, self._needs_sync(options.durability)
+
+        def try_append() -> PendingAppend | None:
+            return log.try_append(
+                vchannel, batch, needs_sync=needs_sync, on_settled=on_settled, barrier_tick=barrier_tick
+            )
+
+        append = try_append()
+        try:
+            async with asyncio.timeout(options.wait_s):
+                while append is None:
+                    # The tick got here is given up: other appends ran meanwhile, and ticks must be taken and
+                    # submitted without an await in between.
+                    await self._node.shared.oracle.allocate(1, barrier_tick)
+                    append = try_append()
+        except TimeoutError:
+            latest_tick = self._node.shared.oracle.last
+            raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=latest_tick) from None
+        return append
+
+    def _batch(self, columns: bytes) -> Batch:
+        try:
+            view = ColumnsView.parse(columns)
+        except wire.WireFormatError as error:
+            raise MalformedRequestError("AppendStream") from error
+        check(view, len(columns), self._node.admission.limits)
+        return Batch(view.count, view.message_type, view.crc32c, columns)
+
+    def _needs_sync(self, durability: int) -> bool:
+        match durability:
+            case message_pb2.DURABILITY_UNSPECIFIED:
+                return self._syncs_by_default
+            case message_pb2.DURABILITY_SYNC:
+                return True
+            case message_pb2.DURABILITY_OS:
+                return False
+            case _:
+                raise InvalidRequestError(
+                    f"durability {durability} is unknown: use DURABILITY_SYNC (1) or DURABILITY_OS (2)",
+                    field="durability",
+                )
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One request of a stream that was not answered yet."""
+
+    request_id: int
+    size_bytes: int
+    append: PendingAppend | None = None
+    refusal: TidelogServerError | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.refusal is not None or (self.append is not None and self.append.settled)
+
+
+class AppendStreamCall:
+    """One AppendStream: reads ahead of what is durable, answers in the order of the requests.
+
+    Invariant: ``_in_flight_bytes`` is the sum over all slots, and at most the limit plus one request.
+    """
+
+    def __init__(self, calls: AppendCalls, node: LogNode, context: Context) -> None:
+        self._calls = calls
+        self._node = node
+        self._context = context
+        self._slots: deque[_Slot] = deque()
+        self._in_flight_bytes = 0
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._is_read_to_end = False
+
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        """Serve the stream to its end."""
+        async with asyncio.TaskGroup() as group:
+            reader = group.create_task(self._read(requests))
+            await self._answer()
+            reader.cancel()
+        if self._node.admission.is_shutting_down and not self._is_read_to_end:
+            # Everything that was read is answered, so nothing else had an effect.
+            raise ShutdownError
+
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        async for encoded in requests:
+            await self._accept(encoded)
+            await self._has_room.wait()
+        self._is_read_to_end = True
+        self._changed.set()
+
+    async def _accept(self, encoded: bytes) -> None:
+        request = self._calls.parse(encoded)
+        slot = _Slot(request.request_id, len(request.columns))
+        self._slots.append(slot)
+        self._in_flight_bytes += slot.size_bytes
+        if self._in_flight_bytes >= self._node.admission.limits.max_in_flight_bytes_per_stream:
+            self._has_room.clear()
+        while not self._node.admission.has_room(slot.size_bytes):  # noqa: ASYNC110 - many streams share the room
+            # Back-pressure: the stream is not read on, so HTTP/2 stops the client.
+            await asyncio.sleep(_ROOM_POLL_S)
+        try:
+            slot.append = await self._calls.submit_request(request, self._on_settled)
+        except TidelogServerError as error:
+            slot.refusal = error
+            self._changed.set()
+
+    def _on_settled(self, _: PendingAppend) -> None:
+        self._changed.set()
+
+    async def _answer(self) -> None:
+        """Write answers until everything is answered and the client has closed its side, or the node stops."""
+        while True:
+            self._changed.clear()
+            while self._slots and self._slots[0].is_ready:
+                slot = self._slots.popleft()
+                self._in_flight_bytes -= slot.size_bytes
+                self._has_room.set()
+                await self._context.write(self._answer_to(slot).SerializeToString())
+            if not self._slots and (self._is_read_to_end or self._node.admission.is_shutting_down):
+                return
+            await self._changed.wait()
+
+    def _answer_to(self, slot: _Slot) -> wal_service_pb2.AppendStreamResponse:
+        error = slot.refusal
+        if slot.append is not None:
+            if slot.append.failure is None:
+                return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, result=_result(slot.append))
+            error = unknown_outcome(slot.append.failure)
+        assert error is not None
+        detail = status.detail_of(error)
+        self._node.metrics.append_errors.labels(status.reason_of(error)).inc()
+        return wal_service_pb2.AppendStreamResponse(
+            request_id=slot.request_id,
+            error=wal_service_pb2.AppendError(
+                code=status.code_number_of(error), message=status.text_of(error), detail=detail
+            ),
+        )
+
+
+def _wait_s(context: Context) -> float:
+    """Return how long a call may wait for its barrier so that its answer still comes in time."""
+    # None without a deadline, though the type says otherwise.
+    remaining_s = cast("float | None", context.time_remaining())
+    wait_s = MAX_BARRIER_WAIT_S if remaining_s is None else min(remaining_s, MAX_BARRIER_WAIT_S)
+    return max(0.0, min(wait_s * _BARRIER_SLICE, wait_s - _ANSWER_WITHIN_S))
+
+
+def unknown_outcome(failure: StorageFailedError) -> StorageFailedError:
+    """Return the failure of an append that was in flight: it may be there after a restart."""
+    return StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
+
+
+def _result(append: PendingAppend) -> wal_service_pb2.AppendResult:
+    entry = append.entry
+    return wal_service_pb2.AppendResult(
+        message_id=encode_message_id(entry.last_tick),
+        first_tick=entry.base_tick,
+        last_tick=entry.last_tick,
+        durability=message_pb2.DURABILITY_SYNC if append.needs_sync else message_pb2.DURABILITY_OS,
+    )

@@ -1,0 +1,339 @@
+"""Batches in columns: checked once on arrival, cut and filtered on the way out. No work per message but in numpy.
+
+The layout is that of ``tidelog.v1.Columns``.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from tidelog.v1 import message_pb2
+from tidelog_server.core.entries import MIXED_TYPES
+from tidelog_server.core.errors import (
+    BatchTooLargeError,
+    ChecksumMismatchError,
+    EmptyBatchError,
+    MalformedColumnsError,
+    MessageTooLargeError,
+    ReservedPropertyError,
+)
+from tidelog_server.core.limits import (
+    MAX_KEY_BYTES,
+    MAX_MESSAGES_PER_BATCH,
+    MAX_PROPERTIES_PER_MESSAGE,
+    MAX_PROPERTY_BYTES_PER_MESSAGE,
+    Limits,
+)
+from tidelog_server.core.names import RESERVED_PREFIX, shown
+from tidelog_server.rpc import wire
+
+Offsets = npt.NDArray[np.int32]
+Indices = npt.NDArray[np.int64]
+
+_COUNT: Final = 1
+_UNIFORM_TYPE: Final = 7
+_CRC32C: Final = 16
+# Length-delimited columns by field number; the CRC covers them in this order.
+COLUMN_NAMES: Final = {
+    2: "payload_offsets", 3: "payloads", 4: "key_offsets", 5: "keys", 6: "key_validity", 8: "types",
+    9: "property_list_offsets", 10: "property_key_offsets", 11: "property_keys", 12: "property_value_offsets",
+    13: "property_values", 14: "event_times_ms", 15: "event_time_validity",
+}  # fmt: skip
+_CRC_PREFIX: Final = struct.Struct("<15I")
+assert _CRC_PREFIX.size == 4 * (2 + len(COLUMN_NAMES))
+_EMPTY: Final = memoryview(b"")
+
+
+@dataclass(slots=True)
+class ColumnsView:
+    """A batch whose columns are views into the bytes it came in.
+
+    Attributes:
+        count, uniform_type, crc32c: As in ``tidelog.v1.Columns``.
+        columns: Views by column name; absent ones are empty.
+    """
+
+    count: int = 0
+    uniform_type: int = 0
+    crc32c: int = 0
+    columns: dict[str, memoryview] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, encoded: bytes | memoryview) -> "ColumnsView":
+        """Return a view of serialised Columns, unchecked.
+
+        Raises:
+            wire.WireFormatError: It is no such message.
+        """
+        view = cls()
+        for number, wire_type, value in wire.fields(memoryview(encoded)):
+            name = COLUMN_NAMES.get(number)
+            if name is not None and isinstance(value, memoryview):
+                view.columns[name] = value
+            elif number == _COUNT and wire_type == wire.VARINT:
+                view.count = _uint32(value)
+            elif number == _UNIFORM_TYPE and wire_type == wire.VARINT:
+                view.uniform_type = _uint32(value)
+            elif number == _CRC32C and wire_type == wire.FIXED32:
+                view.crc32c = _uint32(value)
+            elif number <= _CRC32C:
+                raise wire.WireFormatError(f"field {number} has wire type {wire_type}")
+            # A field of a later version: the CRC does not cover it, and readers of this version skip it as well.
+        return view
+
+    def column(self, name: str) -> memoryview:
+        """Return a column; empty if it is absent."""
+        return self.columns.get(name, _EMPTY)
+
+    def compute_crc32c(self) -> int:
+        """Return the CRC-32C that the batch should have."""
+        views = [self.column(name) for name in COLUMN_NAMES.values()]
+        crc = crc32c.crc32c(_CRC_PREFIX.pack(self.count, self.uniform_type, *map(len, views)))
+        for view in views:
+            if view:
+                crc = crc32c.crc32c(view, crc)
+        return crc
+
+    @property
+    def message_type(self) -> int:
+        """The type of all messages, or MIXED_TYPES."""
+        return MIXED_TYPES if self.column("types") else self.uniform_type
+
+    def types(self) -> npt.NDArray[np.uint32]:
+        """Return the type of each message."""
+        if column := self.column("types"):
+            return np.frombuffer(column, "<u4")
+        return np.full(self.count, self.uniform_type, np.uint32)
+
+    def offsets(self, name: str) -> Offsets:
+        """Return an offsets column."""
+        return np.frombuffer(self.column(name), "<i4")
+
+
+def check(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
+    """Raise unless ``view`` is a batch that may be stored. Nothing else checks it again.
+
+    Raises:
+        EmptyBatchError, BatchTooLargeError, MessageTooLargeError: By count and size.
+        ChecksumMismatchError: Its CRC is not that of its columns.
+        MalformedColumnsError, ReservedPropertyError: Its columns contradict each other or the limits.
+    """
+    if view.count == 0:
+        raise EmptyBatchError
+    if view.count > MAX_MESSAGES_PER_BATCH:
+        raise BatchTooLargeError(actual=view.count, maximum=MAX_MESSAGES_PER_BATCH, unit="messages")
+    if size_bytes > limits.max_batch_bytes:
+        raise BatchTooLargeError(actual=size_bytes, maximum=limits.max_batch_bytes, unit="bytes")
+    actual = view.compute_crc32c()
+    if actual != view.crc32c:
+        raise ChecksumMismatchError(expected=view.crc32c, actual=actual)
+    sizes = _check_divided(view, "payload_offsets", "payloads", view.count)
+    _check_size(sizes, limits.max_message_bytes, "payload")
+    _check_keys(view)
+    _check_types(view)
+    _check_properties(view)
+    _check_event_times(view)
+
+
+def _check_divided(view: ColumnsView, offsets_name: str, values_name: str, count: int) -> Offsets:
+    """Check an offsets column against the column that it divides; return the sizes."""
+    return _check_offsets(view, offsets_name, count, len(view.column(values_name)), values_name)
+
+
+def _check_offsets(view: ColumnsView, name: str, count: int, end: int, divided: str) -> Offsets:
+    column = view.column(name)
+    if len(column) != 4 * (count + 1):
+        raise MalformedColumnsError(name, f"has {len(column)} bytes, expected {4 * (count + 1)} for {count} items")
+    offsets = np.frombuffer(column, "<i4")
+    if offsets[0] != 0:
+        raise MalformedColumnsError(name, f"begins at {offsets[0]}, expected 0")
+    # In 64 bits: the difference of two int32 may not fit.
+    sizes = np.diff(offsets.astype(np.int64))
+    if sizes.size and sizes.min() < 0:
+        index = int(np.argmin(sizes >= 0))
+        raise MalformedColumnsError(name, f"falls from {offsets[index]} to {offsets[index + 1]} at item {index}")
+    if offsets[-1] != end:
+        raise MalformedColumnsError(name, f"ends at {offsets[-1]}, but {divided} has {end}")
+    return sizes.astype(np.int32)
+
+
+def _check_size(sizes: Offsets, max_bytes: int, part: str) -> None:
+    if sizes.size and (largest := int(sizes.max())) > max_bytes:
+        index = int(np.argmax(sizes > max_bytes))
+        raise MessageTooLargeError(size_bytes=largest, max_bytes=max_bytes, index=index, part=part)
+
+
+def _check_keys(view: ColumnsView) -> None:
+    if not view.column("key_offsets"):
+        _check_absent(view, "keys", "key_offsets")
+        _check_absent(view, "key_validity", "key_offsets")
+        return
+    sizes = _check_divided(view, "key_offsets", "keys", view.count)
+    _check_size(sizes, MAX_KEY_BYTES, "key")
+    _check_validity(view, "key_validity")
+
+
+def _check_types(view: ColumnsView) -> None:
+    column = view.column("types")
+    if not column:
+        return
+    if len(column) != 4 * view.count:
+        raise MalformedColumnsError("types", f"has {len(column)} bytes, expected {4 * view.count}")
+    if view.uniform_type:
+        raise MalformedColumnsError("uniform_type", "must be 0 when the column types is present")
+
+
+def _check_event_times(view: ColumnsView) -> None:
+    column = view.column("event_times_ms")
+    if not column:
+        _check_absent(view, "event_time_validity", "event_times_ms")
+        return
+    if len(column) != 8 * view.count:
+        raise MalformedColumnsError("event_times_ms", f"has {len(column)} bytes, expected {8 * view.count}")
+    _check_validity(view, "event_time_validity")
+
+
+def _check_validity(view: ColumnsView, name: str) -> None:
+    column, expected = view.column(name), -(-view.count // 8)
+    if column and len(column) != expected:
+        raise MalformedColumnsError(name, f"has {len(column)} bytes, expected {expected} or none")
+
+
+def _check_absent(view: ColumnsView, name: str, without: str) -> None:
+    if view.column(name):
+        raise MalformedColumnsError(name, f"is present without {without}")
+
+
+_PROPERTY_COLUMNS: Final = (
+    "property_key_offsets", "property_keys", "property_value_offsets", "property_values"
+)  # fmt: skip
+
+
+def _check_properties(view: ColumnsView) -> None:
+    lists = view.column("property_list_offsets")
+    if not lists:
+        for name in _PROPERTY_COLUMNS:
+            _check_absent(view, name, "property_list_offsets")
+        return
+    total = len(view.column("property_key_offsets")) // 4 - 1
+    numbers = _check_offsets(view, "property_list_offsets", view.count, max(total, 0), "the number of properties")
+    if (most := int(numbers.max())) > MAX_PROPERTIES_PER_MESSAGE:
+        raise MalformedColumnsError(
+            "property_list_offsets",
+            f"gives a message {most} properties, at most {MAX_PROPERTIES_PER_MESSAGE} are allowed",
+        )
+    key_sizes = _check_divided(view, "property_key_offsets", "property_keys", total)
+    value_sizes = _check_divided(view, "property_value_offsets", "property_values", total)
+    running = np.concatenate(([0], np.cumsum(key_sizes.astype(np.int64) + value_sizes)))
+    sizes = np.diff(running[view.offsets("property_list_offsets")])
+    _check_size(sizes.astype(np.int32), MAX_PROPERTY_BYTES_PER_MESSAGE, "properties")
+    _check_property_texts(view, key_sizes)
+
+
+def _check_property_texts(view: ColumnsView, key_sizes: Offsets) -> None:
+    if key_sizes.size and key_sizes.min() == 0:
+        raise MalformedColumnsError("property_keys", "has an empty key")
+    for name in ("property_keys", "property_values"):
+        try:
+            str(view.column(name), "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedColumnsError(name, f"is not UTF-8 at byte {error.start}") from error
+        starts = view.offsets(name.removesuffix("s") + "_offsets")[:-1]
+        _check_starts_are_characters(view.column(name), starts, name)
+    keys = np.frombuffer(view.column("property_keys"), np.uint8)
+    starts = view.offsets("property_key_offsets")[:-1]
+    reserved = np.flatnonzero(keys[starts] == ord(RESERVED_PREFIX)) if starts.size else starts
+    if reserved.size:
+        begin = int(starts[reserved[0]])
+        key = bytes(view.column("property_keys")[begin : begin + int(key_sizes[reserved[0]])])
+        raise ReservedPropertyError(shown(key.decode("utf-8", "replace")))
+
+
+def _check_starts_are_characters(values: memoryview, starts: Offsets, name: str) -> None:
+    """The whole column is UTF-8; so is each text unless an offset falls within a character."""
+    bytes_at = np.frombuffer(values, np.uint8)
+    inner = starts[starts < bytes_at.size]
+    if inner.size and bool(((bytes_at[inner] & 0xC0) == 0x80).any()):
+        raise MalformedColumnsError(name, "has an offset within a UTF-8 character")
+
+
+# -- Cutting ---------------------------------------------------------------------------------------------
+
+
+def select(view: ColumnsView, indices: Indices) -> bytes:
+    """Return serialised Columns with only the messages at ``indices`` (growing, not empty), and a CRC of their own."""
+    columns = message_pb2.Columns(count=len(indices), uniform_type=view.uniform_type)
+    columns.payload_offsets, columns.payloads = _gather(view, "payload_offsets", "payloads", indices)
+    if view.column("key_offsets"):
+        columns.key_offsets, columns.keys = _gather(view, "key_offsets", "keys", indices)
+        columns.key_validity = _gather_bits(view, "key_validity", indices)
+    if view.column("types"):
+        columns.types = np.frombuffer(view.column("types"), "<u4")[indices].tobytes()
+    if view.column("property_list_offsets"):
+        _gather_properties(view, indices, columns)
+    if view.column("event_times_ms"):
+        columns.event_times_ms = np.frombuffer(view.column("event_times_ms"), "<i8")[indices].tobytes()
+        columns.event_time_validity = _gather_bits(view, "event_time_validity", indices)
+    return sealed(columns)
+
+
+def sealed(columns: message_pb2.Columns) -> bytes:
+    """Return ``columns`` serialised, with their CRC."""
+    encoded = columns.SerializeToString()
+    columns.crc32c = ColumnsView.parse(encoded).compute_crc32c()
+    return columns.SerializeToString()
+
+
+def _gather(view: ColumnsView, offsets_name: str, values_name: str, indices: Indices) -> tuple[bytes, bytes]:
+    offsets, values = view.offsets(offsets_name), view.column(values_name)
+    sizes = np.diff(offsets)[indices]
+    gathered = b"".join(values[offsets[begin] : offsets[end]] for begin, end in _runs(indices))
+    return _offsets_of(sizes), gathered
+
+
+def _gather_properties(view: ColumnsView, indices: Indices, columns: message_pb2.Columns) -> None:
+    lists = view.offsets("property_list_offsets")
+    chosen = [np.arange(lists[begin], lists[end], dtype=np.int64) for begin, end in _runs(indices)]
+    properties = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+    columns.property_list_offsets = _offsets_of(np.diff(lists)[indices])
+    columns.property_key_offsets, columns.property_keys = _gather(
+        view, "property_key_offsets", "property_keys", properties
+    )
+    columns.property_value_offsets, columns.property_values = _gather(
+        view, "property_value_offsets", "property_values", properties
+    )
+
+
+def _gather_bits(view: ColumnsView, name: str, indices: Indices) -> bytes:
+    column = view.column(name)
+    if not column:
+        return b""
+    bits = np.unpackbits(np.frombuffer(column, np.uint8), bitorder="little")[indices]
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def _offsets_of(sizes: npt.NDArray[np.int32]) -> bytes:
+    offsets = np.zeros(len(sizes) + 1, "<i4")
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets.tobytes()
+
+
+def _runs(indices: Indices) -> Iterable[tuple[int, int]]:
+    """Yield half-open runs of consecutive indices: one copy for each run, not for each message."""
+    if not len(indices):
+        return
+    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
+    begins = np.concatenate(([0], breaks))
+    ends = np.concatenate((breaks, [len(indices)])) - 1
+    for begin, end in zip(begins, ends, strict=True):
+        yield int(indices[begin]), int(indices[end]) + 1
+
+
+def _uint32(value: int | memoryview) -> int:
+    assert isinstance(value, int)
+    return value & 0xFFFF_FFFF

@@ -1,0 +1,80 @@
+"""The only place that names gRPC status codes: each domain error has one code and one reason.
+
+``UNAVAILABLE`` with our detail promises what the detail's effect says; a status without our detail comes from the
+transport, which can promise nothing.
+"""
+
+from typing import Final
+
+import grpc
+from google.protobuf import any_pb2
+
+from tidelog.v1 import error_pb2
+from tidelog_server.core import errors
+from tidelog_server.core.errors import Effect, TidelogServerError
+
+_Code = grpc.StatusCode
+_MAX_TEXT_CHARACTERS: Final = 512
+DETAILS_KEY: Final = "grpc-status-details-bin"
+
+STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, error_pb2.Reason]]] = {
+    errors.InvalidRequestError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_INVALID_ARGUMENT),
+    errors.InvalidNameError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_INVALID_NAME),
+    errors.EmptyBatchError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_EMPTY_BATCH),
+    errors.MessageTooLargeError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_MESSAGE_TOO_LARGE),
+    errors.BatchTooLargeError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_BATCH_TOO_LARGE),
+    errors.MalformedColumnsError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_MALFORMED_COLUMNS),
+    errors.ChecksumMismatchError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_CHECKSUM_MISMATCH),
+    errors.ReservedPropertyError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_RESERVED_PROPERTY),
+    errors.MalformedRequestError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_MALFORMED_REQUEST),
+    errors.WalNameMismatchError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_WAL_NAME_MISMATCH),
+    errors.ChannelNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_CHANNEL_NOT_EXIST),
+    errors.ChannelAlreadyExistsError: (_Code.ALREADY_EXISTS, error_pb2.REASON_CHANNEL_ALREADY_EXISTS),
+    errors.BarrierNotReachedError: (_Code.DEADLINE_EXCEEDED, error_pb2.REASON_BARRIER_NOT_REACHED),
+    errors.PositionTrimmedError: (_Code.OUT_OF_RANGE, error_pb2.REASON_POSITION_TRIMMED),
+    errors.PositionBeyondEndError: (_Code.OUT_OF_RANGE, error_pb2.REASON_POSITION_BEYOND_END),
+    errors.RateLimitRejectedError: (_Code.RESOURCE_EXHAUSTED, error_pb2.REASON_RATE_LIMIT_REJECTED),
+    errors.DiskFullError: (_Code.RESOURCE_EXHAUSTED, error_pb2.REASON_DISK_FULL),
+    errors.ShutdownError: (_Code.UNAVAILABLE, error_pb2.REASON_ON_SHUTDOWN),
+    errors.StorageFailedError: (_Code.INTERNAL, error_pb2.REASON_STORAGE_FAILED),
+    errors.DataLossError: (_Code.DATA_LOSS, error_pb2.REASON_DATA_LOSS),
+    errors.InnerError: (_Code.INTERNAL, error_pb2.REASON_INNER),
+}
+
+_EFFECTS: Final = {Effect.NONE: error_pb2.EFFECT_NONE, Effect.UNKNOWN: error_pb2.EFFECT_UNKNOWN}
+
+
+def detail_of(error: TidelogServerError) -> error_pb2.ErrorDetail:
+    """Return the reason, effect and values of ``error`` as they travel."""
+    return error_pb2.ErrorDetail(
+        reason=STATUS_BY_ERROR[type(error)][1], effect=_EFFECTS[error.effect], values=error.values
+    )
+
+
+def reason_of(error: TidelogServerError) -> str:
+    """Return the name of the reason of ``error``, for metrics."""
+    return error_pb2.Reason.Name(STATUS_BY_ERROR[type(error)][1])
+
+
+def code_of(error: TidelogServerError) -> grpc.StatusCode:
+    """Return the status code of ``error``."""
+    return STATUS_BY_ERROR[type(error)][0]
+
+
+def code_number_of(error: TidelogServerError) -> int:
+    """Return the status code of ``error`` as a number."""
+    number: int = code_of(error).value[0]
+    return number
+
+
+def text_of(error: TidelogServerError) -> str:
+    """Return the text of ``error`` as it travels: one line, bounded."""
+    return error.message[:_MAX_TEXT_CHARACTERS]
+
+
+def trailing_metadata_of(error: TidelogServerError) -> tuple[tuple[str, bytes], ...]:
+    """Return the metadata that carries the detail of ``error``."""
+    wrapped = any_pb2.Any()
+    wrapped.Pack(detail_of(error))
+    status = error_pb2.RpcStatus(code=code_number_of(error), message=text_of(error), details=[wrapped])
+    return ((DETAILS_KEY, status.SerializeToString()),)

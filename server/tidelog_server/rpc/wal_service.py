@@ -1,0 +1,76 @@
+"""WalService: the methods that are neither appends nor scans, and the table of all."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.v1 import wal_service_pb2
+from tidelog_server.broker.broker import Broker
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
+from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
+from tidelog_server.log.node import LogNode
+from tidelog_server.rpc.append import AppendCalls
+from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.scan import ScanCalls
+
+
+class WalService:
+    """The data plane."""
+
+    def __init__(self, broker: Broker, node: LogNode, *, syncs_by_default: bool) -> None:
+        self._broker = broker
+        self._node = node
+        self._append = AppendCalls(broker, node, syncs_by_default=syncs_by_default)
+        self._scan = ScanCalls(broker, node)
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "GetWalName": self.get_wal_name,
+            "AllocateTicks": self.allocate_ticks,
+            "GetLatestMvccTick": self.get_latest_mvcc_tick,
+            "Append": self._append.append,
+            "AppendStream": self._append.append_stream,
+            "Scan": self._scan.scan,
+            "PlanScan": self._scan.plan_scan,
+            "Trim": self.trim,
+        }
+
+    async def get_wal_name(
+        self, _request: wal_service_pb2.GetWalNameRequest, _: Context
+    ) -> wal_service_pb2.GetWalNameResponse:
+        """Name the log store."""
+        return wal_service_pb2.GetWalNameResponse(wal_name=self._node.store.wal_name)
+
+    async def allocate_ticks(
+        self, request: wal_service_pb2.AllocateTicksRequest, _: Context
+    ) -> wal_service_pb2.AllocateTicksResponse:
+        """Hand out ticks."""
+        count = request.count or 1
+        if count > MAX_TICKS_PER_REQUEST:
+            raise InvalidRequestError(f"count is {count}, expected 1 to {MAX_TICKS_PER_REQUEST}", field="count")
+        self._node.admission.check_storage()
+        first_tick = await self._node.shared.oracle.allocate(count)
+        return wal_service_pb2.AllocateTicksResponse(first_tick=first_tick, count=count)
+
+    async def get_latest_mvcc_tick(
+        self, request: wal_service_pb2.GetLatestMvccTickRequest, _context: Context
+    ) -> wal_service_pb2.GetLatestMvccTickResponse:
+        """Tell the tick of the last acknowledged message."""
+        _log, vchannel = self._broker.find(request.vchannel)
+        return wal_service_pb2.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
+
+    async def trim(self, request: wal_service_pb2.TrimRequest, _: Context) -> wal_service_pb2.TrimResponse:
+        """Remove a prefix."""
+        match request.WhichOneof("until"):
+            case "before_tick" if request.before_tick <= MAX_TICK:
+                first = await self._broker.trim(request.vchannel, before_tick=request.before_tick)
+            case "before_time_ms" if request.before_time_ms <= MAX_PHYSICAL_MS:
+                first = await self._broker.trim(request.vchannel, before_ms=request.before_time_ms)
+            case "all":
+                first = await self._broker.trim(request.vchannel)
+            case None:
+                raise InvalidRequestError("say how much: before_tick, before_time_ms or all", field="until")
+            case field:
+                raise InvalidRequestError(f"{field} is beyond every possible tick", field=field)
+        return wal_service_pb2.TrimResponse(first_available_tick=first)

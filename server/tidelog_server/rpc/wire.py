@@ -1,0 +1,115 @@
+"""Reading and writing protobuf's wire format by hand, where the batch itself must not be touched.
+
+A batch is stored and sent as the bytes that came. Parsing it into a message and serialising it again would copy it
+three more times, which at 300 MB/s is a tenth of a core each. Tests compare every function with protobuf itself.
+
+Source: https://protobuf.dev/programming-guides/encoding/
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+VARINT: Final = 0
+FIXED64: Final = 1
+LENGTH: Final = 2
+FIXED32: Final = 5
+
+_FIXED64: Final = struct.Struct("<Q")
+_FIXED32: Final = struct.Struct("<I")
+_MAX_VARINT_BITS: Final = 70
+
+
+class WireFormatError(Exception):
+    """The bytes are no protobuf message."""
+
+
+def read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
+    """Return the varint that begins at ``at`` and where it ends. Raises WireFormatError."""
+    result = shift = 0
+    while shift < _MAX_VARINT_BITS:
+        if at >= len(buffer):
+            raise WireFormatError("truncated varint")
+        byte = buffer[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result & 0xFFFF_FFFF_FFFF_FFFF, at
+        shift += 7
+    raise WireFormatError("varint of more than ten bytes")
+
+
+def fields(buffer: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
+    """Yield (field number, wire type, value) for each field in order; length-delimited values are views.
+
+    Raises:
+        WireFormatError: The bytes end within a field, or a wire type is unknown (groups included).
+    """
+    at = 0
+    while at < len(buffer):
+        tag, at = read_varint(buffer, at)
+        number, wire_type = tag >> 3, tag & 7
+        if number == 0:
+            raise WireFormatError("field number 0")
+        if wire_type == LENGTH:
+            length, at = read_varint(buffer, at)
+            end = at + length
+            if end > len(buffer):
+                raise WireFormatError("truncated field")
+            yield number, wire_type, buffer[at:end]
+            at = end
+        elif wire_type == VARINT:
+            value, at = read_varint(buffer, at)
+            yield number, wire_type, value
+        elif wire_type in (FIXED64, FIXED32):
+            layout = _FIXED64 if wire_type == FIXED64 else _FIXED32
+            if at + layout.size > len(buffer):
+                raise WireFormatError("truncated fixed field")
+            yield number, wire_type, layout.unpack_from(buffer, at)[0]
+            at += layout.size
+        else:
+            raise WireFormatError(f"wire type {wire_type}")
+
+
+def varint(value: int) -> bytes:
+    """Return ``value`` (not negative) as a varint."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _tag(number: int, wire_type: int) -> bytes:
+    return varint(number << 3 | wire_type)
+
+
+_RESPONSE_ENTRIES: Final = _tag(1, LENGTH)
+_RESPONSE_WATERMARK: Final = _tag(3, VARINT)
+_RESPONSE_CAUGHT_UP: Final = _tag(4, VARINT) + b"\x01"
+_ENTRY_SOURCE: Final = _tag(1, VARINT)
+_ENTRY_BASE_TICK: Final = _tag(2, FIXED64)
+_ENTRY_TICK_DELTAS: Final = _tag(3, LENGTH)
+_ENTRY_COLUMNS: Final = _tag(4, LENGTH)
+
+
+def entry_parts(source: int, base_tick: int, tick_deltas: bytes, columns: bytes) -> list[bytes]:
+    """Return the bytes of one ``ScanResponse.entries`` field, in parts to be joined later."""
+    head = [_ENTRY_BASE_TICK, _FIXED64.pack(base_tick)]
+    if source:
+        head = [_ENTRY_SOURCE, varint(source), *head]
+    if tick_deltas:
+        head += [_ENTRY_TICK_DELTAS, varint(len(tick_deltas)), tick_deltas]
+    head += [_ENTRY_COLUMNS, varint(len(columns))]
+    prefix = b"".join(head)
+    return [_RESPONSE_ENTRIES, varint(len(prefix) + len(columns)), prefix, columns]
+
+
+def scan_response(parts: list[bytes], watermark: int, *, is_caught_up: bool) -> bytes:
+    """Return a ScanResponse with the entries in ``parts``, in one copy."""
+    if watermark:
+        parts += [_RESPONSE_WATERMARK, varint(watermark)]
+    if is_caught_up:
+        parts.append(_RESPONSE_CAUGHT_UP)
+    return b"".join(parts)

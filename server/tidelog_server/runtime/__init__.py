@@ -1,0 +1,1 @@
+"""Where time, tasks, signals of failure and measurements enter. Nothing here knows what a channel is."""

@@ -1,0 +1,46 @@
+"""Named places where a test can kill the process: free when disarmed.
+
+``TIDELOG_FAILPOINT=before_write:3`` kills the process with SIGKILL at the third hit of ``before_write``. Nothing is
+cleaned up, as in a real crash.
+"""
+
+import os
+import signal
+from enum import StrEnum
+from typing import Final
+
+VARIABLE: Final = "TIDELOG_FAILPOINT"
+
+
+class Failpoint(StrEnum):
+    """Places in the write path, in the order in which an append meets them."""
+
+    BEFORE_WRITE = "before_write"
+    AFTER_WRITE_BEFORE_SYNC = "after_write_before_sync"
+    AFTER_SYNC_BEFORE_ACK = "after_sync_before_ack"
+    BEFORE_HEAD_UPDATE = "before_head_update"
+    MID_TRIM = "mid_trim"
+    MID_DROP = "mid_drop"
+
+
+class _Armed:
+    """The failpoint that this process dies at, if any, and how many hits are left."""
+
+    __slots__ = ("hits_left", "name")
+
+    def __init__(self, setting: str) -> None:
+        name, _, hits = setting.partition(":")
+        self.name = Failpoint(name) if name else None
+        self.hits_left = int(hits) if hits else 1
+
+
+_armed: Final = _Armed(os.environ.get(VARIABLE, ""))
+
+
+def hit(name: Failpoint) -> None:
+    """Die here if this failpoint is armed and its turn has come."""
+    if _armed.name is not name:
+        return
+    _armed.hits_left -= 1
+    if _armed.hits_left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)

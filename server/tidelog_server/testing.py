@@ -1,0 +1,59 @@
+"""A server in the test process, on free loopback ports. Found by ``tidelog.testing`` through an entry point."""
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from tidelog_server.app import Server
+from tidelog_server.config import load_config
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server on a thread and an event loop of its own.
+
+    Attributes:
+        endpoint: gRPC, ``host:port``.
+        http_endpoint: Probes and metrics, ``host:port``.
+    """
+
+    endpoint: str
+    http_endpoint: str
+    _loop: asyncio.AbstractEventLoop
+    _stop_asked: asyncio.Event
+    _thread: threading.Thread
+
+    def stop(self) -> None:
+        """Stop the server gracefully and wait until it is gone. Idempotent."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop_asked.set)
+            self._thread.join()
+
+
+def start(folder: str | None = None) -> RunningServer:
+    """Start a server; its log is in ``folder``, or in memory without one. Returns once it takes requests."""
+    started: Future[tuple[Server, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    thread = threading.Thread(target=lambda: asyncio.run(_run(folder, started)), name="tidelog-server", daemon=True)
+    thread.start()
+    server, loop, stop_asked = started.result()
+    return RunningServer(server.grpc_endpoint, server.http_endpoint, loop, stop_asked, thread)
+
+
+async def _run(folder: str | None, started: "Future[tuple[Server, asyncio.AbstractEventLoop, asyncio.Event]]") -> None:
+    flags = {
+        "server.grpc_port": "0",
+        "server.http_port": "0",
+        "log.level": "warning",
+        "limits.min_free_disk_bytes": "0",
+        **({"storage.data_dir": folder} if folder else {"storage.kind": "memory"}),
+    }
+    try:
+        server = await Server.start(load_config(None, {}, flags))
+    except BaseException as error:
+        started.set_exception(error)
+        raise
+    stop_asked = asyncio.Event()
+    started.set_result((server, asyncio.get_running_loop(), stop_asked))
+    await stop_asked.wait()
+    await server.stop()
