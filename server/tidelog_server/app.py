@@ -82,9 +82,8 @@ class Server:
 
     async def stop(self) -> None:
         """Take no new work, finish what is in flight, sync, and release everything. Idempotent."""
-        self._node.admission.is_shutting_down = True
+        self._node.begin_shutdown()
         await self._rpc.set_serving(is_serving=False)
-        self._node.wake_all()
         await self._teardown.aclose()
         _log.info("stopped")
 

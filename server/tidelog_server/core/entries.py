@@ -56,6 +56,7 @@ class EntryHeader:
         sequence: Dense number of the entry in the whole store, from 1.
         chain_hash: Hash over this header and the chain hash of entry ``sequence - 1``.
         columns_bytes: Length of the columns.
+        stored_crc32c: CRC-32C of the columns' bytes as they are stored; the store checks it on each read.
     """
 
     kind: EntryKind
@@ -68,6 +69,7 @@ class EntryHeader:
     sequence: int
     chain_hash: bytes
     columns_bytes: int
+    stored_crc32c: int
 
     @property
     def last_tick(self) -> Tick:

@@ -1,7 +1,8 @@
-"""Group commit: one thread writes and syncs for all channels of the node.
+"""Group commit for all channels of the node: one write and one sync for many appends.
 
-All appends that arrive while one sync runs go into the next group: one write, one sync, then the acks. Other work of
-the store's writing thread (trims, drops, metadata) takes its turn between groups.
+Two threads take turns, hand over hand: while one syncs a group, the other writes the next one, so that the disk and
+the CPU work at once. All appends that arrive while a group is written or synced go into the next one. Other changes
+of the store (trims, drops, metadata) take both turns, between groups.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from tidelog_server.storage.log_store import LogStore
 
 Result = TypeVar("Result")
 
+_THREADS: Final = 2
 # Entries that need no sync are synced this long after they were written, at the latest.
 _IDLE_SYNC_S: Final = 1.0
 _STALL_POLL_S: Final = 0.002
@@ -55,7 +57,7 @@ class PendingAppend:
 
 @dataclass(slots=True)
 class _Job:
-    """Work for the writing thread other than an append."""
+    """Work for a writing thread other than an append."""
 
     call: Callable[[], Any]
     done: Future[Any]
@@ -73,7 +75,7 @@ class _Group:
 
 
 class _WriterExecutor(Executor):
-    """Lets the metadata store run its calls on the writing thread."""
+    """Lets the metadata store run its calls on a writing thread."""
 
     def __init__(self, committer: "GroupCommitter") -> None:
         self._committer = committer
@@ -83,9 +85,10 @@ class _WriterExecutor(Executor):
 
 
 class GroupCommitter:
-    """The writing thread of a store.
+    """The writing threads of a store.
 
-    Invariant: appends are written, synced and settled in the order in which they were submitted.
+    Invariant: appends are written, synced and settled in the order in which they were submitted. A thread asks for
+    the sync turn while it holds the write turn, so groups sync in the order in which they were written.
 
     The queue needs no bound of its own: the log bounds the bytes in flight before it submits.
     """
@@ -104,12 +107,22 @@ class GroupCommitter:
         self._on_committed = on_committed
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        # None asks the thread to end.
+        # None asks the threads to end.
         self._queue: queue.SimpleQueue[PendingAppend | _Job | None] = queue.SimpleQueue()
+        self._write_turn = threading.Lock()
+        self._sync_turn = threading.Lock()
+        # Guarded by the write turn: what was taken from the queue but did not fit into a group.
+        self._carried: PendingAppend | _Job | None = None
+        # Guarded by the sync turn.
         self._unsynced_since_s: float | None = None
+        # Set once, by a thread that holds a turn; read by all.
         self._failure: StorageFailedError | None = None
-        self._thread = threading.Thread(target=self._run, name="tidelog-writer", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"tidelog-writer-{number}", daemon=True)
+            for number in range(_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
         self.executor: Executor = _WriterExecutor(self)
 
     def submit(self, append: PendingAppend) -> None:
@@ -117,90 +130,121 @@ class GroupCommitter:
         self._queue.put(append)
 
     def submit_job(self, call: Callable[[], Any]) -> Future[Any]:
-        """Run ``call`` on the writing thread, after everything submitted before."""
+        """Run ``call`` on a writing thread, after everything submitted before and with nothing else beside it."""
         done: Future[Any] = Future()
         self._queue.put(_Job(call, done))
         return done
 
     async def run(self, call: Callable[[], Result]) -> Result:
-        """Run ``call`` on the writing thread and return what it returns. Cancelling does not stop a started call."""
+        """Run ``call`` as a job and return what it returns. Cancelling does not stop a started call."""
         return await asyncio.wrap_future(self.submit_job(call))
 
     async def close(self) -> None:
-        """Finish everything submitted, sync, and end the thread. Does not close the store."""
+        """Finish everything submitted, sync, and end the threads. Does not close the store."""
         self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
 
     def _run(self) -> None:
-        carried: PendingAppend | _Job | None = None
+        try:
+            self._take_turns()
+        except BaseException as error:
+            # A defect: whoever waits must not wait for ever.
+            failure = self._fail(StorageFailedError(f"a writing thread failed: {error!r}"))
+            self._loop.call_soon_threadsafe(self._on_failure, failure)
+            raise
+
+    def _take_turns(self) -> None:
         while True:
-            item = carried if carried is not None else self._next()
-            carried = None
-            if item is None:
-                break
-            if isinstance(item, _Job):
-                self._do(item)
-            else:
-                group, carried, ended = self._gather(item)
-                self._commit(group)
-                if ended:
+            with self._write_turn:
+                item = self._next()
+                if item is None:
+                    # For the other thread.
+                    self._queue.put(None)
                     break
-        self._sync_idle()
+                if isinstance(item, _Job):
+                    with self._sync_turn:
+                        self._do(item)
+                    continue
+                group = self._write(self._gather(item))
+                # Ordering: asked for before the write turn is given away, see the invariant.
+                self._sync_turn.acquire()
+            try:
+                self._sync(group)
+            finally:
+                self._sync_turn.release()
+        with self._sync_turn:
+            self._sync_idle()
 
     def _next(self) -> PendingAppend | _Job | None:
-        """Wait for work; sync what was written without a sync when it gets old."""
+        """Wait for work; meanwhile sync what was written without a sync when it gets old."""
+        carried, self._carried = self._carried, None
+        if carried is not None:
+            return carried
         while True:
-            if self._unsynced_since_s is None:
-                return self._queue.get()
             try:
-                return self._queue.get(timeout=_IDLE_SYNC_S)
+                return self._queue.get(timeout=None if self._unsynced_since_s is None else _IDLE_SYNC_S)
             except queue.Empty:
-                self._sync_idle()
+                with self._sync_turn:
+                    self._sync_idle()
 
-    def _gather(self, first: PendingAppend) -> tuple[list[PendingAppend], PendingAppend | _Job | None, bool]:
-        """Return what is committed with ``first``, what was taken too much, and whether the end was met."""
-        group = [first]
+    def _gather(self, first: PendingAppend) -> list[PendingAppend]:
+        """Return ``first`` and what is committed with it; what does not fit is carried over."""
+        appends = [first]
         size_bytes = len(first.entry.columns)
-        while len(group) < MAX_GROUP_BATCHES:
+        while len(appends) < MAX_GROUP_BATCHES:
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
-                return group, None, False
+                break
             if item is None:
-                return group, None, True
+                self._queue.put(None)
+                break
             if isinstance(item, _Job) or size_bytes + len(item.entry.columns) > MAX_GROUP_BYTES:
-                return group, item, False
-            group.append(item)
+                self._carried = item
+                break
+            appends.append(item)
             size_bytes += len(item.entry.columns)
-        return group, None, False
+        return appends
 
-    def _commit(self, appends: list[PendingAppend]) -> None:
+    def _write(self, appends: list[PendingAppend]) -> _Group:
         size_bytes = sum(len(append.entry.columns) for append in appends)
         group = _Group(appends, size_bytes, 0.0, None, self._failure)
-        if self._failure is None:
-            self._wait_for_engine()
-            try:
-                self._write_and_sync(group)
-            except StorageFailedError as error:
-                group.failure = self._fail(error)
-            hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
-        self._loop.call_soon_threadsafe(self._settle, group)
-
-    def _write_and_sync(self, group: _Group) -> None:
+        if group.failure is not None:
+            return group
+        self._wait_for_engine()
         hit(Failpoint.BEFORE_WRITE)
         begin_s = self._clock.monotonic_s()
-        self._store.write([append.entry for append in group.appends])
-        written_s = self._clock.monotonic_s()
-        group.write_s = written_s - begin_s
+        try:
+            self._store.write([append.entry for append in appends])
+        except StorageFailedError as error:
+            group.failure = self._fail(error)
+        group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
-        if any(append.needs_sync for append in group.appends):
+        return group
+
+    def _sync(self, group: _Group) -> None:
+        """Sync a written group if it must be, and send it back to the event loop."""
+        # The sync of the group before may have failed while this one was written.
+        group.failure = group.failure or self._failure
+        if group.failure is None:
+            begin_s = self._clock.monotonic_s()
+            if any(append.needs_sync for append in group.appends):
+                self._try_sync(group)
+                group.sync_s = self._clock.monotonic_s() - begin_s
+            elif self._unsynced_since_s is None:
+                self._unsynced_since_s = begin_s
+            elif begin_s - self._unsynced_since_s > _IDLE_SYNC_S:
+                self._try_sync(group)
+        hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
+        self._loop.call_soon_threadsafe(self._settle, group)
+
+    def _try_sync(self, group: _Group) -> None:
+        self._unsynced_since_s = None
+        try:
             self._store.sync()
-            group.sync_s = self._clock.monotonic_s() - written_s
-            self._unsynced_since_s = None
-        elif self._unsynced_since_s is None:
-            self._unsynced_since_s = begin_s
-        elif written_s - self._unsynced_since_s > _IDLE_SYNC_S:
-            self._sync_idle()
+        except StorageFailedError as error:
+            group.failure = self._fail(error)
 
     def _wait_for_engine(self) -> None:
         # Why here: a write that RocksDB stalls holds the GIL and would stop the event loop; this wait does not.

@@ -52,6 +52,8 @@ class LogNode:
         self._clock = clock
         self._folder = folder
         self._on_failure = on_failure
+        # Set when the node begins to shut down: by then nobody may wait for more work.
+        self.watchers: set[asyncio.Event] = set()
         self._logs: dict[str, ChannelLog] = {}
         self._by_vchannel_id: dict[int, tuple[ChannelLog, VchannelLog]] = {}
         self.committer = GroupCommitter(store, clock, metrics, self._committed, self._failed)
@@ -109,8 +111,11 @@ class LogNode:
         for figure, value in self.store.metrics().items():
             metrics.engine.labels(figure).set(value)
 
-    def wake_all(self) -> None:
-        """Let every scan look at the node's state again."""
+    def begin_shutdown(self) -> None:
+        """Take no new work from now on, and let every scan and stream notice."""
+        self.admission.is_shutting_down = True
+        for watcher in self.watchers:
+            watcher.set()
         for log in self._logs.values():
             log.wake_all()
 

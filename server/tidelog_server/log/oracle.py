@@ -54,9 +54,9 @@ class TickState:
         self.last = Tick(max(self.last, min(compose(wall_ms), compose(self.bound_ms) - 1)))
         return self.last
 
-    def bound_wanted_ms(self, wall_ms: int) -> int | None:
-        """Return the bound that should be saved now, or None while there is room enough."""
-        frontier_ms = max(wall_ms, physical_ms(self.last))
+    def bound_wanted_ms(self, wall_ms: int, room_ms: int = 0) -> int | None:
+        """Return the bound that should be saved now, or None while there is room enough beyond ``room_ms``."""
+        frontier_ms = max(wall_ms, physical_ms(self.last)) + room_ms
         if self.bound_ms - frontier_ms >= _EXTEND_BELOW_MS:
             return None
         return frontier_ms + TICK_SAVE_AHEAD_MS
@@ -101,8 +101,10 @@ class TickOracle:
         Cancelling leaves nothing behind.
         """
         while (first := self.try_allocate(count, after)) is None:
-            ahead_ms = physical_ms(after) - max(self._clock.wall_ms(), physical_ms(self._state.last))
-            if ahead_ms > 0:
+            frontier = max(compose(self._clock.wall_ms()), self._state.last)
+            if after > frontier:
+                # At least a millisecond, also within the same one: after the clock was set back, that one lasts.
+                ahead_ms = max(1, physical_ms(after) - physical_ms(frontier))
                 await asyncio.sleep(min(ahead_ms / 1_000, _POLL_S))
             else:
                 await self._extend(count)
@@ -126,7 +128,7 @@ class TickOracle:
         async with self._extending:
             # A request for many ticks may itself need several milliseconds' worth of logical parts.
             room_ms = count >> LOGICAL_BITS
-            wanted_ms = self._state.bound_wanted_ms(self._clock.wall_ms() + room_ms)
+            wanted_ms = self._state.bound_wanted_ms(self._clock.wall_ms(), room_ms)
             if wanted_ms is None:
                 return
             assert compose(wanted_ms) < MAX_TICK

@@ -10,17 +10,20 @@ from typing import Final, TypeVar
 
 from tidelog_server.core.entries import MIXED_TYPES, EntryHeader, NewEntry
 from tidelog_server.core.errors import PositionTrimmedError, ShutdownError
-from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick
+from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick, physical_ms
 from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
 from tidelog_server.log.positions import check_not_trimmed
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.storage.log_store import VchannelTail
 
 Result = TypeVar("Result")
 
 # Headers that a scan looks ahead, shared among its sources: some 100 kB of memory.
 _LOOK_AHEAD: Final = 1_024
 _MIN_LOOK_AHEAD: Final = 16
-# How soon a scan that waits for its end looks at the watermark again.
+# Entries that one page looks at, wanted or not: what the event loop does in one go stays small, however small they are.
+_MAX_PAGE_ENTRIES: Final = 1_024
+# How soon a scan that waits for its end looks at the watermark again, at the earliest.
 _END_POLL_S: Final = 0.01
 
 
@@ -53,7 +56,7 @@ class Page:
     Attributes:
         pieces: In tick order.
         watermark: Nothing at or below it will come after this page; NO_TICK when not told.
-        is_caught_up: Whether everything durable has been delivered.
+        is_caught_up: Whether everything durable in the scan's range has been delivered.
     """
 
     pieces: list[Piece]
@@ -154,14 +157,17 @@ class Scanner:
                 held = pieces
             # The last page carries the watermark: a follower that keeps up gets one response a group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
-            yield Page(held, horizon, is_caught_up=True)
+            yield Page(held, horizon, is_caught_up=all(map(_is_caught_up, self._sources)))
             if is_ended:
                 return
-            await self._wait()
+            await self._wait(horizon)
 
-    async def _wait(self) -> None:
-        """Wait until something may have become readable, or the watermark is due."""
-        timeout_s = self._plan.watermark_interval_s if self._plan.end_tick is None else _END_POLL_S
+    async def _wait(self, horizon: Tick) -> None:
+        """Wait until something may have become readable, the watermark is due, or the end may be reached."""
+        timeout_s = self._plan.watermark_interval_s
+        if self._plan.end_tick is not None:
+            to_end_s = (physical_ms(self._plan.end_tick) - physical_ms(horizon)) / 1_000
+            timeout_s = min(timeout_s, max(_END_POLL_S, to_end_s))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
@@ -185,17 +191,21 @@ class Scanner:
         ]
         heapq.heapify(merge)
         page: list[tuple[ScanSource, EntryHeader | NewEntry, Tick]] = []
-        page_bytes = 0
+        page_bytes = page_entries = 0
         while merge:
             source = self._sources[merge[0][1]]
             entry = source.buffer.popleft()
+            page_entries += 1
             if self._is_wanted(entry):
                 page.append((source, entry, source.position))
                 page_bytes += entry.columns_bytes if isinstance(entry, EntryHeader) else len(entry.columns)
             source.position = Tick(entry.last_tick + 1)
-            if page_bytes >= self._plan.max_page_bytes:
-                yield await self._pieces(page)
-                page, page_bytes = [], 0
+            if page_bytes >= self._plan.max_page_bytes or page_entries >= _MAX_PAGE_ENTRIES:
+                if page:
+                    yield await self._pieces(page)
+                # Other calls get their turn even where everything came from memory, or nothing was wanted.
+                await asyncio.sleep(0)
+                page, page_bytes, page_entries = [], 0, 0
                 self._horizon()
             if source.buffer or await self._fill(source, limit_tick):
                 heapq.heapreplace(merge, (source.buffer[0].base_tick, source.index))
@@ -217,6 +227,7 @@ class Scanner:
         check_not_trimmed(vchannel.name, source.position, vchannel.trim_tick)
         recent = vchannel.ring.read(source.position, end_tick, self._look_ahead)
         if recent is not None:
+            self._metrics.scan_reads.labels("ring").inc()
             source.buffer.extend(recent)
             return bool(recent)
         source.buffer.extend(await self._read_headers(source, end_tick))
@@ -224,12 +235,21 @@ class Scanner:
 
     async def _read_headers(self, source: ScanSource, end_tick: int) -> list[EntryHeader]:
         self._metrics.scan_reads.labels("store").inc()
-        begin_tick, vchannel = source.position, source.vchannel
-        headers = await self._in_reader(
-            lambda: self._node.store.headers(vchannel.vchannel_id, begin_tick, end_tick, self._look_ahead)
-        )
-        # Trimmed while it was read: then what was returned may begin too late.
-        check_not_trimmed(vchannel.name, begin_tick, vchannel.trim_tick)
+        begin_tick, vchannel, store = source.position, source.vchannel, self._node.store
+
+        def read() -> tuple[list[EntryHeader], VchannelTail]:
+            headers = store.headers(vchannel.vchannel_id, begin_tick, end_tick, self._look_ahead)
+            return headers, store.tail(vchannel.vchannel_id)
+
+        try:
+            headers, tail = await self._in_reader(read)
+        except KeyError:
+            # Dropped while it was read.
+            source.log.check_open()
+            raise
+        # Trimmed while it was read: then what was returned may begin too late. Ordering: the store's own trim tick,
+        # taken after the read, because the writing thread removes entries before the event loop learns of it.
+        check_not_trimmed(vchannel.name, begin_tick, tail.trim_tick)
         source.log.check_open()
         return headers
 
@@ -244,6 +264,12 @@ class Scanner:
 
     async def _in_reader(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+
+
+def _is_caught_up(source: ScanSource) -> bool:
+    """Tell whether a source has delivered all that is durable in its range at this moment."""
+    last_tick = min(source.vchannel.durable_tick, source.end_tick - 1)
+    return last_tick <= NO_TICK or last_tick < source.position
 
 
 def _cut(source: ScanSource, entry: EntryHeader | NewEntry, position: Tick, columns: bytes | None) -> Piece:

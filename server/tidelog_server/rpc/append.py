@@ -210,39 +210,60 @@ class AppendStreamCall:
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._is_read_to_end = False
+        self._malformed: MalformedRequestError | None = None
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
-        """Serve the stream to its end."""
-        async with asyncio.TaskGroup() as group:
-            reader = group.create_task(self._read(requests))
-            await self._answer()
-            reader.cancel()
-        if self._node.admission.is_shutting_down and not self._is_read_to_end:
-            # Everything that was read is answered, so nothing else had an effect.
+        """Serve the stream to its end.
+
+        Raises:
+            MalformedRequestError: A request was no message of this method. Those before it are answered.
+            ShutdownError: The node is shutting down. What was read is answered; nothing else had an effect.
+        """
+        self._node.watchers.add(self._changed)
+        try:
+            async with asyncio.TaskGroup() as group:
+                reader = group.create_task(self._read(requests))
+                await self._answer()
+                reader.cancel()
+        finally:
+            self._node.watchers.discard(self._changed)
+        if self._malformed is not None:
+            raise self._malformed
+        if not self._is_read_to_end:
             raise ShutdownError
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
-        async for encoded in requests:
-            await self._accept(encoded)
-            await self._has_room.wait()
+        try:
+            async for encoded in requests:
+                await self._accept(self._calls.parse(encoded))
+                await self._has_room.wait()
+        except MalformedRequestError as error:
+            self._malformed = error
         self._is_read_to_end = True
         self._changed.set()
 
-    async def _accept(self, encoded: bytes) -> None:
-        request = self._calls.parse(encoded)
+    async def _accept(self, request: StreamRequest) -> None:
         slot = _Slot(request.request_id, len(request.columns))
         self._slots.append(slot)
         self._in_flight_bytes += slot.size_bytes
-        if self._in_flight_bytes >= self._node.admission.limits.max_in_flight_bytes_per_stream:
+        if not self._is_under_limit():
             self._has_room.clear()
-        while not self._node.admission.has_room(slot.size_bytes):  # noqa: ASYNC110 - many streams share the room
-            # Back-pressure: the stream is not read on, so HTTP/2 stops the client.
-            await asyncio.sleep(_ROOM_POLL_S)
         try:
+            await self._wait_for_room(slot.size_bytes)
             slot.append = await self._calls.submit_request(request, self._on_settled)
         except TidelogServerError as error:
             slot.refusal = error
             self._changed.set()
+
+    async def _wait_for_room(self, size_bytes: int) -> None:
+        """Wait until the node has room. Back-pressure: the stream is not read on, so HTTP/2 stops the client."""
+        admission = self._node.admission
+        while not admission.has_room(size_bytes):
+            admission.check()
+            await asyncio.sleep(_ROOM_POLL_S)
+
+    def _is_under_limit(self) -> bool:
+        return self._in_flight_bytes < self._node.admission.limits.max_in_flight_bytes_per_stream
 
     def _on_settled(self, _: PendingAppend) -> None:
         self._changed.set()
@@ -254,7 +275,8 @@ class AppendStreamCall:
             while self._slots and self._slots[0].is_ready:
                 slot = self._slots.popleft()
                 self._in_flight_bytes -= slot.size_bytes
-                self._has_room.set()
+                if self._is_under_limit():
+                    self._has_room.set()
                 await self._context.write(self._answer_to(slot).SerializeToString())
             if not self._slots and (self._is_read_to_end or self._node.admission.is_shutting_down):
                 return

@@ -163,9 +163,9 @@ def _check_offsets(view: ColumnsView, name: str, count: int, end: int, divided: 
 
 
 def _check_size(sizes: Offsets, max_bytes: int, part: str) -> None:
-    if sizes.size and (largest := int(sizes.max())) > max_bytes:
+    if sizes.size and sizes.max() > max_bytes:
         index = int(np.argmax(sizes > max_bytes))
-        raise MessageTooLargeError(size_bytes=largest, max_bytes=max_bytes, index=index, part=part)
+        raise MessageTooLargeError(size_bytes=int(sizes[index]), max_bytes=max_bytes, index=index, part=part)
 
 
 def _check_keys(view: ColumnsView) -> None:
@@ -220,8 +220,8 @@ def _check_properties(view: ColumnsView) -> None:
         for name in _PROPERTY_COLUMNS:
             _check_absent(view, name, "property_list_offsets")
         return
-    total = len(view.column("property_key_offsets")) // 4 - 1
-    numbers = _check_offsets(view, "property_list_offsets", view.count, max(total, 0), "the number of properties")
+    total = max(len(view.column("property_key_offsets")) // 4 - 1, 0)
+    numbers = _check_offsets(view, "property_list_offsets", view.count, total, "the number of properties")
     if (most := int(numbers.max())) > MAX_PROPERTIES_PER_MESSAGE:
         raise MalformedColumnsError(
             "property_list_offsets",

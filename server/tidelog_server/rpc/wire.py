@@ -17,17 +17,20 @@ FIXED32: Final = 5
 
 _FIXED64: Final = struct.Struct("<Q")
 _FIXED32: Final = struct.Struct("<I")
-_MAX_VARINT_BITS: Final = 70
+# As every protobuf implementation bounds them: what one of them refuses must not get into the log.
+_MAX_VARINT_BYTES: Final = 10
+_MAX_SHORT_VARINT_BYTES: Final = 5
+_MAX_TAG: Final = (1 << 32) - 1
 
 
 class WireFormatError(Exception):
     """The bytes are no protobuf message."""
 
 
-def read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
+def read_varint(buffer: memoryview, at: int, max_bytes: int = _MAX_VARINT_BYTES) -> tuple[int, int]:
     """Return the varint that begins at ``at`` and where it ends. Raises WireFormatError."""
     result = shift = 0
-    while shift < _MAX_VARINT_BITS:
+    while shift < 7 * max_bytes:
         if at >= len(buffer):
             raise WireFormatError("truncated varint")
         byte = buffer[at]
@@ -36,7 +39,7 @@ def read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return result & 0xFFFF_FFFF_FFFF_FFFF, at
         shift += 7
-    raise WireFormatError("varint of more than ten bytes")
+    raise WireFormatError(f"varint of more than {max_bytes} bytes")
 
 
 def fields(buffer: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
@@ -47,12 +50,12 @@ def fields(buffer: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
     """
     at = 0
     while at < len(buffer):
-        tag, at = read_varint(buffer, at)
+        tag, at = read_varint(buffer, at, _MAX_SHORT_VARINT_BYTES)
         number, wire_type = tag >> 3, tag & 7
-        if number == 0:
-            raise WireFormatError("field number 0")
+        if number == 0 or tag > _MAX_TAG:
+            raise WireFormatError(f"field number {number}")
         if wire_type == LENGTH:
-            length, at = read_varint(buffer, at)
+            length, at = read_varint(buffer, at, _MAX_SHORT_VARINT_BYTES)
             end = at + length
             if end > len(buffer):
                 raise WireFormatError("truncated field")

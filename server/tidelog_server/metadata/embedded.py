@@ -1,0 +1,182 @@
+"""The metadata store of a single node: rows in a table of the node's own database, and all of it in memory.
+
+One row per key, and a summary row that says how many there are and what they hash to, so that a row that was lost
+or brought back by a fault is noticed at the next start: the list of channels never shrinks silently. The layout is
+on disk since format 1 (see FORMAT.md).
+"""
+
+import asyncio
+import struct
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol, Self
+
+from crc32c import crc32c
+
+from tidelog_server.core.entries import HASH_BYTES
+from tidelog_server.core.errors import DataLossError, StorageFailedError
+from tidelog_server.metadata.revisions import RevisionedMap
+from tidelog_server.metadata.store import Change, Put, Versioned
+
+ROW_VERSION: Final = 1
+SUMMARY_KEY: Final = b"s"
+_VALUE_TAG: Final = b"v"
+# version, revision; the value follows, then a CRC-32C over key and row.
+_VALUE: Final = struct.Struct(">BQ")
+# version, revision, keys, hash; then a CRC-32C over key and row.
+_SUMMARY: Final = struct.Struct(f">BQQ{HASH_BYTES}s")
+_CRC_BYTES: Final = 4
+
+
+class Table(Protocol):
+    """Where the rows live: bytes to bytes, in order of the keys."""
+
+    def scan(self) -> Iterable[tuple[bytes, bytes]]:
+        """Return all rows in order. DataLossError if one cannot be read; never a short answer."""
+        ...
+
+    def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        """Put and delete rows atomically and durably. StorageFailedError: the outcome is unknown."""
+        ...
+
+
+class Summary(NamedTuple):
+    """What the summary row says of all others.
+
+    Attributes:
+        revision: Of the store: number of commits since it was made.
+        keys: Number of value rows.
+        rows_hash: Exclusive or of the hashes of all value rows; independent of their order.
+    """
+
+    revision: int = 0
+    keys: int = 0
+    rows_hash: int = 0
+
+
+class EmbeddedMetadataStore:
+    """Metadata in a table of the node's database. Keeps the contract of ``MetadataStore``.
+
+    Reads are answered from memory. Commits run on the executor, the one thread that also writes the log.
+    """
+
+    def __init__(self, table: Table, executor: Executor, summary: Summary, rows: RevisionedMap) -> None:
+        """Take over a table whose content is ``rows``; use ``open`` instead."""
+        self._table = table
+        self._executor = executor
+        self._summary = summary
+        self._map = rows
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, table: Table, executor: Executor) -> Self:
+        """Load and check the whole table on the executor.
+
+        Raises:
+            DataLossError: A row is damaged, missing, or more than there should be.
+        """
+        summary, rows = await asyncio.get_running_loop().run_in_executor(executor, _load, table)
+        return cls(table, executor, summary, rows)
+
+    async def get(self, key: str) -> Versioned | None:
+        """See MetadataStore."""
+        return self._map.get(key)
+
+    async def list(self, prefix: str) -> dict[str, Versioned]:
+        """See MetadataStore."""
+        return self._map.list(prefix)
+
+    async def commit(self, changes: Sequence[Change]) -> int:
+        """See MetadataStore. Once begun it goes on even if the caller is cancelled."""
+        if self._is_closed:
+            raise StorageFailedError("the metadata store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, tuple(changes))
+
+    async def close(self) -> None:
+        """See MetadataStore. Table and executor belong to the caller."""
+        self._is_closed = True
+
+    def _commit(self, changes: Sequence[Change]) -> int:
+        self._map.check(changes)
+        revision = self._map.revision + 1
+        keys, rows_hash = self._summary.keys, self._summary.rows_hash
+        puts, deletes = [], []
+        for change in changes:
+            key = value_key(change.key)
+            if before := self._map.get(change.key):
+                keys -= 1
+                rows_hash ^= _row_hash(key, pack_value(key, before))
+            if isinstance(change, Put):
+                row = pack_value(key, Versioned(change.value, revision))
+                puts.append((key, row))
+                keys += 1
+                rows_hash ^= _row_hash(key, row)
+            else:
+                deletes.append(key)
+        summary = Summary(revision, keys, rows_hash)
+        puts.append((SUMMARY_KEY, pack_summary(summary)))
+        self._table.apply(puts, deletes)
+        self._summary = summary
+        return self._map.apply(changes)
+
+
+def value_key(key: str) -> bytes:
+    """Return the row key of ``key``."""
+    return _VALUE_TAG + key.encode()
+
+
+def pack_value(row_key: bytes, value: Versioned) -> bytes:
+    """Return the row of a value."""
+    return _sealed(row_key, _VALUE.pack(ROW_VERSION, value.revision) + value.value)
+
+
+def pack_summary(summary: Summary) -> bytes:
+    """Return the summary row."""
+    rows_hash = summary.rows_hash.to_bytes(HASH_BYTES, "big")
+    return _sealed(SUMMARY_KEY, _SUMMARY.pack(ROW_VERSION, summary.revision, summary.keys, rows_hash))
+
+
+def _load(table: Table) -> tuple[Summary, RevisionedMap]:
+    summary, rows_hash = Summary(), 0
+    values: list[tuple[str, Versioned]] = []
+    for key, row in table.scan():
+        body = _opened(key, row)
+        if key == SUMMARY_KEY:
+            _, revision, keys, hash_then = _SUMMARY.unpack(body)
+            summary = Summary(revision, keys, int.from_bytes(hash_then, "big"))
+        else:
+            _, revision = _VALUE.unpack_from(body)
+            values.append((key[len(_VALUE_TAG) :].decode(), Versioned(body[_VALUE.size :], revision)))
+            rows_hash ^= _row_hash(key, row)
+    if (len(values), rows_hash) != (summary.keys, summary.rows_hash):
+        raise DataLossError(
+            f"the metadata has {len(values)} keys, {summary.keys} were written, or one of them is an old one: "
+            "restore the data folder from a backup",
+            keys=len(values), expected_keys=summary.keys,
+        )  # fmt: skip
+    return summary, RevisionedMap(summary.revision, values)
+
+
+def _sealed(key: bytes, body: bytes) -> bytes:
+    return body + crc32c(key + body).to_bytes(_CRC_BYTES, "big")
+
+
+def _opened(key: bytes, row: bytes) -> bytes:
+    body = row[:-_CRC_BYTES]
+    expected_bytes = _SUMMARY.size if key == SUMMARY_KEY else max(_VALUE.size, len(body))
+    if crc32c(key + body) != int.from_bytes(row[-_CRC_BYTES:], "big") or len(body) != expected_bytes:
+        raise DataLossError(
+            f"the metadata row {key[:64]!r} is damaged: restore the data folder from a backup", key=key[:64]
+        )
+    if body[0] != ROW_VERSION:
+        raise DataLossError(
+            f"the metadata row {key[:64]!r} has version {body[0]}, this server reads version {ROW_VERSION}: use the "
+            "server that wrote it",
+            key=key[:64], version=body[0],
+        )  # fmt: skip
+    return body
+
+
+def _row_hash(key: bytes, row: bytes) -> int:
+    return int.from_bytes(blake2b(len(key).to_bytes(4, "big") + key + row, digest_size=HASH_BYTES).digest(), "big")

@@ -1,0 +1,64 @@
+"""The map behind both metadata stores of one node: values with revisions, changed by compare-and-swap. Pure."""
+
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import Final
+
+from tidelog_server.metadata.store import Change, Put, RevisionConflictError, Versioned
+
+MAX_CHANGES_PER_COMMIT: Final = 128
+
+
+class RevisionedMap:
+    """Keys to versioned values, as of one revision.
+
+    Threads: changed by one thread, read by any; a change of several keys is seen whole.
+
+    Invariant: the store's revision is at least that of each value.
+    """
+
+    def __init__(self, revision: int = 0, values: Iterable[tuple[str, Versioned]] = ()) -> None:
+        self.revision = revision
+        self._values = dict(values)
+        # Guards _values, for changes of several keys.
+        self._lock = Lock()
+        assert all(value.revision <= revision for value in self._values.values())
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: str) -> Versioned | None:
+        """Return the value of ``key``, or None."""
+        return self._values.get(key)
+
+    def list(self, prefix: str) -> dict[str, Versioned]:
+        """Return all keys that begin with ``prefix``, in order, as of one moment."""
+        with self._lock:
+            found = [item for item in self._values.items() if item[0].startswith(prefix)]
+        return dict(sorted(found))
+
+    def check(self, changes: Sequence[Change]) -> None:
+        """Check that every expectation of ``changes`` holds.
+
+        Raises:
+            RevisionConflictError: One does not.
+        """
+        assert len(changes) <= MAX_CHANGES_PER_COMMIT
+        assert len({change.key for change in changes}) == len(changes)
+        for change in changes:
+            expected = change.expected_revision
+            current = self._values.get(change.key)
+            actual = current.revision if current else 0
+            if expected is not None and expected != actual:
+                raise RevisionConflictError(change.key, expected_revision=expected, actual_revision=actual)
+
+    def apply(self, changes: Sequence[Change]) -> int:
+        """Apply checked changes at the next revision and return it."""
+        with self._lock:
+            self.revision += 1
+            for change in changes:
+                if isinstance(change, Put):
+                    self._values[change.key] = Versioned(change.value, self.revision)
+                else:
+                    self._values.pop(change.key, None)
+        return self.revision

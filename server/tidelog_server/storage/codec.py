@@ -1,0 +1,235 @@
+"""Values of the log store: their bytes, each with a version and a CRC-32C over key and value.
+
+The CRC covers the key, so that a row that was written to, or read from, the wrong place is noticed as surely as a
+flipped bit. All integers are big-endian. The layouts are on disk since format 1 (see FORMAT.md).
+"""
+
+import struct
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.storage.keys import LOG_KEY_BYTES, STORE_KEY, chunk_key, log_key, parse_log_key, tail_key
+
+ROW_VERSION: Final = 1
+NO_HASH: Final = bytes(HASH_BYTES)
+
+# version, kind, reserved, count, message_type, columns_crc32c, columns_bytes, stored_crc32c, previous_tick, sequence
+_HEADER: Final = struct.Struct(">BBHIqIIIQQ")
+_HASH_END: Final = _HEADER.size + HASH_BYTES
+_CRC_BYTES: Final = 4
+HEADER_BYTES: Final = _HASH_END + _CRC_BYTES
+assert HEADER_BYTES == 64
+
+# version, then the fields of TailRow in order.
+_TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
+# version, then the fields of ChunkRow in order.
+_CHUNK: Final = struct.Struct(">B11Q16s")
+# version, then the fields of StoreRow in order.
+_STORE: Final = struct.Struct(">B16sQQ16sQ")
+
+
+class TailRow(NamedTuple):
+    """What the store knows about a vchannel, beyond what VchannelTail tells.
+
+    A tuple, not a dataclass: one is made for each entry written.
+
+    Attributes:
+        trim_tick, last_tick, batches, messages, columns_bytes, trimmed_messages, trimmed_bytes: As in VchannelTail.
+        trimmed_batches: Number of entries that lie wholly below ``trim_tick``.
+        removed_batches: Number of entries of the chunk rows that a trim has removed; at most ``trimmed_batches``.
+        last_base_tick, last_sequence, last_chain_hash: Of the last entry ever written; 0 when there was none.
+        open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes, open_hash: The chunk that is
+            not closed yet; all 0 when it is empty.
+    """
+
+    trim_tick: int = NO_TICK
+    last_tick: int = NO_TICK
+    batches: int = 0
+    messages: int = 0
+    columns_bytes: int = 0
+    trimmed_batches: int = 0
+    trimmed_messages: int = 0
+    trimmed_bytes: int = 0
+    last_base_tick: int = NO_TICK
+    last_sequence: int = 0
+    last_chain_hash: bytes = NO_HASH
+    open_first_tick: int = NO_TICK
+    open_first_sequence: int = 0
+    open_batches: int = 0
+    open_messages: int = 0
+    open_bytes: int = 0
+    open_hash: bytes = NO_HASH
+    removed_batches: int = 0
+
+
+class ChunkRow(NamedTuple):
+    """A closed chunk; ``first_tick`` is in the key as well.
+
+    Attributes:
+        first_tick, last_tick: Ticks of its first and last message, both inclusive.
+        last_base_tick: Base tick of its last entry.
+        first_sequence, last_sequence: Of its first and last entry.
+        batches, messages, columns_bytes: What it holds.
+        batches_before, messages_before, bytes_before: Cumulative counts of the vchannel before it.
+        chunk_hash: Hash rolled over the chain hashes of its entries, see ``roll_hash``.
+    """
+
+    first_tick: int
+    last_tick: int
+    last_base_tick: int
+    first_sequence: int
+    last_sequence: int
+    batches: int
+    messages: int
+    columns_bytes: int
+    batches_before: int
+    messages_before: int
+    bytes_before: int
+    chunk_hash: bytes
+
+
+class StoreRow(NamedTuple):
+    """The store as a whole, as of its creation or the last time that vchannels were dropped.
+
+    Attributes:
+        incarnation: 16 random bytes made with the data folder; equal to the one in HEAD.
+        destroyed_batches: Number of entries of all vchannels that were ever dropped.
+        sequence, chain_hash, last_tick: The store's head at that time.
+    """
+
+    incarnation: bytes
+    destroyed_batches: int
+    sequence: int
+    chain_hash: bytes
+    last_tick: int
+
+
+def first_hash(incarnation: bytes) -> bytes:
+    """Return the chain hash that comes before the first entry of a store."""
+    return blake2b(incarnation, digest_size=HASH_BYTES).digest()
+
+
+def roll_hash(before: bytes, chain_hash: bytes) -> bytes:
+    """Return the chunk hash after one more entry; ``before`` is NO_HASH for the first of a chunk."""
+    return blake2b(before + chain_hash, digest_size=HASH_BYTES).digest()
+
+
+def pack_header(
+    entry: NewEntry, *, previous_tick: int, sequence: int, previous_hash: bytes
+) -> tuple[bytes, bytes, bytes]:
+    """Return the entry's key, the value of its header row, and its chain hash."""
+    key = log_key(entry.vchannel_id, entry.base_tick)
+    body = key + _HEADER.pack(
+        ROW_VERSION, EntryKind.MESSAGES, 0, entry.count, entry.message_type, entry.columns_crc32c,
+        len(entry.columns), crc32c(entry.columns), previous_tick, sequence,
+    )  # fmt: skip
+    chain_hash = blake2b(previous_hash + body, digest_size=HASH_BYTES).digest()
+    row = body + chain_hash
+    return key, row[len(key) :] + crc32c(row).to_bytes(_CRC_BYTES, "big"), chain_hash
+
+
+def unpack_header(key: bytes, value: bytes) -> EntryHeader:
+    """Return the header in a row of the log family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    if len(key) != LOG_KEY_BYTES or len(value) != HEADER_BYTES:
+        raise _damaged_row("header", key)
+    if crc32c(key + value[:_HASH_END]) != int.from_bytes(value[_HASH_END:], "big"):
+        raise _damaged_row("header", key)
+    vchannel_id, base_tick = parse_log_key(key)
+    (
+        version, kind, _, count, message_type, columns_crc32c, columns_bytes, stored_crc32c, previous_tick, sequence,
+    ) = _HEADER.unpack_from(value)  # fmt: skip
+    if version != ROW_VERSION:
+        raise _unknown_version("header", version)
+    return EntryHeader(
+        EntryKind(kind), vchannel_id, base_tick, count, message_type, columns_crc32c, Tick(previous_tick), sequence,
+        value[_HEADER.size : _HASH_END], columns_bytes, stored_crc32c,
+    )  # fmt: skip
+
+
+def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:
+    """Return the chain hash that a header row must hold if ``previous_hash`` is that of the entry before it."""
+    return blake2b(previous_hash + key + value[: _HEADER.size], digest_size=HASH_BYTES).digest()
+
+
+def pack_tail(vchannel_id: int, tail: TailRow) -> bytes:
+    """Return the value of a tail row."""
+    return _sealed(tail_key(vchannel_id), _TAIL.pack(ROW_VERSION, *tail))
+
+
+def unpack_tail(vchannel_id: int, value: bytes) -> TailRow:
+    """Return the tail in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    return TailRow._make(_opened("tail", tail_key(vchannel_id), value, _TAIL))
+
+
+def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:
+    """Return the value of a chunk row."""
+    return _sealed(chunk_key(vchannel_id, chunk.first_tick), _CHUNK.pack(ROW_VERSION, *chunk))
+
+
+def unpack_chunk(vchannel_id: int, first_tick: int, value: bytes) -> ChunkRow:
+    """Return the chunk in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    return ChunkRow._make(_opened("chunk", chunk_key(vchannel_id, first_tick), value, _CHUNK))
+
+
+def pack_store(store: StoreRow) -> bytes:
+    """Return the value of the store's row."""
+    return _sealed(STORE_KEY, _STORE.pack(ROW_VERSION, *store))
+
+
+def unpack_store(value: bytes) -> StoreRow:
+    """Return what the store's row says.
+
+    Raises:
+        DataLossError: The row is damaged or of an unknown version.
+    """
+    return StoreRow._make(_opened("store", STORE_KEY, value, _STORE))
+
+
+def _sealed(key: bytes, body: bytes) -> bytes:
+    return body + crc32c(key + body).to_bytes(_CRC_BYTES, "big")
+
+
+def _opened(what: str, key: bytes, value: bytes, layout: struct.Struct) -> tuple[int | bytes, ...]:
+    body, crc = value[:-_CRC_BYTES], value[-_CRC_BYTES:]
+    if len(body) != layout.size or crc32c(key + body) != int.from_bytes(crc, "big"):
+        raise _damaged_row(what, key)
+    version, *fields = layout.unpack(body)
+    if version != ROW_VERSION:
+        raise _unknown_version(what, version)
+    return tuple(fields)
+
+
+def _damaged_row(what: str, key: bytes) -> DataLossError:
+    if key == STORE_KEY:
+        return DataLossError("the store's own row is damaged: restore the data folder from a backup", row=what)
+    vchannel_id, rest = int.from_bytes(key[:4], "big"), key[4:]
+    tick = int.from_bytes(rest[-8:], "big") if len(rest) >= 8 else NO_TICK
+    place = f" of vchannel id {vchannel_id}" + (f" at tick {tick}" if tick else "")
+    return DataLossError(
+        f"the {what} row{place} is damaged: restore the data folder from a backup",
+        row=what, vchannel_id=vchannel_id, tick=tick,
+    )  # fmt: skip
+
+
+def _unknown_version(what: str, version: int) -> DataLossError:
+    return DataLossError(
+        f"a {what} row has version {version}, this server reads version {ROW_VERSION}: use the server that wrote it",
+        row=what, version=version,
+    )  # fmt: skip

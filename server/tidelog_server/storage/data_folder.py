@@ -1,0 +1,136 @@
+"""The data folder: who may use it, what it says it is, and how it comes into being.
+
+::
+
+    FORMAT       one line that names the format; exactly that, or the folder is refused
+    LOCK         held with flock by the one server that uses the folder; holds its pid
+    HEAD         see head_file
+    db/          RocksDB
+    quarantine/  bytes that recovery would otherwise throw away
+
+While a new folder is being made, FORMAT says so; a crash in between leaves a folder that is simply made again. The
+stamp of a finished folder never goes back, so nothing can be taken for unfinished that once held data.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+FORMAT_STAMP: Final = b"tidelog data format 1\n"
+UNFINISHED_STAMP: Final = b"tidelog data format 1, being created\n"
+_FOLDER_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+_MAX_STAMP_BYTES: Final = 256
+
+
+class DataFolderError(Exception):
+    """The data folder cannot be used; nothing is known to be lost. Its text tells the operator what to do."""
+
+
+class FolderInUseError(DataFolderError):
+    """Another server uses the folder.
+
+    Attributes:
+        pid: Its process id as the lock file tells, or None if it tells none.
+    """
+
+    def __init__(self, folder: Path, pid: int | None) -> None:
+        owner = f"process {pid}" if pid else "another process"
+        super().__init__(f"{folder} is in use by {owner}: stop that server, or choose another data folder")
+        self.pid = pid
+
+
+class DataFolder:
+    """A data folder that this process holds the lock of, until ``close``."""
+
+    def __init__(self, path: Path, lock_descriptor: int) -> None:
+        self.path = path
+        self.format_path = path / "FORMAT"
+        self.head_path = path / "HEAD"
+        self.database_path = path / "db"
+        self.quarantine_path = path / "quarantine"
+        self._lock_descriptor = lock_descriptor
+
+    def is_finished(self) -> bool:
+        """Tell whether the folder holds a store; False if it is still to be made.
+
+        Raises:
+            DataFolderError: It is neither ours nor empty, or of an unknown format.
+        """
+        try:
+            with self.format_path.open("rb") as file:
+                stamp = file.read(_MAX_STAMP_BYTES)
+        except FileNotFoundError:
+            if others := sorted(name for name in os.listdir(self.path) if name not in ("LOCK", "FORMAT.new")):
+                raise DataFolderError(
+                    f"{self.path} holds no FORMAT but other files ({', '.join(others[:3])}): choose an empty folder, "
+                    "or restore FORMAT if this is a data folder"
+                ) from None
+            return False
+        if stamp not in (FORMAT_STAMP, UNFINISHED_STAMP):
+            shown = stamp.decode("ascii", "backslashreplace").splitlines()[:1]
+            raise DataFolderError(
+                f"{self.path} has the format {shown[0] if shown else ''!r}, this server knows "
+                f"{FORMAT_STAMP.decode().strip()!r}: use the server that made it, or restore FORMAT"
+            )
+        return stamp == FORMAT_STAMP
+
+    def stamp(self, content: bytes) -> None:
+        """Replace FORMAT, atomically and durably."""
+        new_path = self.path / "FORMAT.new"
+        descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            os.write(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        new_path.replace(self.format_path)
+        sync_folder(self.path)
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder in this one, durably, if it is not there."""
+        path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        sync_folder(self.path)
+
+    def close(self) -> None:
+        """Give the lock back. Idempotent."""
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+
+
+def lock_data_folder(path: Path) -> DataFolder:
+    """Make the folder if needed and take its lock, without waiting.
+
+    Raises:
+        FolderInUseError: Another process has the lock.
+        DataFolderError: The folder cannot be made, entered or written to.
+    """
+    try:
+        if not path.is_dir():
+            path.mkdir(mode=_FOLDER_MODE, parents=True)
+            sync_folder(path.parent)
+        descriptor = os.open(path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+    except OSError as error:
+        raise DataFolderError(
+            f"{path} cannot be used as data folder ({error.strerror}): give this user a folder that it may write to"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, 32, 0).strip()
+        os.close(descriptor)
+        raise FolderInUseError(path, int(owner) if owner.isdigit() else None) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return DataFolder(path, descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

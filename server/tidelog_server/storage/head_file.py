@@ -1,0 +1,128 @@
+"""The durable head: how far the store had got, in a file that RocksDB knows nothing of.
+
+RocksDB takes a rotten WAL for an ordinary crash and opens with acknowledged entries gone. The head is what tells
+the two apart. Two slots of 4 KiB are written in turn, so that a torn write spoils one of them at most; the one with
+the higher generation counts. The layout is on disk since format 1 (see FORMAT.md).
+"""
+
+import os
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from crc32c import crc32c
+
+from tidelog_server.core.errors import DataLossError
+
+SLOT_BYTES: Final = 4_096
+_MAGIC: Final = b"TIDEHEAD"
+_SLOT_VERSION: Final = 1
+# magic, version, then the fields of Head in order.
+_SLOT: Final = struct.Struct(">8sIQ16sQQ16sQIQQ?")
+_CRC_BYTES: Final = 4
+assert _SLOT.size + _CRC_BYTES <= 512  # A slot's meaning fits into one sector, the unit that disks write whole.
+
+
+class Head(NamedTuple):
+    """The synced state of a store. Everything at or below it must be there at the next start.
+
+    Attributes:
+        generation: Number of writes of this file; the greater one counts.
+        incarnation: 16 random bytes made with the data folder.
+        open_count: How often the folder was opened for writing, this time included.
+        sequence, chain_hash: Of the last synced entry of the store.
+        last_tick, vchannel_id, base_tick: Where that entry is; 0 when there was none.
+        engine_sequence: RocksDB's own count of changes; it also covers changes that add no entry, such as metadata.
+        is_clean: Whether the store was closed in order.
+    """
+
+    generation: int
+    incarnation: bytes
+    open_count: int
+    sequence: int
+    chain_hash: bytes
+    last_tick: int
+    vchannel_id: int
+    base_tick: int
+    engine_sequence: int
+    is_clean: bool
+
+
+def pack_slot(head: Head) -> bytes:
+    """Return the 4 KiB of a slot."""
+    body = _SLOT.pack(_MAGIC, _SLOT_VERSION, *head)
+    return (body + crc32c(body).to_bytes(_CRC_BYTES, "big")).ljust(SLOT_BYTES, b"\0")
+
+
+def unpack_slot(slot: bytes) -> Head | None:
+    """Return what a slot says, or None if it is damaged, cut or was never written.
+
+    Raises:
+        DataLossError: The slot is sound but of an unknown version.
+    """
+    body, crc = slot[: _SLOT.size], slot[_SLOT.size : _SLOT.size + _CRC_BYTES]
+    if len(slot) != SLOT_BYTES or crc32c(body) != int.from_bytes(crc, "big"):
+        return None
+    magic, version, *fields = _SLOT.unpack(body)
+    if magic != _MAGIC or any(slot[_SLOT.size + _CRC_BYTES :]):
+        return None
+    if version != _SLOT_VERSION:
+        raise DataLossError(
+            f"HEAD has version {version}, this server reads version {_SLOT_VERSION}: use the server that wrote it",
+            version=version,
+        )
+    return Head(*fields)
+
+
+def read_head(path: Path) -> Head | None:
+    """Return the newest sound slot, or None if the file is absent or both slots are damaged.
+
+    Raises:
+        DataLossError: A slot is of an unknown version.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    slots = [unpack_slot(content[start : start + SLOT_BYTES]) for start in (0, SLOT_BYTES)]
+    return max((slot for slot in slots if slot), key=lambda head: head.generation, default=None)
+
+
+class HeadFile:
+    """HEAD, open for writing. One thread at a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open the file, or create it with two empty slots.
+
+        Raises:
+            OSError: The system refused.
+        """
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if os.fstat(descriptor).st_size != 2 * SLOT_BYTES:
+            # Only while a folder is created, or once the operator accepted the loss of the head.
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, bytes(2 * SLOT_BYTES), 0)
+            os.fsync(descriptor)
+        return cls(descriptor)
+
+    def write(self, head: Head) -> None:
+        """Put ``head`` durably into the slot whose turn it is. Releases the GIL while the disk works.
+
+        Raises:
+            OSError: The slot may be torn; the other one still holds.
+        """
+        slot = pack_slot(head)
+        written = os.pwrite(self._descriptor, slot, head.generation % 2 * SLOT_BYTES)
+        if written != len(slot):
+            raise OSError(f"HEAD took {written} of {len(slot)} bytes")
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

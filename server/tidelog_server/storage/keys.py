@@ -1,0 +1,86 @@
+"""Keys of the log store: the only place where they are built or parsed.
+
+Keys sort bytewise, so integers are big-endian. The schema is on disk since format 1 (see FORMAT.md):
+
+========== ====================================== =============================
+family     key                                    value
+========== ====================================== =============================
+log        vchannel_id u32, base_tick u64         header of an entry
+columns    vchannel_id u32, base_tick u64         columns of the same entry
+index      vchannel_id u32, ``c``, first_tick u64 a closed chunk
+index      vchannel_id u32, ``t``                 the tail of a vchannel
+index      ``s``                                  the store as a whole
+========== ====================================== =============================
+"""
+
+import struct
+from typing import Final
+
+from tidelog_server.core.ticks import Tick
+
+MAX_VCHANNEL_ID: Final = (1 << 32) - 1
+
+_LOG: Final = struct.Struct(">IQ")
+_CHUNK: Final = struct.Struct(">IcQ")
+_TAIL: Final = struct.Struct(">Ic")
+_CHUNK_TAG: Final = b"c"
+_TAIL_TAG: Final = b"t"
+
+LOG_KEY_BYTES: Final = _LOG.size
+STORE_KEY: Final = b"s"
+# Invariant: the length alone tells the kinds of keys of the index family apart.
+assert len({_CHUNK.size, _TAIL.size, len(STORE_KEY)}) == 3
+
+log_key = _LOG.pack
+"""Return the key of the entry of vchannel ``vchannel_id`` at ``base_tick``, in ``log`` and in ``columns``.
+
+Bound to the packer itself: it is called for each entry written and read.
+"""
+
+
+def parse_log_key(key: bytes) -> tuple[int, Tick]:
+    """Return the vchannel id and the base tick of a key of ``log`` or ``columns``."""
+    vchannel_id, base_tick = _LOG.unpack(key)
+    return vchannel_id, Tick(base_tick)
+
+
+def log_end_key(vchannel_id: int) -> bytes:
+    """Return a key above every entry of the vchannel and not above those of any other."""
+    return _end_of(vchannel_id, LOG_KEY_BYTES)
+
+
+def chunk_key(vchannel_id: int, first_tick: int) -> bytes:
+    """Return the key of the closed chunk that begins at ``first_tick``."""
+    return _CHUNK.pack(vchannel_id, _CHUNK_TAG, first_tick)
+
+
+def parse_chunk_key(key: bytes) -> tuple[int, Tick] | None:
+    """Return the vchannel id and the first tick of a chunk's key, or None if ``key`` is of another kind."""
+    if len(key) != _CHUNK.size:
+        return None
+    vchannel_id, tag, first_tick = _CHUNK.unpack(key)
+    return (vchannel_id, Tick(first_tick)) if tag == _CHUNK_TAG else None
+
+
+def tail_key(vchannel_id: int) -> bytes:
+    """Return the key of the vchannel's tail."""
+    return _TAIL.pack(vchannel_id, _TAIL_TAG)
+
+
+def parse_tail_key(key: bytes) -> int | None:
+    """Return the vchannel id of a tail's key, or None if ``key`` is of another kind."""
+    if len(key) != _TAIL.size:
+        return None
+    vchannel_id, tag = _TAIL.unpack(key)
+    return int(vchannel_id) if tag == _TAIL_TAG else None
+
+
+def index_range(vchannel_id: int) -> tuple[bytes, bytes]:
+    """Return the half-open range of all index keys of the vchannel."""
+    return vchannel_id.to_bytes(4, "big"), _end_of(vchannel_id, _CHUNK.size)
+
+
+def _end_of(vchannel_id: int, key_bytes: int) -> bytes:
+    if vchannel_id == MAX_VCHANNEL_ID:
+        return b"\xff" * (key_bytes + 1)
+    return (vchannel_id + 1).to_bytes(4, "big")

@@ -1,0 +1,228 @@
+"""The state of a log store between two writes: sequence, chain of hashes, tails. Pure; no I/O.
+
+Every log store keeps one, so that all of them number, link and cut in the same way. The writing thread stages
+entries, puts what came out on disk, and then publishes::
+
+    state.begin()
+    for entry in entries:
+        row = state.stage(entry)  # nothing is visible yet
+    ...  # one atomic write of all rows
+    state.publish()  # tails and head change, for any thread
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from tidelog_server.core.entries import EntryHeader, NewEntry
+from tidelog_server.core.limits import CHUNK_BYTES
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.storage.codec import NO_HASH, ChunkRow, StoreRow, TailRow, pack_header, roll_hash
+from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
+
+CHUNK_BATCHES: Final = 1_024
+"""A chunk is closed at so many entries even if it is small: it bounds what a trim and the start-up gate walk."""
+
+
+class StagedEntry(NamedTuple):
+    """What to write for an entry: its header row, and the chunk that it closes, if any."""
+
+    key: bytes
+    header: bytes
+    chunk: ChunkRow | None
+
+
+class TrimCut(NamedTuple):
+    """Where a trim cuts a vchannel, with cumulative counts of all entries wholly below since its creation.
+
+    Attributes:
+        trim_tick: Messages below it are gone.
+        end_tick: Entries with a smaller base tick are gone; below ``trim_tick`` if the cut goes through an entry.
+        batches, messages, columns_bytes: Of the entries that are gone.
+        removed_batches: Of the chunk rows that are gone.
+    """
+
+    trim_tick: int
+    end_tick: int
+    batches: int
+    messages: int
+    columns_bytes: int
+    removed_batches: int
+
+
+class LogState:
+    """Tails of all vchannels and the head of the store.
+
+    Threads: everything that changes it belongs to the writing thread. ``head`` and ``tails`` may be read by any
+    thread: the values are immutable and replaced as a whole.
+
+    Invariant: the batches of all tails and ``destroyed_batches`` add up to the head's sequence.
+    """
+
+    def __init__(self, store: StoreRow, tails: dict[int, TailRow]) -> None:
+        self.incarnation = store.incarnation
+        self.destroyed_batches = store.destroyed_batches
+        self.tails = tails
+        self.staged: dict[int, TailRow] = {}
+        self.head = _recovered_head(store, tails)
+        self.begin()
+
+    @property
+    def accounted_batches(self) -> int:
+        """Number of entries that the tails and the dropped vchannels account for."""
+        return self.destroyed_batches + sum(tail.batches for tail in self.tails.values())
+
+    def store_row(self) -> StoreRow:
+        """Return the store's row as of now."""
+        head = self.head
+        return StoreRow(self.incarnation, self.destroyed_batches, head.sequence, head.chain_hash, head.last_tick)
+
+    def begin(self) -> None:
+        """Forget what was staged and not published."""
+        self.staged.clear()
+        self._sequence, self._chain_hash, self._last_tick = self.head.sequence, self.head.chain_hash, self.head.last_tick
+
+    def stage(self, entry: NewEntry) -> StagedEntry:
+        """Number and link an entry, and return the rows to write for it. KeyError if its vchannel does not exist."""
+        vchannel_id = entry.vchannel_id
+        tail = self.staged.get(vchannel_id) or self.tails[vchannel_id]
+        assert tail.last_tick < entry.base_tick
+        assert tail.trim_tick <= entry.base_tick
+        assert 0 < entry.count
+        sequence = self._sequence + 1
+        key, header, chain_hash = pack_header(
+            entry, previous_tick=tail.last_tick, sequence=sequence, previous_hash=self._chain_hash
+        )
+        tail = _extended(tail, entry, sequence, chain_hash)
+        chunk = None
+        if tail.open_bytes >= CHUNK_BYTES or tail.open_batches >= CHUNK_BATCHES:
+            chunk = open_chunk(tail)
+            tail = _with_chunk_closed(tail)
+        self.staged[vchannel_id] = tail
+        self._sequence = sequence
+        self._chain_hash = chain_hash
+        self._last_tick = max(self._last_tick, tail.last_tick)
+        return StagedEntry(key, header, chunk)
+
+    def publish(self) -> None:
+        """Make what was staged visible."""
+        self.tails.update(self.staged)
+        self.staged.clear()
+        self.head = StoreHead(self._sequence, self._chain_hash, Tick(self._last_tick))
+
+    def absent(self, vchannel_ids: Iterable[int]) -> list[int]:
+        """Return those of ``vchannel_ids`` that do not exist, once each, in order."""
+        return sorted(set(vchannel_ids) - self.tails.keys())
+
+    def drop(self, vchannel_ids: Iterable[int]) -> list[int]:
+        """Forget vchannels; return those that existed, in order. The store's row must be written with it."""
+        dropped = sorted(set(vchannel_ids) & self.tails.keys())
+        self.destroyed_batches += sum(self.tails.pop(vchannel_id).batches for vchannel_id in dropped)
+        return dropped
+
+
+def _recovered_head(store: StoreRow, tails: dict[int, TailRow]) -> StoreHead:
+    """Return the head that the rows of a store tell of."""
+    last_tick = Tick(max(store.last_tick, *(tail.last_tick for tail in tails.values()), 0))
+    last = max(tails.values(), key=lambda tail: tail.last_sequence, default=TailRow())
+    if store.sequence < last.last_sequence:
+        return StoreHead(last.last_sequence, last.last_chain_hash, last_tick)
+    return StoreHead(store.sequence, store.chain_hash, last_tick)
+
+
+def uncut(tail: TailRow) -> TrimCut:
+    """Return the cut that changes nothing."""
+    return TrimCut(
+        tail.trim_tick, tail.trim_tick, tail.trimmed_batches, tail.trimmed_messages, tail.trimmed_bytes,
+        tail.removed_batches,
+    )  # fmt: skip
+
+
+def cut_after_chunk(chunk: ChunkRow) -> TrimCut:
+    """Return the cut that removes ``chunk`` and all before it."""
+    batches = chunk.batches_before + chunk.batches
+    return TrimCut(
+        chunk.last_tick + 1, chunk.last_tick + 1, batches, chunk.messages_before + chunk.messages,
+        chunk.bytes_before + chunk.columns_bytes, batches,
+    )  # fmt: skip
+
+
+def cut_after(cut: TrimCut, header: EntryHeader) -> TrimCut:
+    """Return the cut that also removes the next entry."""
+    return TrimCut(
+        header.last_tick + 1, header.last_tick + 1, cut.batches + 1, cut.messages + header.count,
+        cut.columns_bytes + header.columns_bytes, cut.removed_batches,
+    )  # fmt: skip
+
+
+def cut_within(cut: TrimCut, header: EntryHeader, before_tick: int) -> TrimCut:
+    """Return the cut that hides the messages of the next entry below ``before_tick`` and keeps the entry."""
+    if before_tick <= header.base_tick:
+        return cut
+    return cut._replace(trim_tick=before_tick, end_tick=header.base_tick)
+
+
+def trimmed(tail: TailRow, cut: TrimCut) -> TailRow:
+    """Return the tail after a trim."""
+    assert tail.trim_tick < cut.trim_tick <= tail.last_tick + 1
+    assert tail.trimmed_batches <= cut.batches <= tail.batches
+    assert cut.removed_batches <= cut.batches
+    return tail._replace(
+        trim_tick=cut.trim_tick,
+        trimmed_batches=cut.batches,
+        trimmed_messages=cut.messages,
+        trimmed_bytes=cut.columns_bytes,
+        removed_batches=cut.removed_batches,
+    )
+
+
+def open_chunk(tail: TailRow) -> ChunkRow | None:
+    """Return the chunk that is not closed yet, or None if it is empty."""
+    if not tail.open_batches:
+        return None
+    return ChunkRow(
+        tail.open_first_tick, tail.last_tick, tail.last_base_tick, tail.open_first_sequence, tail.last_sequence,
+        tail.open_batches, tail.open_messages, tail.open_bytes,
+        tail.batches - tail.open_batches, tail.messages - tail.open_messages, tail.columns_bytes - tail.open_bytes,
+        tail.open_hash,
+    )  # fmt: skip
+
+
+def as_chunk(row: ChunkRow) -> Chunk:
+    """Return what callers of the store see of a chunk."""
+    return Chunk(
+        Tick(row.first_tick), Tick(row.last_tick), row.batches, row.messages, row.columns_bytes,
+        row.messages_before, row.bytes_before,
+    )  # fmt: skip
+
+
+def as_vchannel_tail(row: TailRow) -> VchannelTail:
+    """Return what callers of the store see of a tail."""
+    return VchannelTail(
+        Tick(row.trim_tick), Tick(row.last_tick), row.batches, row.messages, row.columns_bytes,
+        row.trimmed_messages, row.trimmed_bytes,
+    )  # fmt: skip
+
+
+def _extended(tail: TailRow, entry: NewEntry, sequence: int, chain_hash: bytes) -> TailRow:
+    """Return the tail after one more entry. Positional, for it runs for each entry."""
+    base_tick, count, size_bytes = entry.base_tick, entry.count, len(entry.columns)
+    return TailRow(
+        tail.trim_tick, base_tick + count - 1,
+        tail.batches + 1, tail.messages + count, tail.columns_bytes + size_bytes,
+        tail.trimmed_batches, tail.trimmed_messages, tail.trimmed_bytes,
+        base_tick, sequence, chain_hash,
+        tail.open_first_tick or base_tick, tail.open_first_sequence or sequence,
+        tail.open_batches + 1, tail.open_messages + count, tail.open_bytes + size_bytes,
+        roll_hash(tail.open_hash, chain_hash), tail.removed_batches,
+    )  # fmt: skip
+
+
+def _with_chunk_closed(tail: TailRow) -> TailRow:
+    return tail._replace(
+        open_first_tick=NO_TICK,
+        open_first_sequence=0,
+        open_batches=0,
+        open_messages=0,
+        open_bytes=0,
+        open_hash=NO_HASH,
+    )

@@ -1,0 +1,194 @@
+"""The log store: where entries live. The contract that every implementation keeps.
+
+One store belongs to one node and holds all of its vchannels. It is written by one thread and read by many::
+
+    vchannel   trimmed        | readable                  | written, not yet synced
+               ---------------^---------------------------^------------------------
+                          trim_tick              (the log's watermark)
+
+The store itself has no notion of the watermark: it returns whatever was written. The log above it never asks for
+more than is durable.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
+from tidelog_server.core.ticks import Tick
+
+
+@dataclass(frozen=True, slots=True)
+class VchannelTail:
+    """The state of a vchannel after its last written entry.
+
+    Invariant: ``trim_tick <= last_tick + 1`` unless the vchannel is empty.
+
+    Attributes:
+        trim_tick: Messages with a smaller tick are gone; 0 when nothing was ever trimmed.
+        last_tick: Last tick of the last entry ever written, trimmed or not; 0 when there was none.
+        batches, messages, columns_bytes: Cumulative since creation, trimmed ones included.
+        trimmed_messages, trimmed_bytes: Cumulative, of entries that lie wholly below ``trim_tick``.
+    """
+
+    trim_tick: Tick
+    last_tick: Tick
+    batches: int
+    messages: int
+    columns_bytes: int
+    trimmed_messages: int
+    trimmed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A row of the sparse index: a run of consecutive entries of one vchannel, of about CHUNK_BYTES.
+
+    Attributes:
+        first_tick, last_tick: Ticks of its first and last message, both inclusive.
+        batches, messages, columns_bytes: What it holds.
+        messages_before, bytes_before: Cumulative counts of the vchannel before it.
+    """
+
+    first_tick: Tick
+    last_tick: Tick
+    batches: int
+    messages: int
+    columns_bytes: int
+    messages_before: int
+    bytes_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHead:
+    """The last entry of the whole store.
+
+    Attributes:
+        sequence: Its dense number; 0 when the store is empty.
+        chain_hash: Its chain hash.
+        last_tick: The greatest tick in the store; 0 when empty.
+    """
+
+    sequence: int
+    chain_hash: bytes
+    last_tick: Tick
+
+
+class LogStore(Protocol):
+    """Entries of all vchannels of a node.
+
+    Threads: ``write``, ``trim``, ``create_vchannels``, ``drop_vchannels`` and ``close`` are called by one thread at a
+    time, and ``sync`` as well; but a ``write`` may run while another thread is in ``sync``, so that the next group is
+    written while the disk works. All others may be called by any thread at any time until ``close``.
+
+    Failure: the first failed write or sync stops the store. That call and every later one of the writing thread
+    raises StorageFailedError with the first cause; reads go on.
+    """
+
+    @property
+    def wal_name(self) -> str:
+        """Name of this kind of store, for clients; message ids are only comparable within one kind."""
+        ...
+
+    @property
+    def head(self) -> StoreHead:
+        """The last entry written."""
+        ...
+
+    def write(self, entries: Sequence[NewEntry]) -> None:
+        """Write entries atomically, in order: all of them are readable afterwards, or none is.
+
+        Not durable before the next ``sync``; after a crash a prefix of the entries written since the last sync may
+        be there, in whole calls.
+
+        The ticks of one vchannel must grow from entry to entry (asserted).
+
+        Raises:
+            StorageFailedError: The outcome is unknown until a restart.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make everything durable whose ``write`` returned before this call. Releases the GIL while the disk works.
+
+        Raises:
+            StorageFailedError: What was written since the last sync may or may not be there after a restart.
+        """
+        ...
+
+    def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
+        """Return the consecutive entries that overlap ``[begin_tick, end_tick)``, oldest first.
+
+        Stops after the entry that brings the columns to ``max_bytes`` or more, so at least one entry is returned if
+        there is any. The first and the last entry may reach beyond the range: callers cut. Every entry is checked
+        against its predecessor's ``last_tick``; that nothing is missing before the first and after the last entry is
+        checked as well, against the trim tick and the tail, so an empty list proves that there is nothing.
+
+        Raises:
+            DataLossError: An entry is damaged or missing; names vchannel id and ticks.
+        """
+        ...
+
+    def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
+        """Return the headers of what ``read`` would return, at most ``max_headers``, with the same checks.
+
+        Why: a scan of many vchannels merges headers, so that it holds the columns of one response only.
+        """
+        ...
+
+    def columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
+        """Return the columns of entries of any vchannels, in the order asked for; None for one trimmed meanwhile.
+
+        Raises:
+            DataLossError: Columns are damaged or missing though their entry was not trimmed.
+        """
+        ...
+
+    def tail(self, vchannel_id: int) -> VchannelTail:
+        """Return the state of a vchannel after the last write. KeyError if it was never created."""
+        ...
+
+    def vchannel_ids(self) -> list[int]:
+        """Return the vchannels that exist, in order."""
+        ...
+
+    def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Chunk]:
+        """Return the chunks that overlap ``[begin_tick, end_tick)``, oldest first, the open one included."""
+        ...
+
+    def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+        """Create empty vchannels, atomically and durably. Those that exist stay as they are."""
+        ...
+
+    def drop_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+        """Remove vchannels with all their entries, atomically and durably. Those that do not exist are passed over."""
+        ...
+
+    def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
+        """Raise ``trim_tick`` to ``before_tick``, durably, and remove entries that lie wholly below it.
+
+        Where ``before_tick`` falls between two entries or beyond the last, ``trim_tick`` becomes the tick after the
+        last removed message: a reader who has read everything that was removed stays in range.
+
+        Trimming below an earlier trim changes nothing. ``reclaim`` gives the disk back.
+        """
+        ...
+
+    def reclaim(self) -> None:
+        """Give the disk of trimmed and dropped entries back. Long; called by a thread of its own."""
+        ...
+
+    def stall_reason(self) -> str | None:
+        """Return why a write would have to wait for background work now, or None. Cheap; asked before each write.
+
+        Why: a stalled RocksDB write holds the GIL, which would stop the whole process.
+        """
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Return gauges of the engine, by name with unit, for ``/metrics``."""
+        ...
+
+    def close(self) -> None:
+        """Sync, note the clean shutdown, and release everything. Idempotent."""
+        ...

@@ -1,0 +1,195 @@
+"""A log store in memory: the contract of ``log_store`` without a disk, for tests and for trying things out."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
+from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.storage.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
+from tidelog_server.storage.log_state import (
+    LogState,
+    TrimCut,
+    as_chunk,
+    as_vchannel_tail,
+    cut_after,
+    cut_after_chunk,
+    cut_within,
+    open_chunk,
+    trimmed,
+    uncut,
+)
+from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
+
+_INCARNATION = bytes(16)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What a vchannel holds, oldest first; ``base_ticks`` runs parallel to ``entries``."""
+
+    base_ticks: list[int] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    chunks: list[ChunkRow] = field(default_factory=list)
+
+
+class MemoryLogStore:
+    """Entries in Python lists; everything is gone after ``close``. Keeps the contract of ``LogStore``."""
+
+    def __init__(self) -> None:
+        self._state = LogState(StoreRow(_INCARNATION, 0, 0, first_hash(_INCARNATION), NO_TICK), {})
+        self._rows: dict[int, _Rows] = {}
+        self._is_closed = False
+        # Guards _rows and the tails: readers must see both of the same moment.
+        self._lock = Lock()
+
+    @property
+    def wal_name(self) -> str:
+        """The kind of this store, ``memory``."""
+        return "memory"
+
+    @property
+    def head(self) -> StoreHead:
+        """See LogStore."""
+        return self._state.head
+
+    def write(self, entries: Sequence[NewEntry]) -> None:
+        """See LogStore."""
+        self._check_is_open(Effect.UNKNOWN)
+        with self._lock:
+            self._state.begin()
+            staged_entries = [self._state.stage(entry) for entry in entries]
+            for entry, staged in zip(entries, staged_entries, strict=True):
+                rows = self._rows[entry.vchannel_id]
+                rows.base_ticks.append(entry.base_tick)
+                rows.entries.append(Entry(unpack_header(staged.key, staged.header), entry.columns))
+                if staged.chunk:
+                    rows.chunks.append(staged.chunk)
+            self._state.publish()
+
+    def sync(self) -> None:
+        """See LogStore; there is nothing to do."""
+        self._check_is_open(Effect.UNKNOWN)
+
+    def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
+        """See LogStore."""
+        page: list[Entry] = []
+        page_bytes = 0
+        with self._lock:
+            begin_tick = max(begin_tick, self._state.tails[vchannel_id].trim_tick)
+            rows = self._rows[vchannel_id]
+            index = max(bisect_right(rows.base_ticks, begin_tick) - 1, 0)
+            for position in range(index, bisect_left(rows.base_ticks, end_tick)):
+                if page and page_bytes >= max_bytes:
+                    break
+                entry = rows.entries[position]
+                if begin_tick <= entry.header.last_tick and begin_tick < end_tick:
+                    page.append(entry)
+                    page_bytes += len(entry.columns)
+        return page
+
+    def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
+        """See LogStore."""
+        with self._lock:
+            begin_tick = max(begin_tick, self._state.tails[vchannel_id].trim_tick)
+            rows = self._rows[vchannel_id]
+            first = max(bisect_right(rows.base_ticks, begin_tick) - 1, 0)
+            if first < len(rows.entries) and rows.entries[first].header.last_tick < begin_tick:
+                first += 1
+            end = min(bisect_left(rows.base_ticks, end_tick), first + max_headers)
+            return [entry.header for entry in rows.entries[first:end]]
+
+    def columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
+        """See LogStore."""
+        with self._lock:
+            return [self._columns_of(header) for header in headers]
+
+    def _columns_of(self, header: EntryHeader) -> bytes | None:
+        rows = self._rows.get(header.vchannel_id)
+        if rows is None or (at := bisect_left(rows.base_ticks, header.base_tick)) == len(rows.entries):
+            return None
+        entry = rows.entries[at]
+        return entry.columns if entry.header.base_tick == header.base_tick else None
+
+    def tail(self, vchannel_id: int) -> VchannelTail:
+        """See LogStore."""
+        return as_vchannel_tail(self._state.tails[vchannel_id])
+
+    def vchannel_ids(self) -> list[int]:
+        """See LogStore."""
+        return sorted(self._state.tails)
+
+    def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Chunk]:
+        """See LogStore."""
+        with self._lock:
+            last = open_chunk(self._state.tails[vchannel_id])
+            rows = [*self._rows[vchannel_id].chunks, *([last] if last else [])]
+        return [as_chunk(row) for row in rows if row.first_tick < end_tick and begin_tick <= row.last_tick]
+
+    def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+        """See LogStore."""
+        self._check_is_open()
+        with self._lock:
+            for vchannel_id in self._state.absent(vchannel_ids):
+                self._state.tails[vchannel_id] = TailRow()
+                self._rows[vchannel_id] = _Rows()
+
+    def drop_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+        """See LogStore."""
+        self._check_is_open()
+        with self._lock:
+            for vchannel_id in self._state.drop(vchannel_ids):
+                del self._rows[vchannel_id]
+
+    def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
+        """See LogStore."""
+        self._check_is_open()
+        with self._lock:
+            tail, rows = self._state.tails[vchannel_id], self._rows[vchannel_id]
+            cut = _cut_at(before_tick, tail, rows)
+            if tail.trim_tick < cut.trim_tick:
+                self._state.tails[vchannel_id] = trimmed(tail, cut)
+                _remove_below(cut, rows)
+        return self.tail(vchannel_id)
+
+    def reclaim(self) -> None:
+        """See LogStore; memory is given back at once."""
+
+    def stall_reason(self) -> str | None:
+        """See LogStore; always None."""
+        return None
+
+    def metrics(self) -> dict[str, float]:
+        """Return how many bytes of columns are held."""
+        with self._lock:
+            held = sum(tail.columns_bytes - tail.trimmed_bytes for tail in self._state.tails.values())
+        return {"columns_bytes": float(held)}
+
+    def close(self) -> None:
+        """See LogStore."""
+        self._is_closed = True
+
+    def _check_is_open(self, effect: Effect = Effect.NONE) -> None:
+        if self._is_closed:
+            raise StorageFailedError("the store is closed", effect=effect)
+
+
+def _cut_at(before_tick: int, tail: TailRow, rows: _Rows) -> TrimCut:
+    """Return the cut that removes what lies wholly below ``before_tick``."""
+    gone_chunks = [chunk for chunk in rows.chunks if chunk.last_tick < before_tick]
+    cut = cut_after_chunk(gone_chunks[-1]) if gone_chunks else uncut(tail)
+    # What the last trim went through begins below its tick.
+    first = bisect_left(rows.base_ticks, cut.end_tick) if gone_chunks else 0
+    for entry in rows.entries[first:]:
+        if before_tick <= entry.header.last_tick:
+            return cut_within(cut, entry.header, before_tick)
+        cut = cut_after(cut, entry.header)
+    return cut
+
+
+def _remove_below(cut: TrimCut, rows: _Rows) -> None:
+    gone = bisect_left(rows.base_ticks, cut.end_tick)
+    del rows.entries[:gone], rows.base_ticks[:gone]
+    rows.chunks = [chunk for chunk in rows.chunks if cut.trim_tick <= chunk.last_tick]

@@ -1,0 +1,227 @@
+"""What must hold of a recovered store, whatever RocksDB says: the checks behind the start-up gate.
+
+Every check raises DataLossError and names what is missing. The order is from cheap to dear; all of it is
+proportional to the number of vchannels and chunks, not to the data.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from tidelog_server.core.entries import HASH_BYTES, EntryHeader
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.limits import MIB
+from tidelog_server.storage.codec import (
+    NO_HASH,
+    ChunkRow,
+    StoreRow,
+    TailRow,
+    pack_store,
+    pack_tail,
+    roll_hash,
+    unpack_chunk,
+    unpack_header,
+    unpack_store,
+    unpack_tail,
+)
+from tidelog_server.storage.head_file import Head
+from tidelog_server.storage.keys import STORE_KEY, log_key, parse_chunk_key, parse_tail_key
+from tidelog_server.storage.log_state import LogState
+from tidelog_server.storage.rocksdb_engine import Engine, engine_errors, multi_get, scan
+from tidelog_server.storage.rocksdb_pressure import integer_property
+from tidelog_server.storage.rocksdb_reader import EntryReader, check_continuity
+
+_MAX_COLUMNS_READ_BYTES: Final = 64 * MIB
+"""Columns of the vchannels' last entries are read up to so many bytes in all, so that the gate stays short."""
+
+
+class StoreIndex(NamedTuple):
+    """The rows of the index family, decoded."""
+
+    store: StoreRow
+    tails: dict[int, TailRow]
+    chunks: dict[int, list[ChunkRow]]
+
+    def digest(self) -> str:
+        """Return a hash over the store's row and all tails: equal for equal states."""
+        digest = blake2b(pack_store(self.store), digest_size=HASH_BYTES)
+        for vchannel_id in sorted(self.tails):
+            digest.update(pack_tail(vchannel_id, self.tails[vchannel_id]))
+        return digest.hexdigest()
+
+
+def load_index(engine: Engine) -> StoreIndex:
+    """Return everything that the index family holds.
+
+    Raises:
+        DataLossError: A row is damaged, of an unknown kind, or the store's row is missing.
+    """
+    store: StoreRow | None = None
+    tails: dict[int, TailRow] = {}
+    chunks: dict[int, list[ChunkRow]] = {}
+    for key, value in scan(engine.index, b"", None):
+        if (vchannel_id := parse_tail_key(key)) is not None:
+            tails[vchannel_id] = unpack_tail(vchannel_id, value)
+        elif place := parse_chunk_key(key):
+            chunks.setdefault(place[0], []).append(unpack_chunk(*place, value))
+        elif key == STORE_KEY:
+            store = unpack_store(value)
+        else:
+            raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
+    if store is None:
+        raise DataLossError("the store's own row is missing from the index: restore the data folder from a backup")
+    if orphans := sorted(chunks.keys() - tails.keys()):
+        raise DataLossError(f"vchannel id {orphans[0]} has chunks but no tail", vchannel_id=orphans[0])
+    return StoreIndex(store, tails, chunks)
+
+
+def check_store(engine: Engine, database_path: Path, head: Head | None) -> StoreIndex:
+    """Check all invariants of a store that was just opened; ``head`` is None if its loss was accepted.
+
+    Raises:
+        DataLossError: One does not hold.
+    """
+    index = load_index(engine)
+    state = LogState(index.store, index.tails)
+    if head is not None:
+        check_head(engine, index, state, head)
+    if state.accounted_batches != state.head.sequence:
+        raise DataLossError(
+            f"the store has numbered {state.head.sequence} entries but its vchannels account for "
+            f"{state.accounted_batches}: a vchannel is missing or shorter than it was; restore the data folder",
+            sequence=state.head.sequence, accounted_batches=state.accounted_batches,
+        )  # fmt: skip
+    _check_blob_files(engine, database_path)
+    checker = _VchannelChecker(engine, index)
+    for vchannel_id in sorted(index.tails):
+        checker.check(vchannel_id)
+    return index
+
+
+def check_head(engine: Engine, index: StoreIndex, state: LogState, head: Head) -> None:
+    """Check that everything that HEAD says was synced has been recovered.
+
+    Raises:
+        DataLossError: It was not; both positions are named.
+    """
+    if head.incarnation != index.store.incarnation:
+        raise DataLossError("HEAD and the database come from different data folders: restore both from one backup")
+    recovered = state.head.sequence
+    if recovered < head.sequence:
+        raise DataLossError(
+            f"entry {head.sequence} (vchannel id {head.vchannel_id}, last tick {head.last_tick}) was synced, but only "
+            f"entries up to {recovered} (last tick {state.head.last_tick}) were recovered: restore the data folder",
+            synced_sequence=head.sequence, synced_tick=head.last_tick,
+            recovered_sequence=recovered, recovered_tick=state.head.last_tick,
+        )  # fmt: skip
+    engine_sequence = engine.db.latest_sequence_number()
+    if engine_sequence < head.engine_sequence:
+        raise DataLossError(
+            f"change {head.engine_sequence} was synced, but only changes up to {engine_sequence} were recovered; no "
+            "entry is missing, but metadata, trims or drops are: restore the data folder",
+            synced_change=head.engine_sequence, recovered_change=engine_sequence,
+        )  # fmt: skip
+    _check_entry_at_head(engine, index, state, head)
+
+
+def _check_entry_at_head(engine: Engine, index: StoreIndex, state: LogState, head: Head) -> None:
+    if head.sequence == state.head.sequence:
+        if head.chain_hash != state.head.chain_hash:
+            raise _unlike("HEAD", head.vchannel_id, head.last_tick)
+        return
+    tail = index.tails.get(head.vchannel_id)
+    if head.sequence == 0 or (tail is None and head.sequence <= index.store.sequence):
+        return  # The vchannel was dropped after HEAD was written.
+    if tail is not None and head.last_tick < tail.trim_tick:
+        return  # The entry was trimmed after HEAD was written.
+    header = _header(engine, head.vchannel_id, head.base_tick)
+    if header is None or (header.sequence, header.chain_hash) != (head.sequence, head.chain_hash):
+        raise _unlike("HEAD", head.vchannel_id, head.last_tick)
+
+
+class _VchannelChecker:
+    """Checks vchannels one by one: chunk edges, the linked headers of the open chunk, and the tail."""
+
+    def __init__(self, engine: Engine, index: StoreIndex) -> None:
+        self._engine = engine
+        self._index = index
+        self._reader = EntryReader(engine, index.tails)
+        self._columns_left_bytes = _MAX_COLUMNS_READ_BYTES
+
+    def check(self, vchannel_id: int) -> None:
+        tail = self._index.tails[vchannel_id]
+        chunks = self._index.chunks.get(vchannel_id, [])
+        check_continuity(vchannel_id, tail, chunks)
+        self._check_edges(vchannel_id, tail, chunks)
+        self._check_end(vchannel_id, tail, chunks)
+
+    def _check_edges(self, vchannel_id: int, tail: TailRow, chunks: Sequence[ChunkRow]) -> None:
+        """Check that the first and the last entry of each chunk are there, unless they were trimmed."""
+        expected = {row.first_tick: row.first_sequence for row in chunks if tail.trim_tick <= row.first_tick}
+        expected |= {row.last_base_tick: row.last_sequence for row in chunks if tail.trim_tick <= row.last_tick}
+        keys = [log_key(vchannel_id, base_tick) for base_tick in expected]
+        with engine_errors("reading chunk edges", vchannel_id=vchannel_id):
+            values = multi_get(self._engine.log, keys)
+        for (base_tick, sequence), key, value in zip(expected.items(), keys, values, strict=True):
+            if value is None or unpack_header(key, value).sequence != sequence:
+                raise _unlike("the chunk index", vchannel_id, base_tick)
+
+    def _check_end(self, vchannel_id: int, tail: TailRow, chunks: Sequence[ChunkRow]) -> None:
+        """Check every link from the last closed chunk to the tail, and the tail itself."""
+        if tail.last_tick < max(tail.trim_tick, 1):
+            return  # Empty, or all of it was trimmed.
+        begin_tick = chunks[-1].last_base_tick if chunks else 0
+        headers = self._reader.headers(vchannel_id, begin_tick, tail.last_tick + 1)
+        last = headers[-1]
+        if (last.base_tick, last.sequence, last.chain_hash, last.last_tick) != (
+            tail.last_base_tick, tail.last_sequence, tail.last_chain_hash, tail.last_tick,
+        ):  # fmt: skip
+            raise _unlike("the tail row", vchannel_id, tail.last_tick)
+        opened = [header for header in headers if tail.open_batches and tail.open_first_tick <= header.base_tick]
+        if tail.trim_tick <= tail.open_first_tick:
+            rolled = NO_HASH
+            for header in opened:
+                rolled = roll_hash(rolled, header.chain_hash)
+            if (len(opened), rolled) != (tail.open_batches, tail.open_hash):
+                raise _unlike("the tail row", vchannel_id, tail.last_tick)
+        self._check_columns(last)
+
+    def _check_columns(self, header: EntryHeader) -> None:
+        if self._columns_left_bytes < header.columns_bytes:
+            return
+        self._columns_left_bytes -= header.columns_bytes
+        with engine_errors("reading columns", vchannel_id=header.vchannel_id, tick=header.base_tick):
+            columns = self._engine.columns.get(log_key(header.vchannel_id, header.base_tick))
+        if columns is None or crc32c(columns) != header.stored_crc32c:
+            raise _unlike("its header", header.vchannel_id, header.base_tick)
+
+
+def _check_blob_files(engine: Engine, database_path: Path) -> None:
+    """Check that as many blob files with as many bytes are there as RocksDB counts on; it does not look itself."""
+    sizes = [path.stat().st_size for path in database_path.glob("*.blob")]
+    expected_files = integer_property(engine.columns, "num-blob-files")
+    expected_bytes = integer_property(engine.columns, "live-blob-file-size")
+    if len(sizes) < expected_files or sum(sizes) < expected_bytes:
+        raise DataLossError(
+            f"the database counts on {expected_files} blob files with {expected_bytes} bytes, there are {len(sizes)} "
+            f"with {sum(sizes)}: restore the data folder",
+            expected_files=expected_files, files=len(sizes),
+        )  # fmt: skip
+
+
+def _header(engine: Engine, vchannel_id: int, base_tick: int) -> EntryHeader | None:
+    key = log_key(vchannel_id, base_tick)
+    with engine_errors("reading a header", vchannel_id=vchannel_id, tick=base_tick):
+        value = engine.log.get(key)
+    return None if value is None else unpack_header(key, value)
+
+
+def _unlike(what: str, vchannel_id: int, tick: int) -> DataLossError:
+    return DataLossError(
+        f"the entry of vchannel id {vchannel_id} at tick {tick} is missing or not the one that {what} tells of: "
+        "restore the data folder from a backup",
+        vchannel_id=vchannel_id, tick=tick,
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""The floor that appends are measured against: RocksDB alone, with the options of the log store and nothing around it.
+
+It writes given batches in groups, one atomic write and one sync each, as the log store does, but without entries,
+checks, indexes or a server.
+"""
+
+import itertools
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rocksdict import WriteBatch, WriteOptions
+
+from tidelog_server.storage.rocksdb_engine import open_engine
+
+_KEY = struct.Struct(">IQ")
+
+
+def measure_rocksdb_floor(
+    folder: Path, batches: Sequence[bytes], *, count: int, batches_per_group: float, synced: bool
+) -> float:
+    """Write ``count`` batches into a new database and return the seconds it took, opening not counted.
+
+    Args:
+        folder: Does not exist yet.
+        batches: What to write, over and over.
+        count: How many to write in all.
+        batches_per_group: On average; groups of the two whole sizes around it are mixed.
+        synced: Whether each group ends with a sync.
+    """
+    engine = open_engine(folder, read_only=False, create=True)
+    family, options = engine.handles["columns"], WriteOptions()
+    source = itertools.cycle(batches)
+    sequence = 0
+    start = time.perf_counter()
+    for size in group_sizes(count, batches_per_group):
+        writes = WriteBatch(raw_mode=True)
+        for batch in itertools.islice(source, size):
+            writes.put(_KEY.pack(1, sequence), batch, family)
+            sequence += 1
+        engine.db.write(writes, options)
+        if synced:
+            engine.db.flush_wal(True)
+    seconds = time.perf_counter() - start
+    engine.db.close()
+    return seconds
+
+
+def group_sizes(count: int, average: float) -> Iterator[int]:
+    """Yield group sizes that add up to ``count`` and have ``average`` as their mean, as far as whole numbers go."""
+    assert count > 0
+    average = max(1.0, average)
+    written, groups = 0, 0
+    while written < count:
+        groups += 1
+        size = min(max(1, round(groups * average) - written), count - written)
+        written += size
+        yield size

@@ -1,0 +1,293 @@
+"""The log store on RocksDB: one database per node, in a data folder that only opens behind the start-up gate."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Final, NoReturn
+
+from rocksdict import WriteBatch
+
+from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
+from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.storage.codec import ChunkRow, TailRow, pack_chunk, pack_store, pack_tail
+from tidelog_server.storage.data_folder import DataFolder
+from tidelog_server.storage.head_file import Head
+from tidelog_server.storage.head_writer import HeadWriter
+from tidelog_server.storage.keys import (
+    STORE_KEY,
+    chunk_key,
+    index_range,
+    log_end_key,
+    log_key,
+    tail_key,
+)
+from tidelog_server.storage.log_state import (
+    LogState,
+    TrimCut,
+    as_chunk,
+    as_vchannel_tail,
+    cut_after,
+    cut_after_chunk,
+    cut_within,
+    trimmed,
+    uncut,
+)
+from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
+from tidelog_server.storage.rocksdb_engine import (
+    Engine,
+    close_engine,
+    error_text,
+    is_engine_error,
+)
+from tidelog_server.storage.rocksdb_pressure import engine_metrics, stall_reason
+from tidelog_server.storage.rocksdb_reader import EntryReader
+from tidelog_server.storage.rocksdb_reclaim import Reclaimer
+from tidelog_server.storage.rocksdb_table import RocksdbTable
+
+_WRITING: Final = "writing to RocksDB"
+_SYNCING: Final = "syncing the WAL"
+
+
+class RocksdbLogStore:
+    """Entries in RocksDB. Keeps the contract of ``LogStore``; made by ``open_rocksdb_log_store``.
+
+    Why headers and columns are two families: RocksDB's iterators fetch blobs eagerly, so planning, trimming and the
+    start-up gate would otherwise read all columns, and a multi-get of columns releases the GIL where an iterator
+    holds it.
+    """
+
+    def __init__(
+        self, folder: DataFolder, engine: Engine, state: LogState, head_writer: HeadWriter, head: Head
+    ) -> None:
+        """Take over everything open. ``head`` is what HEAD says of this store now."""
+        self._folder = folder
+        self._engine = engine
+        self._state = state
+        self._head_writer = head_writer
+        self._head = head
+        self._reader = EntryReader(engine, state.tails)
+        self._reclaimer = Reclaimer(engine, state)
+        self._failure: str | None = None
+        self._failure_lock = Lock()
+        self._is_closed = False
+
+    @property
+    def wal_name(self) -> str:
+        """The kind of this store, ``rocksdb``."""
+        return "rocksdb"
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self._folder.path
+
+    @property
+    def head(self) -> StoreHead:
+        """See LogStore."""
+        return self._state.head
+
+    @property
+    def failure(self) -> str | None:
+        """Why the store stopped, or None while it works. Any thread."""
+        return self._failure
+
+    def write(self, entries: Sequence[NewEntry]) -> None:
+        """See LogStore."""
+        self._check_works()
+        handles, state = self._engine.handles, self._state
+        log, columns, index = handles["log"], handles["columns"], handles["index"]
+        batch = WriteBatch(raw_mode=True)
+        state.begin()
+        for entry in entries:
+            key, header, chunk = state.stage(entry)
+            batch.put(key, header, log)
+            batch.put(key, entry.columns, columns)
+            if chunk:
+                row = pack_chunk(entry.vchannel_id, chunk)
+                batch.put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
+        for vchannel_id, tail in state.staged.items():
+            batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), index)
+        self._write(batch)
+        state.publish()
+        if entries:
+            last, head = entries[-1], state.head
+            self._head = self._head._replace(
+                sequence=head.sequence, chain_hash=head.chain_hash,
+                last_tick=last.last_tick, vchannel_id=last.vchannel_id, base_tick=last.base_tick,
+            )  # fmt: skip
+
+    def sync(self) -> None:
+        """See LogStore."""
+        self._check_works(Effect.UNKNOWN)
+        # Ordering: before the sync, because another thread may write while it runs, which it need not cover.
+        synced = self._head._replace(engine_sequence=self._engine.db.latest_sequence_number())
+        try:
+            self._engine.db.flush_wal(True)
+        except Exception as error:
+            if not is_engine_error(error):
+                raise
+            self._stop(_SYNCING, error)
+        self._head_writer.note(synced)
+
+    def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
+        """See LogStore."""
+        return self._reader.read(vchannel_id, begin_tick, end_tick, max_bytes)
+
+    def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
+        """See LogStore."""
+        return self._reader.page_of_headers(vchannel_id, begin_tick, end_tick, max_headers)
+
+    def columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
+        """See LogStore."""
+        return self._reader.columns(headers)
+
+    def tail(self, vchannel_id: int) -> VchannelTail:
+        """See LogStore."""
+        return as_vchannel_tail(self._state.tails[vchannel_id])
+
+    def vchannel_ids(self) -> list[int]:
+        """See LogStore."""
+        return sorted(self._state.tails)
+
+    def chunks(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Chunk]:
+        """See LogStore.
+
+        Raises:
+            DataLossError: A row of the sparse index is damaged or missing.
+        """
+        rows = self._reader.chunks(vchannel_id)
+        return [as_chunk(row) for row in rows if row.first_tick < end_tick and begin_tick <= row.last_tick]
+
+    def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+        """See LogStore."""
+        self._check_works()
+        absent = self._state.absent(vchannel_ids)
+        batch = WriteBatch(raw_mode=True)
+        for vchannel_id in absent:
+            batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, TailRow()), self._engine.handles["index"])
+        self._commit(batch)
+        self._state.tails.update(dict.fromkeys(absent, TailRow()))
+
+    def drop_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+        """See LogStore."""
+        self._check_works()
+        # Ordering: readers learn it before rows vanish, see EntryReader.
+        dropped = self._state.drop(vchannel_ids)
+        if not dropped:
+            return
+        handles = self._engine.handles
+        batch = WriteBatch(raw_mode=True)
+        batch.put(STORE_KEY, pack_store(self._state.store_row()), handles["index"])
+        for vchannel_id in dropped:
+            self._delete_entries(batch, vchannel_id, log_end_key(vchannel_id))
+            batch.delete_range(*index_range(vchannel_id), handles["index"])
+        self._write(batch)
+        hit(Failpoint.MID_DROP)
+        self.sync()
+        self._reclaimer.add_dropped(dropped)
+
+    def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
+        """See LogStore.
+
+        Raises:
+            DataLossError: An entry on the way is damaged or missing. Nothing was changed.
+        """
+        self._check_works()
+        tail = self._state.tails[vchannel_id]
+        if tail.trim_tick < before_tick:
+            self._trim(vchannel_id, tail, before_tick)
+        return self.tail(vchannel_id)
+
+    def reclaim(self) -> None:
+        """See LogStore."""
+        self._reclaimer.run()
+
+    def stall_reason(self) -> str | None:
+        """See LogStore."""
+        return stall_reason(self._engine)
+
+    def metrics(self) -> dict[str, float]:
+        """See LogStore."""
+        return engine_metrics(self._engine)
+
+    def metadata_table(self) -> RocksdbTable:
+        """Return the table of the embedded metadata store. Its changes belong to the writing thread."""
+        return RocksdbTable(self._engine, self._commit, self._check_works)
+
+    def close(self) -> None:
+        """See LogStore."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._reclaimer.close()
+        try:
+            if self._failure is None:
+                self.sync()
+        finally:
+            self._head_writer.close(is_clean=self._failure is None)
+            close_engine(self._engine, flush=self._failure is None)
+            self._folder.close()
+            self.fail("the store is closed")
+
+    def _trim(self, vchannel_id: int, tail: TailRow, before_tick: int) -> None:
+        gone_chunks = [row for row in self._reader.closed_chunks(vchannel_id, tail) if row.last_tick < before_tick]
+        cut = self._cut_at(vchannel_id, tail, before_tick, gone_chunks)
+        if cut.trim_tick <= tail.trim_tick:
+            return
+        tail = trimmed(tail, cut)
+        # Ordering: readers learn it before rows vanish, see EntryReader.
+        self._state.tails[vchannel_id] = tail
+        index = self._engine.handles["index"]
+        batch = WriteBatch(raw_mode=True)
+        batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), index)
+        end_key = log_key(vchannel_id, cut.end_tick)
+        self._delete_entries(batch, vchannel_id, end_key)
+        if gone_chunks:
+            end_chunk_key = chunk_key(vchannel_id, gone_chunks[-1].first_tick + 1)
+            batch.delete_range(chunk_key(vchannel_id, 0), end_chunk_key, index)
+        self._write(batch)
+        hit(Failpoint.MID_TRIM)
+        self.sync()
+        self._reclaimer.add(log_key(vchannel_id, 0), end_key)
+
+    def _cut_at(self, vchannel_id: int, tail: TailRow, before_tick: int, gone_chunks: Sequence[ChunkRow]) -> TrimCut:
+        """Return the cut that removes what lies wholly below ``before_tick``."""
+        cut = uncut(tail)
+        if gone_chunks:
+            cut = cut_after_chunk(gone_chunks[-1])
+        for header in self._reader.headers(vchannel_id, cut.trim_tick, before_tick):
+            if before_tick <= header.last_tick:
+                return cut_within(cut, header, before_tick)
+            cut = cut_after(cut, header)
+        return cut
+
+    def _delete_entries(self, batch: WriteBatch, vchannel_id: int, end_key: bytes) -> None:
+        for family in ("log", "columns"):
+            batch.delete_range(log_key(vchannel_id, 0), end_key, self._engine.handles[family])
+
+    def _commit(self, batch: WriteBatch) -> None:
+        self._write(batch)
+        self.sync()
+
+    def _write(self, batch: WriteBatch) -> None:
+        try:
+            self._engine.db.write(batch)
+        except Exception as error:
+            if not is_engine_error(error):
+                raise
+            self._stop(_WRITING, error)
+
+    def _check_works(self, effect: Effect = Effect.NONE) -> None:
+        if self._failure is not None:
+            raise StorageFailedError(self._failure, effect=effect)
+
+    def _stop(self, doing: str, error: Exception) -> NoReturn:
+        self.fail(f"{doing}: {error_text(error)}")
+        assert self._failure is not None
+        raise StorageFailedError(self._failure, effect=Effect.UNKNOWN) from error
+
+    def fail(self, cause: str) -> None:
+        """Stop the store; the first cause stays. Any thread."""
+        with self._failure_lock:
+            self._failure = self._failure or cause

@@ -1,0 +1,153 @@
+"""From a data folder to an open RocksDB log store: lock, make or check, open, check again."""
+
+import shutil
+from pathlib import Path
+from secrets import token_bytes
+
+import structlog
+from rocksdict import WriteBatch
+
+from tidelog_server.core.entries import HASH_BYTES
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.storage.codec import StoreRow, first_hash, pack_store
+from tidelog_server.storage.data_folder import (
+    FORMAT_STAMP,
+    UNFINISHED_STAMP,
+    DataFolder,
+    DataFolderError,
+    lock_data_folder,
+)
+from tidelog_server.storage.head_file import Head, HeadFile
+from tidelog_server.storage.head_writer import HeadWriter
+from tidelog_server.storage.keys import STORE_KEY
+from tidelog_server.storage.log_state import LogState
+from tidelog_server.storage.rocksdb_check import StoreIndex, load_index
+from tidelog_server.storage.rocksdb_engine import (
+    Engine,
+    check_options_file,
+    close_engine,
+    engine_errors,
+    error_text,
+    open_engine,
+)
+from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
+from tidelog_server.storage.start_gate import GateVerdict, pass_gate, quarantine
+
+_log = structlog.get_logger("tidelog_server.storage")
+
+
+def open_rocksdb_log_store(path: Path, *, accept_head_loss: bool = False) -> RocksdbLogStore:
+    """Open the store in the data folder ``path``; make the folder if it is new. Blocks for as long as recovery takes.
+
+    ``accept_head_loss`` lets a folder through whose HEAD is lost: whether its log is complete is then unknown.
+
+    Raises:
+        DataFolderError: The folder cannot be used: in use, of an unknown format, not ours, or not writable.
+        DataLossError: What was synced is missing or damaged. Nothing was modified.
+    """
+    folder = lock_data_folder(path)
+    try:
+        is_finished = folder.is_finished()
+        verdict = pass_gate(folder, accept_head_loss=accept_head_loss) if is_finished else _create(folder)
+        return _open_behind_gate(folder, verdict)
+    except OSError as error:
+        folder.close()
+        raise DataFolderError(f"{path} cannot be used as data folder: {error_text(error)}") from error
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _create(folder: DataFolder) -> GateVerdict:
+    """Make an empty store. The last step is the stamp; before it, the next start begins anew.
+
+    The gate is not asked about what was made a moment ago; its verdict is returned all the same.
+    """
+    folder.stamp(UNFINISHED_STAMP)
+    folder.head_path.unlink(missing_ok=True)
+    if folder.database_path.exists():
+        shutil.rmtree(folder.database_path)
+    for path in (folder.database_path, folder.quarantine_path):
+        folder.make_folder(path)
+    incarnation = token_bytes(HASH_BYTES)
+    store = StoreRow(incarnation, 0, 0, first_hash(incarnation), NO_TICK)
+    with engine_errors("making the database"):
+        engine = open_engine(folder.database_path, read_only=False, create=True)
+        batch = WriteBatch(raw_mode=True)
+        batch.put(STORE_KEY, pack_store(store), engine.handles["index"])
+        engine.db.write(batch)
+        engine.db.flush_wal(True)
+        engine_sequence = engine.db.latest_sequence_number()
+        close_engine(engine, flush=True)
+    file = HeadFile.open(folder.head_path)
+    head = Head(1, incarnation, 0, 0, store.chain_hash, NO_TICK, 0, NO_TICK, engine_sequence, True)
+    file.write(head)
+    file.close()
+    folder.stamp(FORMAT_STAMP)
+    return GateVerdict(head, StoreIndex(store, {}, {}).digest(), [])
+
+
+def _open_behind_gate(folder: DataFolder, verdict: GateVerdict) -> RocksdbLogStore:
+    open_count = verdict.head.open_count + 1 if verdict.head else 1
+    folder.make_folder(folder.quarantine_path)
+    quarantine(folder, verdict.torn, open_count)
+    with engine_errors("opening the database"):
+        engine = open_engine(folder.database_path, read_only=False)
+    try:
+        check_options_file(folder.database_path)
+        index = _recovered_index(engine, verdict)
+        head = _head_of(engine, index, verdict.head, open_count)
+        return _assemble(folder, engine, index, head)
+    except BaseException:
+        close_engine(engine, flush=False)
+        raise
+    finally:
+        _log_opening(folder, verdict, open_count)
+
+
+def _recovered_index(engine: Engine, verdict: GateVerdict) -> StoreIndex:
+    """Return the index after recovery; it must be what the read-only open saw."""
+    index = load_index(engine)
+    if index.digest() != verdict.digest:
+        raise DataLossError("the database recovered to another state than in the check just before: do not use it")
+    return index
+
+
+def _assemble(folder: DataFolder, engine: Engine, index: StoreIndex, head: Head) -> RocksdbLogStore:
+    """Write the mark that the store is open, and put its parts together."""
+    file = HeadFile.open(folder.head_path)
+    try:
+        file.write(head)
+    except OSError:
+        file.close()
+        raise
+    store: RocksdbLogStore
+
+    def fail(cause: str) -> None:
+        store.fail(cause)
+
+    writer = HeadWriter(file, head, on_failure=fail)
+    store = RocksdbLogStore(folder, engine, LogState(index.store, index.tails), writer, head)
+    return store
+
+
+def _head_of(engine: Engine, index: StoreIndex, previous: Head | None, open_count: int) -> Head:
+    """Return the head of the recovered store, as the mark that it is open."""
+    recovered = LogState(index.store, index.tails).head
+    place = next(
+        ((vchannel_id, tail) for vchannel_id, tail in index.tails.items() if tail.last_sequence == recovered.sequence),
+        None,
+    )
+    vchannel_id, base_tick, last_tick = (place[0], place[1].last_base_tick, place[1].last_tick) if place else (0, 0, 0)
+    return Head(
+        previous.generation + 1 if previous else 1, index.store.incarnation, open_count, recovered.sequence,
+        recovered.chain_hash, last_tick, vchannel_id, base_tick, engine.db.latest_sequence_number(), False,
+    )  # fmt: skip
+
+
+def _log_opening(folder: DataFolder, verdict: GateVerdict, open_count: int) -> None:
+    if verdict.head is None:
+        _log.warning("head_loss_accepted", folder=str(folder.path))
+    for torn in verdict.torn:
+        _log.warning("torn_wal_quarantined", file=torn.name, offset=torn.offset, open_count=open_count)

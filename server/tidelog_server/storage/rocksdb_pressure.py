@@ -1,0 +1,51 @@
+"""How busy RocksDB is: when to hold writes back, and gauges for operators."""
+
+from typing import Final
+
+from rocksdict import Rdict
+
+from tidelog_server.storage.rocksdb_engine import COLUMNS_BUFFERS, Engine
+
+_DATABASE_GAUGES: Final = {
+    "block-cache-usage": "block_cache_bytes",
+    "num-running-flushes": "running_flushes",
+    "num-running-compactions": "running_compactions",
+    "background-errors": "background_errors",
+}
+_FAMILY_GAUGES: Final = {
+    "cur-size-all-mem-tables": "memtable_bytes",
+    "num-immutable-mem-table": "immutable_memtables",
+    "live-sst-files-size": "sst_bytes",
+}
+_BLOB_GAUGES: Final = {
+    "num-blob-files": "blob_files",
+    "live-blob-file-size": "blob_bytes",
+    "live-blob-file-garbage-size": "blob_garbage_bytes",
+}
+
+
+def stall_reason(engine: Engine) -> str | None:
+    """Return why a write would wait for RocksDB now, or None. A few microseconds."""
+    # One buffer is being filled; once all others wait to be flushed, the next switch would stop the writer.
+    waiting = integer_property(engine.columns, "num-immutable-mem-table")
+    if COLUMNS_BUFFERS - 1 <= waiting:
+        return f"{waiting} buffers of columns wait to be flushed"
+    if integer_property(engine.columns, "is-write-stopped"):
+        return "RocksDB has stopped writes until a flush or compaction ends"
+    return None
+
+
+def engine_metrics(engine: Engine) -> dict[str, float]:
+    """Return RocksDB's gauges by name with unit; those of a family begin with its name."""
+    gauges = {name: float(integer_property(engine.db, key)) for key, name in _DATABASE_GAUGES.items()}
+    for family_name in ("log", "columns", "index", "metadata"):
+        family: Rdict = getattr(engine, family_name)
+        wanted = _FAMILY_GAUGES | _BLOB_GAUGES if family_name == "columns" else _FAMILY_GAUGES
+        for key, name in wanted.items():
+            gauges[f"{family_name}_{name}"] = float(integer_property(family, key))
+    return gauges
+
+
+def integer_property(family: Rdict, name: str) -> int:
+    """Return RocksDB's property ``rocksdb.<name>``; 0 where it has none."""
+    return family.property_int_value(f"rocksdb.{name}") or 0

@@ -1,0 +1,231 @@
+"""Reading entries from RocksDB, with the proof that none is missing.
+
+An entry is a header in the family ``log`` and columns in the family ``columns``, under one key. RocksDB's iterators
+fetch blobs eagerly, so headers are walked with an iterator and the columns of a page come in one multi-get, which
+also lets other Python threads run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from crc32c import crc32c
+from rocksdict import RdictIter
+
+from tidelog_server.core.entries import Entry, EntryHeader
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.storage.codec import ChunkRow, TailRow, unpack_chunk, unpack_header
+from tidelog_server.storage.keys import index_range, log_end_key, log_key, parse_chunk_key
+from tidelog_server.storage.log_state import open_chunk
+from tidelog_server.storage.rocksdb_engine import Engine, engine_errors, multi_get, read_options, scan
+
+_MAX_ATTEMPTS: Final = 100
+_Rows = TypeVar("_Rows")
+
+
+class EntryReader:
+    """Reads entries for any thread while one thread writes.
+
+    A concurrent trim or drop takes entries away between two looks. So whatever seems to be missing is only reported
+    if the vchannel's trim tick is still the one that the read began with. Ordering: the writing thread therefore
+    changes ``tails`` before it removes rows, and adds to it after it wrote rows.
+    """
+
+    def __init__(self, engine: Engine, tails: Mapping[int, TailRow]) -> None:
+        self._engine = engine
+        self._tails = tails
+
+    def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
+        """Return entries as LogStore.read promises.
+
+        Raises:
+            DataLossError: An entry is damaged or missing.
+            KeyError: The vchannel does not exist, or was dropped meanwhile.
+        """
+
+        def read_as_of(tail: TailRow) -> list[Entry]:
+            return self._read_as_of(tail, vchannel_id, begin_tick, end_tick, max_bytes)
+
+        return self._unless_trimmed_meanwhile(vchannel_id, read_as_of)
+
+    def page_of_headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
+        """Return headers as LogStore.headers promises. Raises as ``read``."""
+
+        def read_as_of(tail: TailRow) -> list[EntryHeader]:
+            return self._headers_as_of(tail, vchannel_id, begin_tick, end_tick, max_headers=max_headers)
+
+        return self._unless_trimmed_meanwhile(vchannel_id, read_as_of)
+
+    def columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
+        """Return columns as LogStore.columns promises.
+
+        Raises:
+            DataLossError: Columns are damaged or missing.
+        """
+        values = self._stored_columns(headers)
+        for header, value in zip(headers, values, strict=True):
+            if value is None and self._is_gone(header):
+                continue
+            _check_columns(header, value)
+        return values
+
+    def _is_gone(self, header: EntryHeader) -> bool:
+        """Tell whether an entry was trimmed, or its vchannel dropped, since its header was read."""
+        tail = self._tails.get(header.vchannel_id)
+        return tail is None or header.last_tick < tail.trim_tick
+
+    def chunks(self, vchannel_id: int) -> list[ChunkRow]:
+        """Return all chunks, oldest first, the open one included.
+
+        Raises:
+            DataLossError: A row is damaged or missing.
+            KeyError: The vchannel does not exist, or was dropped meanwhile.
+        """
+
+        def read_as_of(tail: TailRow) -> list[ChunkRow]:
+            last = open_chunk(tail)
+            closed = self.closed_chunks(vchannel_id, tail)
+            return [*closed, last] if last else closed
+
+        return self._unless_trimmed_meanwhile(vchannel_id, read_as_of)
+
+    def headers(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[EntryHeader]:
+        """Return the headers of all entries that overlap ``[begin_tick, end_tick)``, with the checks of ``read``.
+
+        Only for the writing thread, or while nothing is trimmed.
+        """
+        tail = self._tails[vchannel_id]
+        return self._headers_as_of(tail, vchannel_id, begin_tick, end_tick)
+
+    def closed_chunks(self, vchannel_id: int, tail: TailRow) -> list[ChunkRow]:
+        """Return the closed chunks as of ``tail``, oldest first.
+
+        Only for the writing thread, or while nothing is trimmed.
+
+        Raises:
+            DataLossError: A row is damaged or missing.
+        """
+        rows: list[ChunkRow] = []
+        closed_batches = tail.batches - tail.open_batches
+        for key, value in scan(self._engine.index, *index_range(vchannel_id)):
+            if place := parse_chunk_key(key):
+                row = unpack_chunk(*place, value)
+                if closed_batches <= row.batches_before:
+                    break  # Closed after ``tail`` was taken.
+                rows.append(row)
+        check_continuity(vchannel_id, tail, rows)
+        return rows
+
+    def _unless_trimmed_meanwhile(self, vchannel_id: int, read_as_of: Callable[[TailRow], _Rows]) -> _Rows:
+        for _ in range(_MAX_ATTEMPTS):
+            # Ordering: the tail first. What is written after it may or may not be seen, but is never missed.
+            tail = self._tails[vchannel_id]
+            try:
+                return read_as_of(tail)
+            except DataLossError:
+                if self._tails[vchannel_id].trim_tick == tail.trim_tick:
+                    raise
+        raise AssertionError("the vchannel was trimmed without end during one read")
+
+    def _read_as_of(
+        self, tail: TailRow, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int
+    ) -> list[Entry]:
+        headers = self._headers_as_of(tail, vchannel_id, begin_tick, end_tick, max_bytes=max_bytes)
+        columns = self._stored_columns(headers)
+        return [Entry(header, _check_columns(header, value)) for header, value in zip(headers, columns, strict=True)]
+
+    def _stored_columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
+        if not headers:
+            return []
+        keys = [log_key(header.vchannel_id, header.base_tick) for header in headers]
+        with engine_errors(
+            "reading columns", vchannel_id=headers[0].vchannel_id,
+            first_tick=headers[0].base_tick, last_tick=headers[-1].last_tick,
+        ):  # fmt: skip
+            return multi_get(self._engine.columns, keys)
+
+    def _headers_as_of(
+        self,
+        tail: TailRow,
+        vchannel_id: int,
+        begin_tick: int,
+        end_tick: int,
+        *,
+        max_bytes: int | None = None,
+        max_headers: int | None = None,
+    ) -> list[EntryHeader]:
+        begin_tick = max(begin_tick, tail.trim_tick)
+        if end_tick <= begin_tick or tail.last_tick < begin_tick:
+            return []
+        with engine_errors("reading headers", vchannel_id=vchannel_id, first_tick=begin_tick, last_tick=end_tick):
+            rows = self._engine.log.iter(read_options())
+            previous_tick = _seek(rows, tail, vchannel_id, begin_tick)
+            headers: list[EntryHeader] = []
+            page_bytes = 0
+            end_key = log_end_key(vchannel_id)
+            while rows.valid() and (key := rows.key()) < end_key:
+                header = unpack_header(key, rows.value())
+                if header.previous_tick != previous_tick:
+                    raise _loss("an entry is missing", vchannel_id, previous_tick + 1, header.base_tick - 1)
+                if end_tick <= header.base_tick:
+                    return headers
+                headers.append(header)
+                previous_tick = header.last_tick
+                page_bytes += header.columns_bytes
+                if (max_bytes is not None and max_bytes <= page_bytes) or len(headers) == max_headers:
+                    return headers
+                rows.next()
+            rows.status()
+        if previous_tick < tail.last_tick:
+            raise _loss("an entry is missing", vchannel_id, previous_tick + 1, tail.last_tick)
+        return headers
+
+
+def check_continuity(vchannel_id: int, tail: TailRow, closed: Sequence[ChunkRow]) -> None:
+    """Check that the closed chunks of a vchannel follow each other from its trim to its open chunk.
+
+    Raises:
+        DataLossError: A chunk row is missing.
+    """
+    batches, next_tick = tail.removed_batches, tail.trim_tick
+    for row in closed:
+        if row.batches_before != batches:
+            raise _loss("a chunk row is missing", vchannel_id, next_tick, row.first_tick - 1)
+        batches, next_tick = row.batches_before + row.batches, row.last_tick + 1
+    if batches != tail.batches - tail.open_batches:
+        raise _loss("a chunk row is missing", vchannel_id, next_tick, tail.last_tick)
+
+
+def _seek(rows: RdictIter, tail: TailRow, vchannel_id: int, begin_tick: int) -> int:
+    """Place ``rows`` on the first entry that ends at or after ``begin_tick``; return its proven previous tick."""
+    rows.seek_for_prev(log_key(vchannel_id, begin_tick))
+    rows.status()
+    if rows.valid() and log_key(vchannel_id, 0) <= (key := rows.key()):
+        header = unpack_header(key, rows.value())
+        if begin_tick <= header.last_tick:
+            return header.previous_tick
+        rows.next()
+        return header.last_tick
+    rows.seek(log_key(vchannel_id, 0))
+    if not rows.valid() or log_end_key(vchannel_id) <= (key := rows.key()):
+        return 0  # Nothing is left; the caller asks for the status and compares with the tail.
+    first = unpack_header(key, rows.value())
+    # What a trim removed ended below the trim tick; without a trim the first entry has nothing before it.
+    if first.previous_tick >= max(tail.trim_tick, 1):
+        raise _loss("an entry is missing", vchannel_id, tail.trim_tick, first.base_tick - 1)
+    return first.previous_tick
+
+
+def _check_columns(header: EntryHeader, columns: bytes | None) -> bytes:
+    """Return the columns if they are those that ``header`` was written with."""
+    if columns is None:
+        raise _loss("an entry's columns are missing", header.vchannel_id, header.base_tick, header.last_tick)
+    if len(columns) != header.columns_bytes or crc32c(columns) != header.stored_crc32c:
+        raise _loss("an entry's columns are damaged", header.vchannel_id, header.base_tick, header.last_tick)
+    return columns
+
+
+def _loss(what: str, vchannel_id: int, first_tick: int, last_tick: int) -> DataLossError:
+    return DataLossError(
+        f"vchannel id {vchannel_id}, ticks {first_tick} to {last_tick}: {what}; restore the data folder from a backup",
+        vchannel_id=vchannel_id, first_tick=first_tick, last_tick=last_tick,
+    )  # fmt: skip

@@ -1,0 +1,105 @@
+"""Giving the disk of trimmed and dropped entries back.
+
+A trim only writes range tombstones. The rows go when the ranges are compacted; a blob file goes once no row refers
+to it any more. Where one file holds live and dead columns of several vchannels, the live ones are copied out, but
+only once enough is dead to pay for it.
+"""
+
+from threading import Lock
+from typing import Final
+
+from rocksdict import BottommostLevelCompaction, CompactOptions
+
+from tidelog_server.storage.keys import MAX_VCHANNEL_ID, log_end_key, log_key
+from tidelog_server.storage.log_state import LogState
+from tidelog_server.storage.rocksdb_engine import Engine, engine_errors
+from tidelog_server.storage.rocksdb_pressure import integer_property
+
+_COPY_AT_GARBAGE_SHARE: Final = 1 / 3
+"""Live columns are copied once this share of all is garbage: at most two bytes copied for one freed."""
+
+
+class Reclaimer:
+    """Knows which key ranges were emptied, and compacts them on request.
+
+    Threads: ``add`` by the writing thread, ``run`` by another one, ``close`` by the writing thread while ``run`` may
+    be under way.
+    """
+
+    def __init__(self, engine: Engine, state: LogState) -> None:
+        self._engine = engine
+        self._ranges: list[tuple[bytes, bytes]] = []
+        # Guards _ranges.
+        self._ranges_lock = Lock()
+        # Held while a compaction runs, so that the engine is not closed under it.
+        self._run_lock = Lock()
+        self._is_closed = False
+        self._add_leftovers(state)
+
+    def add(self, begin_key: bytes, end_key: bytes) -> None:
+        """Remember that ``[begin_key, end_key)`` of ``log`` and ``columns`` is empty now."""
+        with self._ranges_lock:
+            self._ranges.append((begin_key, end_key))
+
+    def add_dropped(self, vchannel_ids: list[int]) -> None:
+        """Remember that these vchannels are gone."""
+        for vchannel_id in vchannel_ids:
+            self.add(log_key(vchannel_id, 0), log_end_key(vchannel_id))
+
+    def run(self) -> None:
+        """Compact what was added. Long; releases the GIL; ends early once ``close`` is called.
+
+        Raises:
+            DataLossError: A compaction met damaged data. The ranges are tried again at the next start.
+        """
+        with self._run_lock:
+            with self._ranges_lock:
+                ranges, self._ranges = self._ranges, []
+            for begin_key, end_key in ranges:
+                self._compact(begin_key, end_key)
+            if ranges and _COPY_AT_GARBAGE_SHARE <= self._garbage_share():
+                self._copy_live_columns()
+
+    def close(self) -> None:
+        """Stop a running compaction and wait for its end. Idempotent."""
+        self._is_closed = True
+        if not self._run_lock.acquire(blocking=False):
+            self._engine.db.cancel_all_background(False)
+            self._run_lock.acquire()
+        self._run_lock.release()
+
+    def _compact(self, begin_key: bytes, end_key: bytes) -> None:
+        for family in (self._engine.log, self._engine.columns):
+            if self._is_closed:
+                return
+            with engine_errors("compacting"):
+                family.compact_range(begin_key, end_key)
+
+    def _garbage_share(self) -> float:
+        columns = self._engine.columns
+        total = integer_property(columns, "live-blob-file-size")
+        return integer_property(columns, "live-blob-file-garbage-size") / total if total else 0.0
+
+    def _copy_live_columns(self) -> None:
+        columns = self._engine.columns
+        options = CompactOptions()
+        options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
+        if self._is_closed:
+            return
+        with engine_errors("collecting garbage"):
+            columns.set_options({"enable_blob_garbage_collection": "true", "blob_garbage_collection_age_cutoff": "1.0"})
+            columns.compact_range(None, None, options)
+            columns.set_options({"enable_blob_garbage_collection": "false"})
+
+    def _add_leftovers(self, state: LogState) -> None:
+        """Add what an earlier run of the server trimmed or dropped but may not have compacted."""
+        previous_id = -1
+        for vchannel_id in sorted(state.tails):
+            tail = state.tails[vchannel_id]
+            if tail.trim_tick:
+                self.add(log_key(vchannel_id, 0), log_key(vchannel_id, tail.trim_tick))
+            if state.destroyed_batches and previous_id + 1 < vchannel_id:
+                self.add(log_key(previous_id + 1, 0), log_key(vchannel_id, 0))
+            previous_id = vchannel_id
+        if state.destroyed_batches and previous_id < MAX_VCHANNEL_ID:
+            self.add(log_key(previous_id + 1, 0), log_end_key(MAX_VCHANNEL_ID))

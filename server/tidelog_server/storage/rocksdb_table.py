@@ -1,0 +1,45 @@
+"""The part of the database that the embedded metadata store keeps its rows in."""
+
+from collections.abc import Callable, Sequence
+
+from rocksdict import WriteBatch
+
+from tidelog_server.storage.rocksdb_engine import Engine, scan
+
+
+class RocksdbTable:
+    """Rows of bytes in order, with durable atomic changes; what ``metadata.embedded.Table`` asks for.
+
+    Threads: ``apply`` is called by the store's writing thread, ``scan`` by any.
+    """
+
+    def __init__(
+        self, engine: Engine, commit: Callable[[WriteBatch], None], check_works: Callable[[], None]
+    ) -> None:
+        """``commit`` writes a batch durably and stops the store if that fails; ``check_works`` refuses a stopped one."""
+        self._engine = engine
+        self._commit = commit
+        self._check_works = check_works
+
+    def scan(self) -> list[tuple[bytes, bytes]]:
+        """Return all rows in order of their keys.
+
+        Raises:
+            DataLossError: A block is damaged; the list is never short.
+        """
+        return list(scan(self._engine.metadata, b"", None))
+
+    def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        """Put and delete rows atomically and durably.
+
+        Raises:
+            StorageFailedError: The outcome is unknown until a restart.
+        """
+        self._check_works()
+        metadata = self._engine.handles["metadata"]
+        batch = WriteBatch(raw_mode=True)
+        for key, value in puts:
+            batch.put(key, value, metadata)
+        for key in deletes:
+            batch.delete(key, metadata)
+        self._commit(batch)

@@ -1,0 +1,112 @@
+"""The start-up gate: nothing is opened for writing before a read-only look has shown that all of it is there.
+
+RocksDB alone cannot tell a rotten log from an ordinary crash: it opens either way, with what is left, and throws
+the rest away. So a child process opens the database read-only under a deadline and compares what it finds with HEAD
+and with the sparse index; a refused start modifies nothing.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.limits import GIB
+from tidelog_server.storage.data_folder import DataFolder, sync_folder
+from tidelog_server.storage.head_file import Head, read_head
+from tidelog_server.storage.wal_scan import TornWal, wal_files
+
+_CHILD: Final = "tidelog_server.storage.rocksdb_gate_child"
+_DEADLINE_S: Final = 30.0
+_DEADLINE_PER_GIB_S: Final = 10.0
+_SHOWN_CHARACTERS: Final = 200
+
+
+class GateVerdict(NamedTuple):
+    """What the gate let through.
+
+    Attributes:
+        head: What HEAD says; None if both slots were bad and the operator accepted that.
+        digest: Hash of the state that the read-only open recovered; opening for writing must give the same.
+        torn: WAL bytes that recovery will not keep.
+    """
+
+    head: Head | None
+    digest: str
+    torn: Sequence[TornWal]
+
+
+def pass_gate(folder: DataFolder, *, accept_head_loss: bool, deadline_s: float | None = None) -> GateVerdict:
+    """Check a finished data folder before it is opened for writing.
+
+    The deadline is 30 s and 10 s more for each GiB of WAL, unless ``deadline_s`` is given.
+
+    Raises:
+        DataLossError: Something that was synced is missing or damaged, or the check did not end in time. Nothing was
+            modified.
+    """
+    head = read_head(folder.head_path)
+    if head is None and not accept_head_loss:
+        raise DataLossError(
+            "HEAD is missing or both of its slots are damaged, so nobody can tell whether the log is complete: restore "
+            "HEAD, or accept the loss with --accept-head-loss",
+            file="HEAD",
+        )
+    if not (folder.database_path / "CURRENT").is_file():
+        raise DataLossError(
+            f"the database is gone (db/CURRENT is missing), but {head.sequence if head else 'unknown many'} entries "
+            "were written: restore the data folder from a backup",
+            file="db/CURRENT",
+        )
+    if deadline_s is None:
+        wal_bytes = sum(path.stat().st_size for path in wal_files(folder.database_path))
+        deadline_s = _DEADLINE_S + _DEADLINE_PER_GIB_S * wal_bytes / GIB
+    answer = _ask_child(folder.path, deadline_s)
+    return GateVerdict(head, answer["digest"], [TornWal(*torn) for torn in answer["torn"]])
+
+
+def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> None:
+    """Copy WAL bytes that recovery will not keep to ``quarantine/<open_count>-<file>-<offset>``, durably.
+
+    Raises:
+        OSError: They could not be copied; the start must not go on.
+    """
+    for name, offset in torn:
+        target = folder.quarantine_path / f"{open_count}-{name}-{offset}"
+        with (folder.database_path / name).open("rb") as source, target.open("wb") as copy:
+            source.seek(offset)
+            shutil.copyfileobj(source, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
+        target.chmod(0o600)
+    if torn:
+        sync_folder(folder.quarantine_path)
+
+
+def _ask_child(folder: Path, deadline_s: float) -> dict[str, Any]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", _CHILD, str(folder)]
+    try:
+        # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline.
+        child = subprocess.run(command, env=environment, capture_output=True, timeout=deadline_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise DataLossError(
+            f"opening the database read-only did not end within {deadline_s:.0f} s: its MANIFEST is probably damaged; "
+            "restore the data folder from a backup",
+            deadline_s=f"{deadline_s:.0f}",
+        ) from None
+    try:
+        answer: dict[str, Any] = json.loads(child.stdout)
+    except ValueError:
+        last_words = child.stderr.decode("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
+        raise DataLossError(
+            f"opening the database read-only ended with code {child.returncode}: {last_words}",
+            code=child.returncode,
+        ) from None
+    if "problem" in answer:
+        raise DataLossError(answer["problem"], **answer["values"])
+    return answer
