@@ -1,0 +1,27 @@
+"""Every domain error has exactly one status and one wire reason, and every reason belongs to an error.
+
+Method: the tree of error classes against the table of `rpc.status`.
+"""
+
+from tidelog.v1 import error_pb2
+from tidelog_server.core.errors import TidelogServerError
+from tidelog_server.rpc.status import STATUS_BY_ERROR
+
+
+def descendants(kind: type[TidelogServerError]) -> set[type[TidelogServerError]]:
+    children = set(kind.__subclasses__())
+    return children.union(*(descendants(child) for child in children))
+
+
+def test_every_error_has_one_status() -> None:
+    assert descendants(TidelogServerError) == set(STATUS_BY_ERROR)
+
+
+def test_every_error_has_a_reason_of_its_own() -> None:
+    reasons = [reason for _, reason in STATUS_BY_ERROR.values()]
+    assert len(set(reasons)) == len(reasons)
+
+
+def test_every_reason_belongs_to_an_error() -> None:
+    reasons = {reason for _, reason in STATUS_BY_ERROR.values()}
+    assert {error_pb2.REASON_UNSPECIFIED, *reasons} == set(error_pb2.Reason.values())

@@ -1,0 +1,70 @@
+"""Each outside package enters at one place, and `core` needs none.
+
+Method: the import statements of every product module. The contracts of import-linter in pyproject.toml prove
+the order of the layers; this is what they cannot express.
+"""
+
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from tidy.tree import ROOT, imports, python_files, shown
+
+CLIENT = ROOT / "client" / "tidelog"
+SERVER = ROOT / "server" / "tidelog_server"
+
+# In a pattern, the star matches slashes too.
+HOMES = {
+    "aiohttp": ["server/tidelog_server/rpc/*", "server/tidelog_server/app*"],
+    "google": ["client/tidelog/*", "server/tidelog_server/rpc/*"],
+    "grpc": ["client/tidelog/*", "server/tidelog_server/rpc/*", "server/tidelog_server/cli/*"],
+    "matplotlib": ["server/tidelog_server/demo/*"],
+    "numpy": ["server/tidelog_server/rpc/*", "server/tidelog_server/cli/*"],
+    "prometheus_client": ["server/tidelog_server/runtime/*", "server/tidelog_server/rpc/*"],
+    "psutil": ["server/tidelog_server/runtime/*", "server/tidelog_server/cli/*"],
+    "pyarrow": ["client/tidelog/*", "server/tidelog_server/cli/*"],
+    "pydantic": ["server/tidelog_server/config*"],
+    "pyspark": ["client/tidelog/spark/*", "server/tidelog_server/cli/*", "server/tidelog_server/demo/*"],
+    "rich": ["server/tidelog_server/cli/*", "server/tidelog_server/demo/*"],
+    "rocksdict": ["server/tidelog_server/storage/rocksdb*"],
+    "typer": ["server/tidelog_server/cli/*"],
+}
+
+
+def product_files() -> list[Path]:
+    return [path for path in python_files() if CLIENT in path.parents or SERVER in path.parents]
+
+
+@pytest.mark.parametrize("package", sorted(HOMES))
+def test_an_outside_package_is_imported_at_its_home_only(package: str) -> None:
+    strangers = [
+        shown(path)
+        for path in product_files()
+        if any(name.partition(".")[0] == package for name in imports(path))
+        and not any(fnmatchcase(shown(path), home) for home in HOMES[package])
+    ]
+    assert strangers == []
+
+
+def test_core_imports_the_standard_library_only() -> None:
+    foreign = [
+        f"{shown(path)} imports {name}"
+        for path in python_files()
+        if SERVER / "core" in path.parents
+        for name in imports(path)
+        if name.partition(".")[0] not in sys.stdlib_module_names and not name.startswith("tidelog_server.core")
+    ]
+    assert foreign == []
+
+
+def test_spark_uses_only_public_names_of_the_client() -> None:
+    private = [
+        f"{shown(path)} imports {name}"
+        for path in python_files()
+        if CLIENT / "spark" in path.parents
+        for name in imports(path)
+        if name.startswith("tidelog.") and not name.startswith("tidelog.spark.") and "._" in name
+    ]
+    assert private == []

@@ -1,0 +1,33 @@
+"""Functions and modules stay short, and each module says what it is for.
+
+Method: the syntax trees of all Python files that people write.
+"""
+
+import ast
+
+from tidy.tree import parsed, python_files, shown
+
+MAX_FUNCTION_LINES = 70
+MAX_MODULE_LINES = 600
+
+
+def test_no_function_is_longer_than_seventy_lines() -> None:
+    too_long = [
+        f"{shown(path)}:{node.lineno} {node.name} has {lines} lines"
+        for path in python_files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and (lines := node.end_lineno - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+    assert too_long == []
+
+
+def test_no_module_is_longer_than_six_hundred_lines() -> None:
+    lines_by_module = {shown(path): len(path.read_text().splitlines()) for path in python_files()}
+    assert {name: lines for name, lines in lines_by_module.items() if lines > MAX_MODULE_LINES} == {}
+
+
+def test_every_module_has_a_docstring() -> None:
+    silent = [shown(path) for path in python_files() if not ast.get_docstring(parsed(path))]
+    assert silent == []

@@ -1,0 +1,45 @@
+"""The files of the repository, as the tidy tests read them."""
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+GENERATED: Final = ROOT / "client" / "tidelog" / "v1"
+
+
+@cache
+def files(*suffixes: str) -> tuple[Path, ...]:
+    """Return the files that git keeps or would keep, in order; with suffixes, only those that end so."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    paths = sorted({ROOT / name for name in names if name})
+    return tuple(path for path in paths if path.is_file() and (not suffixes or path.suffix in suffixes))
+
+
+def python_files() -> tuple[Path, ...]:
+    """Return the Python files that people write."""
+    return tuple(path for path in files(".py") if GENERATED not in path.parents)
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a Python file."""
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def shown(path: Path) -> str:
+    """Return a path as a person would type it at the root of the repository."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the full name of everything that a Python file imports, at its top or within a function."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
