@@ -1,0 +1,117 @@
+"""Tidelog's client: durable channels, one time order, and reads that resume.
+
+Start with ``Client`` (synchronous) or ``AsyncClient``::
+
+    async with tidelog.AsyncClient() as client:
+        orders = await client.ensure_channel("orders")
+        result = await orders.append(b"one order")
+        async for batch in orders.scan(start=result.first_tick):
+            print(batch.ticks, batch.payloads)
+"""
+
+from tidelog._async_client import AsyncClient
+from tidelog._async_handles import AsyncChannel, AsyncVchannel
+from tidelog._batch import Batch
+from tidelog._columns import Columns
+from tidelog._errors import (
+    AppendUnknownError,
+    BarrierNotReachedError,
+    BufferFullError,
+    ChannelAlreadyExistsError,
+    ChannelNotFoundError,
+    ClosedError,
+    DataLossError,
+    DeadlineError,
+    DiskFullError,
+    ForkError,
+    InvalidRequestError,
+    OverloadedError,
+    PositionBeyondEndError,
+    PositionTrimmedError,
+    ProducerStoppedError,
+    ServerError,
+    ShutdownError,
+    StorageFailedError,
+    TidelogError,
+    UnavailableError,
+)
+from tidelog._message import Message, StoredMessage
+from tidelog._positions import At, End, Start
+from tidelog._producer import AsyncProducer, AsyncTicket, ProducerOptions
+from tidelog._retry import Retry
+from tidelog._scan import AsyncScan
+from tidelog._scan_plan import ScanOptions
+from tidelog._sizes import Appendable
+from tidelog._sync_client import Client, Scan
+from tidelog._sync_handles import Channel, Vchannel
+from tidelog._sync_producer import Producer, Ticket
+from tidelog._tick import Tick
+from tidelog._types import (
+    AppendResult,
+    ChannelDescription,
+    Durability,
+    OwnerDescription,
+    Plan,
+    Split,
+    VchannelDescription,
+)
+
+__all__ = [
+    "AppendResult",
+    "AppendUnknownError",
+    "Appendable",
+    "AsyncChannel",
+    "AsyncClient",
+    "AsyncProducer",
+    "AsyncScan",
+    "AsyncTicket",
+    "AsyncVchannel",
+    "At",
+    "BarrierNotReachedError",
+    "Batch",
+    "BufferFullError",
+    "Channel",
+    "ChannelAlreadyExistsError",
+    "ChannelDescription",
+    "ChannelNotFoundError",
+    "Client",
+    "ClosedError",
+    "Columns",
+    "DataLossError",
+    "DeadlineError",
+    "DiskFullError",
+    "Durability",
+    "End",
+    "ForkError",
+    "InvalidRequestError",
+    "Message",
+    "OverloadedError",
+    "OwnerDescription",
+    "Plan",
+    "PositionBeyondEndError",
+    "PositionTrimmedError",
+    "Producer",
+    "ProducerOptions",
+    "ProducerStoppedError",
+    "Retry",
+    "Scan",
+    "ScanOptions",
+    "ServerError",
+    "ShutdownError",
+    "Split",
+    "Start",
+    "StorageFailedError",
+    "StoredMessage",
+    "Tick",
+    "Ticket",
+    "TidelogError",
+    "UnavailableError",
+    "Vchannel",
+    "VchannelDescription",
+]
+
+for _name in __all__:
+    if isinstance(globals()[_name], type):
+        # People see `tidelog.Tick`, in error reports and in pickles, wherever it is written down.
+        globals()[_name].__module__ = __name__
+del _name

@@ -1,0 +1,231 @@
+"""The one stream on which a client appends, whatever the vchannel."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc.aio
+
+from tidelog._append_queue import AppendQueue, Submission
+from tidelog._errors import AppendUnknownError, ClosedError, TidelogError
+from tidelog._retry import may_repeat
+from tidelog._sizes import Appendable
+from tidelog._status import error_of_answer, error_of_status
+from tidelog._transport import Transport, deadline_error
+from tidelog._types import AppendResult, Durability
+from tidelog.v1 import wal_service_pb2
+
+
+class AppendStream:
+    """Sends submissions and settles their futures, over one gRPC stream that it opens when there is work.
+
+    One task (``_run``) owns the stream, with one child that writes and one that reads. It is started by the first
+    submission and ended by ``aclose``. When the stream breaks, what was sent has an unknown outcome, what waits is
+    sent over the next stream.
+    """
+
+    def __init__(self, transport: Transport, *, max_in_flight_bytes: int) -> None:
+        self._transport = transport
+        self._queue = AppendQueue(max_in_flight_bytes=max_in_flight_bytes)
+        # Set when a batch may have become sendable; cleared by the writer.
+        self._wake = asyncio.Event()
+        # Set when the queue changed, for those who wait for room or for idleness.
+        self._changed = asyncio.Event()
+        self._runner: asyncio.Task[None] | None = None
+        self._call: Any = None
+        self._reader: asyncio.Task[TidelogError] | None = None
+        self._was_broken = False
+        self._is_closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every submission is settled."""
+        return self._queue.is_idle
+
+    def put(self, vchannel: str, durability: Durability | None, submission: Submission) -> None:
+        """Queue ``submission`` and return at once. Submissions keep their order within a vchannel.
+
+        Raises:
+            ClosedError: The client was closed.
+        """
+        if self._is_closed:
+            raise ClosedError("the client is closed: make a new one")
+        self._queue.submit(vchannel, durability, submission)
+        self._wake.set()
+        if self._runner is None:
+            self._runner = asyncio.get_running_loop().create_task(self._run(), name="tidelog-append-stream")
+
+    async def append(
+        self,
+        vchannel: str,
+        messages: Sequence[Appendable],
+        *,
+        is_plain: bool,
+        size_bytes: int,
+        durability: Durability | None,
+        timeout_s: float,
+    ) -> AppendResult:
+        """Return where ``messages`` are once they are durable; repeats what had no effect while there is time.
+
+        Cancelling ends the wait only: the messages may still be appended.
+
+        Raises:
+            TidelogError: Why they are not in the log, or AppendUnknownError.
+        """
+        pauses_s = self._transport.retry.pauses_s()
+        submission: Submission | None = None
+        refusal: TidelogError | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    await self._room()
+                    future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+                    submission = Submission(messages, is_plain, size_bytes, future)
+                    self.put(vchannel, durability, submission)
+                    try:
+                        return await future
+                    except TidelogError as error:
+                        if not may_repeat(error):
+                            raise
+                        refusal = error
+                    submission = None
+                    await asyncio.sleep(next(pauses_s))
+        except TimeoutError as error:
+            if isinstance(error, TidelogError):
+                raise
+            raise _give_up(submission, refusal, timeout_s) from refusal
+
+    async def aclose(self, timeout_s: float) -> None:
+        """Wait until everything submitted is settled, ``timeout_s`` at most, then end the stream."""
+        self._is_closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._queue.is_idle:
+                    self._changed.clear()
+                    await self._changed.wait()
+        if self._runner is not None:
+            await self._hang_up()
+            self._runner.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._runner
+        given_up = f"the client was closed, and no answer came within {timeout_s:.1f} s"
+        self._queue.fail_in_flight(AppendUnknownError(_UNKNOWN.format(given_up), effect="unknown"))
+        self._queue.fail_waiting(ClosedError("the client was closed before the append was sent"))
+
+    async def _hang_up(self) -> None:
+        """Half-close the stream and wait for the server to end it, so that nothing of it outlives the event loop."""
+        call, reader = self._call, self._reader
+        if call is None or reader is None:
+            return
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await call.done_writing()
+        await asyncio.wait((reader,), timeout=_HANG_UP_S)
+
+    async def _room(self) -> None:
+        while not self._queue.has_room:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._queue.has_waiting:
+                continue
+            try:
+                await self._connect()
+            except TidelogError as error:
+                self._queue.fail_waiting(error)
+                self._changed.set()
+                continue
+            await self._serve(self._transport.wal.AppendStream())
+            self._was_broken = True
+            # What waits goes over a new stream.
+            self._wake.set()
+
+    async def _connect(self) -> None:
+        """Return once the connection stands.
+
+        After a break gRPC may take the dead connection for a live one until it has written to it. That would make
+        the outcome of the next appends unknown for nothing, so the first to write is a call that may be repeated.
+        """
+        transport = self._transport
+        await transport.ready(transport.connect_timeout_s)
+        if self._was_broken:
+            request = wal_service_pb2.GetWalNameRequest()
+            await transport.call(transport.wal.GetWalName, request, timeout_s=transport.connect_timeout_s, is_read=True)
+
+    async def _serve(self, call: Any) -> None:
+        """Write and read until the stream ends, then settle what was sent and not answered."""
+        reader = asyncio.create_task(self._read(call), name="tidelog-append-read")
+        self._call, self._reader = call, reader
+        writer = asyncio.create_task(self._write(call), name="tidelog-append-write")
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            if writer.done() and writer.exception() is None:
+                # It met the end of the call; the reader is about to, and learns why.
+                await asyncio.wait((reader,))
+            error = _reason_of_end(reader, writer)
+        finally:
+            call.cancel()
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+            self._call = self._reader = None
+        self._queue.fail_in_flight(error)
+        self._changed.set()
+
+    async def _write(self, call: Any) -> None:
+        # An RPC that is over raises either of these; the reader tells why.
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                batch = self._queue.next_batch()
+                if batch is None:
+                    await self._wake.wait()
+                    self._wake.clear()
+                else:
+                    await call.write(batch.request)
+
+    async def _read(self, call: Any) -> TidelogError:
+        """Settle batches as answers come; return what the end of the stream means for the rest."""
+        try:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                error = error_of_answer(response.error) if response.HasField("error") else None
+                self._queue.answered(response, error)
+                self._wake.set()
+                self._changed.set()
+        except grpc.aio.AioRpcError as failure:
+            # Even a detail speaks of the stream only: what was sent on it may have been written before.
+            reason = error_of_status(failure, is_read=False)
+            unknown = AppendUnknownError(_UNKNOWN.format(reason), effect="unknown", values=reason.values)
+            unknown.__cause__ = failure
+            return unknown
+        return AppendUnknownError(_UNKNOWN.format("the server ended the stream"), effect="unknown")
+
+
+# A server that is gone shall not hold up the end of a program whose appends are all settled.
+_HANG_UP_S = 1.0
+_UNKNOWN = "the append was sent, but not answered ({}): its messages may or may not be in the log"
+
+
+def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None]) -> TidelogError:
+    """Return what the end of a stream means; the reader knows it, unless one of the two failed by a defect."""
+    for task in (writer, reader):
+        defect = task.exception() if task.done() else None
+        if defect is not None:
+            unknown = AppendUnknownError(_UNKNOWN.format(f"a defect of the client: {defect!r}"), effect="unknown")
+            unknown.__cause__ = defect
+            return unknown
+    return reader.result()
+
+
+def _give_up(submission: Submission | None, refusal: TidelogError | None, timeout_s: float) -> TidelogError:
+    """Return what the end of the time means: the outcome is unknown only if the messages are on their way."""
+    if submission is not None and submission.is_sent:
+        return AppendUnknownError(_UNKNOWN.format(f"within {timeout_s:.1f} s"), effect="unknown")
+    if submission is not None:
+        submission.is_abandoned = True
+    if refusal is not None:
+        return type(refusal)(f"{refusal} (tried for {timeout_s:.1f} s)", values=refusal.values)
+    return deadline_error("the append", timeout_s)

@@ -1,0 +1,386 @@
+"""The asynchronous client: every call, and the handles that name a channel or vchannel once."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+from tidelog import _wire
+from tidelog._append_queue import as_messages
+from tidelog._append_stream import AppendStream
+from tidelog._async_handles import AsyncChannel, AsyncVchannel
+from tidelog._errors import ClosedError
+from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
+from tidelog._producer import AsyncProducer, ProducerOptions
+from tidelog._retry import DEFAULT_RETRY, Retry
+from tidelog._scan import AsyncScan, ScanCore
+from tidelog._scan_plan import ScanOptions, scan_plan
+from tidelog._sizes import Appendable, measure, measure_all
+from tidelog._tick import Tick
+from tidelog._transport import Transport
+from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription, Plan
+from tidelog.v1 import channel_service_pb2 as channels_pb
+from tidelog.v1 import wal_service_pb2
+
+DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
+DEFAULT_TIMEOUT_S: Final = 10.0
+DEFAULT_CONNECT_TIMEOUT_S: Final = 5.0
+DEFAULT_IN_FLIGHT_BYTES: Final = 8 << 20
+
+
+class _Session:
+    """What a client holds in one event loop of one process."""
+
+    def __init__(self, transport: Transport, max_in_flight_bytes: int) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.get_running_loop()
+        self.transport = transport
+        self.appends = AppendStream(transport, max_in_flight_bytes=max_in_flight_bytes)
+
+
+class AsyncClient:
+    """A client of one Tidelog server. ``Client`` is its synchronous twin: same names, no ``await``.
+
+    Making one does no I/O; the first call connects. Use it with ``async with``, or call ``aclose``. One client serves
+    a whole program: concurrent appends share one stream and travel in batches.
+
+    Every call raises a TidelogError whose class says what to do and whose ``effect`` says what may have happened.
+    Calls are repeated, within their timeout, only when they had no effect.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S,
+        max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
+        retry: Retry = DEFAULT_RETRY,
+    ) -> None:
+        """Name the server.
+
+        Args:
+            endpoint: ``host:port``, as gRPC takes it.
+            timeout_s: How long a call may take, its repetitions included, unless it says otherwise.
+            connect_timeout_s: How long a call waits for a connection.
+            max_in_flight_bytes: How much may be appended and not yet acknowledged; further appends wait.
+            retry: How calls are repeated.
+        """
+        self.endpoint = endpoint
+        self.timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._max_in_flight_bytes = max_in_flight_bytes
+        self._retry = retry
+        self._open_session: _Session | None = None
+        self._is_closed = False
+
+    def channel(self, name: str) -> AsyncChannel:
+        """Return a handle of a channel. Does no I/O and checks nothing."""
+        return AsyncChannel(self, name)
+
+    def vchannel(self, name: str) -> AsyncVchannel:
+        """Return a handle of a vchannel, ``orders/0``. Does no I/O and checks nothing."""
+        return AsyncVchannel(self, name)
+
+    async def create_channel(
+        self, name: str, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
+    ) -> ChannelDescription:
+        """Create a channel, durably, and return it.
+
+        Raises:
+            ChannelAlreadyExistsError: It exists; with ``if_not_exists``, it has another number of vchannels.
+            InvalidRequestError: The name or the number is not allowed.
+        """
+        created = await self.create_channels([name], vchannels=vchannels, if_not_exists=if_not_exists, owner=owner)
+        return created[0]
+
+    async def ensure_channel(
+        self, name: str, *, vchannels: int = 1, owner: OwnerDescription | None = None
+    ) -> AsyncChannel:
+        """Create a channel unless it is there, and return its handle.
+
+        Raises:
+            ChannelAlreadyExistsError: It has another number of vchannels.
+            InvalidRequestError: The name or the number is not allowed.
+        """
+        await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner)
+        return self.channel(name)
+
+    async def create_channels(
+        self,
+        names: Iterable[str] = (),
+        *,
+        number: int = 0,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+    ) -> list[ChannelDescription]:
+        """Create channels, all or none, durably: those of ``names``, or ``number`` that the server names.
+
+        Raises:
+            ChannelAlreadyExistsError: One exists. None was created.
+            InvalidRequestError: A name or number is not allowed. None was created.
+        """
+        transport = self._session().transport
+        request = channels_pb.CreateChannelsRequest(
+            owner=_wire.owner_to_wire(owner), names=names, number=number, vchannels=vchannels,
+            if_not_exists=if_not_exists,
+        )  # fmt: skip
+        # Repeating it when channels may exist already is as safe as reading.
+        answer = await transport.call(
+            transport.channels.CreateChannels, request, timeout_s=self.timeout_s, is_read=if_not_exists
+        )
+        return [_wire.channel_description(channel) for channel in answer.channels]
+
+    async def destroy_channels(self, names: Iterable[str], *, ignore_missing: bool = False) -> list[str]:
+        """Remove channels with all their messages, all or none, and return the names of those that existed.
+
+        Raises:
+            ChannelNotFoundError: One does not exist, and ``ignore_missing`` is not set. None was removed.
+        """
+        transport = self._session().transport
+        request = channels_pb.DestroyChannelsRequest(names=names, ignore_missing=ignore_missing)
+        answer = await transport.call(
+            transport.channels.DestroyChannels, request, timeout_s=self.timeout_s, is_read=False
+        )
+        return list(answer.names)
+
+    async def describe_channels(self, names: Iterable[str]) -> list[ChannelDescription]:
+        """Return the channels in the order of ``names``.
+
+        Raises:
+            ChannelNotFoundError: One does not exist.
+        """
+        transport = self._session().transport
+        request = channels_pb.DescribeChannelsRequest(names=names)
+        answer = await transport.call(
+            transport.channels.DescribeChannels, request, timeout_s=self.timeout_s, is_read=True
+        )
+        return [_wire.channel_description(channel) for channel in answer.channels]
+
+    async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, in order of name."""
+        page_token = ""
+        while True:
+            transport = self._session().transport
+            request = channels_pb.ListChannelsRequest(prefix=prefix, page_token=page_token)
+            answer = await transport.call(
+                transport.channels.ListChannels, request, timeout_s=self.timeout_s, is_read=True
+            )
+            for channel in answer.channels:
+                yield _wire.channel_description(channel)
+            page_token = answer.next_page_token
+            if not page_token:
+                return
+
+    async def wal_name(self) -> str:
+        """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""
+        transport = self._session().transport
+        request = wal_service_pb2.GetWalNameRequest()
+        answer = await transport.call(transport.wal.GetWalName, request, timeout_s=self.timeout_s, is_read=True)
+        return str(answer.wal_name)
+
+    async def allocate_ticks(self, count: int = 1) -> range:
+        """Return ``count`` consecutive ticks (1 to 1,000,000) that nobody else ever gets."""
+        transport = self._session().transport
+        request = wal_service_pb2.AllocateTicksRequest(count=count)
+        # Ticks that were allocated and lost on the way are missed by nobody.
+        answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=self.timeout_s, is_read=True)
+        return range(answer.first_tick, answer.first_tick + answer.count)
+
+    async def latest_mvcc_tick(self, vchannel: str) -> Tick:
+        """Return the tick that a reader must reach to see all that was acknowledged so far; 0 for nothing."""
+        transport = self._session().transport
+        request = wal_service_pb2.GetLatestMvccTickRequest(vchannel=vchannel)
+        answer = await transport.call(transport.wal.GetLatestMvccTick, request, timeout_s=self.timeout_s, is_read=True)
+        return Tick(answer.mvcc_tick)
+
+    async def plan_scan(
+        self,
+        vchannels: Iterable[str],
+        *,
+        begin_tick: int = 0,
+        end_tick: int = 0,
+        min_splits: int = 0,
+        max_messages_per_split: int = 0,
+        max_bytes_per_split: int = 0,
+    ) -> Plan:
+        """Return the messages with begin_tick <= tick < end_tick, divided into splits; 0 leaves a bound to the server.
+
+        Without ``end_tick`` the cut is consistent: all that was acknowledged before the call, and nothing later.
+        """
+        transport = self._session().transport
+        request = wal_service_pb2.PlanScanRequest(
+            vchannels=vchannels, begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
+            max_messages_per_split=max_messages_per_split, max_bytes_per_split=max_bytes_per_split,
+        )  # fmt: skip
+        answer = await transport.call(transport.wal.PlanScan, request, timeout_s=self.timeout_s, is_read=True)
+        return _wire.plan(answer)
+
+    async def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
+        """Remove what lies before a tick or time, or ``everything`` acknowledged so far; durable when it returns.
+
+        Returns the first tick that is still available. Trimming below an earlier trim changes nothing.
+
+        Raises:
+            ValueError: Neither or both of ``before`` and ``everything``, or a position that is neither tick nor time.
+        """
+        transport = self._session().transport
+        request = _wire.trim_request(vchannel, None if before is None else position(before), everything=everything)
+        # Trimming twice is trimming once.
+        answer = await transport.call(transport.wal.Trim, request, timeout_s=self.timeout_s, is_read=not everything)
+        return Tick(answer.first_available_tick)
+
+    async def append(
+        self,
+        vchannel: str,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResult:
+        """Append one message, or several as one batch with consecutive ticks, and return where they are.
+
+        Concurrent appends to one vchannel travel together. With ``barrier_tick`` every tick will be greater, which may
+        have to be waited for. Cancelling ends the wait only: the messages may be appended all the same.
+
+        Raises:
+            AppendUnknownError: They may or may not be in the log.
+            BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
+            InvalidRequestError: They are empty, too large or malformed. Nothing was appended.
+            ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
+        """
+        several = [messages] if isinstance(messages, Appendable) else messages
+        is_plain, size_bytes = (
+            (isinstance(messages, bytes), measure(messages))
+            if isinstance(messages, Appendable)
+            else measure_all(several)
+        )
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        if barrier_tick is not None or not several:
+            return await self._append_alone(vchannel, several, barrier_tick or 0, durability, timeout_s)
+        _wire.append_options(0, durability)
+        return await self._session().appends.append(
+            vchannel, several, is_plain=is_plain, size_bytes=size_bytes, durability=durability, timeout_s=timeout_s
+        )  # fmt: skip
+
+    def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """Return a producer for many messages to one vchannel; use it with ``async with``.
+
+        Raises:
+            ValueError: An option is out of range.
+        """
+        _wire.append_options(0, options.get("durability"))
+        return AsyncProducer(lambda: self._session().appends, vchannel, **options)
+
+    def scan(
+        self,
+        vchannels: str | Iterable[str],
+        *,
+        start: Start = EARLIEST,
+        until: End = WATERMARK,
+        **options: Unpack[ScanOptions],
+    ) -> AsyncScan:
+        """Return a scan of one or many vchannels, merged in tick order; it opens when it is iterated or entered.
+
+        ``start`` is inclusive and ``until`` exclusive. By default it reads all that was acknowledged before it opens;
+        ``until=At.follow()`` goes on for ever.
+
+        Raises:
+            ValueError: A position or option is out of range.
+        """
+        names = [vchannels] if isinstance(vchannels, str) else list(vchannels)
+        return self._scan(_known(names), start, until, options)
+
+    def tail(
+        self,
+        vchannels: str | Iterable[str],
+        *,
+        start: Start = LATEST,
+        until: End = FOLLOW,
+        **options: Unpack[ScanOptions],
+    ) -> AsyncScan:
+        """Return a scan that follows, by default from now on. Otherwise as ``scan``."""
+        return self.scan(vchannels, start=start, until=until, **options)
+
+    async def aclose(self) -> None:
+        """Wait until every append is settled, then close the connection. Open scans end with ClosedError."""
+        self._is_closed = True
+        await self._close_session()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def scan_channel(self, name: str, start: Start, until: End, options: ScanOptions) -> AsyncScan:
+        """Return a scan of all vchannels that channel ``name`` has when it opens; for handles."""
+
+        async def resolve() -> Sequence[str]:
+            described = await self.describe_channels([name])
+            return [vchannel.name for vchannel in described[0].vchannels]
+
+        return self._scan(resolve, start, until, options)
+
+    async def pause(self) -> bool:
+        """Close the connection until the next call, unless an append or a scan is under way; tell whether it is closed.
+
+        For use around a fork, in which gRPC must have nothing open.
+        """
+        session = self._open_session
+        if session is not None and (session.transport.scans or not session.appends.is_idle):
+            return False
+        await self._close_session()
+        return True
+
+    def _scan(
+        self, resolve: Callable[[], Awaitable[Sequence[str]]], start: Start, until: End, options: ScanOptions
+    ) -> AsyncScan:
+        plan = scan_plan(position(start), position(until), **options)
+        return AsyncScan(ScanCore(lambda: self._session().transport, resolve, plan))
+
+    def _session(self) -> _Session:
+        """Return the session of this event loop and process, beginning it if need be."""
+        if self._is_closed:
+            raise ClosedError("the client is closed: make a new one")
+        session = self._open_session
+        if session is None or session.loop is not asyncio.get_running_loop() or session.pid != os.getpid():
+            transport = Transport(self.endpoint, connect_timeout_s=self._connect_timeout_s, retry=self._retry)
+            session = self._open_session = _Session(transport, self._max_in_flight_bytes)
+        return session
+
+    async def _close_session(self) -> None:
+        session, self._open_session = self._open_session, None
+        if session is not None and session.loop is asyncio.get_running_loop() and session.pid == os.getpid():
+            await session.appends.aclose(self.timeout_s)
+            await session.transport.aclose()
+
+    async def _append_alone(
+        self,
+        vchannel: str,
+        messages: Sequence[Appendable],
+        barrier_tick: int,
+        durability: Durability | None,
+        timeout_s: float,
+    ) -> AppendResult:
+        """Append in a call of its own: an answer that has to wait for a barrier would hold up all behind it."""
+        transport = self._session().transport
+        request = wal_service_pb2.AppendRequest(
+            vchannel=vchannel,
+            messages=[_wire.message_to_wire(message) for message in as_messages(messages)],
+            options=_wire.append_options(barrier_tick, durability),
+        )
+        answer = await transport.call(transport.wal.Append, request, timeout_s=timeout_s, is_read=False, is_append=True)
+        return _wire.append_result(answer.result)
+
+
+def _known(names: Sequence[str]) -> Callable[[], Awaitable[Sequence[str]]]:
+    async def resolve() -> Sequence[str]:
+        return names
+
+    return resolve

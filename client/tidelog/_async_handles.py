@@ -1,0 +1,121 @@
+"""Handles: a channel or vchannel named once, with the client's verbs on it. They do no I/O by themselves."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Unpack
+
+from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
+from tidelog._producer import AsyncProducer, ProducerOptions
+from tidelog._scan import AsyncScan
+from tidelog._scan_plan import ScanOptions
+from tidelog._sizes import Appendable
+from tidelog._tick import Tick
+from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription
+
+if TYPE_CHECKING:
+    from tidelog._async_client import AsyncClient
+
+
+class AsyncVchannel:
+    """A vchannel of a client. Each method is that of AsyncClient with the name filled in.
+
+    Attributes:
+        name: ``<channel>/<index>``, or the name of a channel with one vchannel.
+    """
+
+    def __init__(self, client: "AsyncClient", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    async def append(
+        self,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResult:
+        """Append one message, or several as one batch; see ``AsyncClient.append``."""
+        return await self._client.append(
+            self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
+        )
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """Return a producer; see ``AsyncClient.producer``."""
+        return self._client.producer(self.name, **options)
+
+    def scan(self, *, start: Start = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]) -> AsyncScan:
+        """Return a scan; see ``AsyncClient.scan``."""
+        return self._client.scan(self.name, start=start, until=until, **options)
+
+    def tail(self, *, start: Start = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> AsyncScan:
+        """Return a scan that follows; see ``AsyncClient.tail``."""
+        return self._client.tail(self.name, start=start, until=until, **options)
+
+    async def latest_mvcc_tick(self) -> Tick:
+        """Return the tick that a reader must reach; see ``AsyncClient.latest_mvcc_tick``."""
+        return await self._client.latest_mvcc_tick(self.name)
+
+    async def trim(self, before: End | None = None, *, everything: bool = False) -> Tick:
+        """Remove a prefix; see ``AsyncClient.trim``."""
+        return await self._client.trim(self.name, before, everything=everything)
+
+
+class AsyncChannel:
+    """A channel of a client.
+
+    Attributes:
+        name: Its name.
+    """
+
+    def __init__(self, client: "AsyncClient", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def vchannel(self, index: int) -> AsyncVchannel:
+        """Return a handle of the vchannel with this index, from 0."""
+        return AsyncVchannel(self._client, f"{self.name}/{index}")
+
+    async def create(
+        self, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
+    ) -> ChannelDescription:
+        """Create the channel; see ``AsyncClient.create_channel``."""
+        return await self._client.create_channel(
+            self.name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner
+        )
+
+    async def destroy(self, *, ignore_missing: bool = False) -> bool:
+        """Remove the channel with all its messages and tell whether it existed; see ``destroy_channels``."""
+        return bool(await self._client.destroy_channels([self.name], ignore_missing=ignore_missing))
+
+    async def describe(self) -> ChannelDescription:
+        """Return the channel as it stands now.
+
+        Raises:
+            ChannelNotFoundError: It does not exist.
+        """
+        return (await self._client.describe_channels([self.name]))[0]
+
+    async def append(
+        self,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResult:
+        """Append to the only vchannel of the channel; with several, name one. See ``AsyncClient.append``."""
+        return await self._client.append(
+            self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
+        )
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """Return a producer for the only vchannel of the channel; see ``AsyncClient.producer``."""
+        return self._client.producer(self.name, **options)
+
+    def scan(self, *, start: Start = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]) -> AsyncScan:
+        """Return a scan of all vchannels that the channel has when it opens; see ``AsyncClient.scan``."""
+        return self._client.scan_channel(self.name, start, until, options)
+
+    def tail(self, *, start: Start = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> AsyncScan:
+        """Return a scan of all vchannels that follows; see ``AsyncClient.tail``."""
+        return self._client.scan_channel(self.name, start, until, options)

@@ -1,0 +1,114 @@
+"""The event loop behind the synchronous client: one per process, on a thread of its own, started when first used.
+
+Before a fork it is stopped, if nothing is under way on it, because gRPC does not survive a fork (see ``_fork``); the
+next call starts it anew, in the parent as in the child.
+"""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
+
+from tidelog import _fork
+from tidelog._async_client import AsyncClient
+
+_Result = TypeVar("_Result")
+# A fork waits so long at most for connections to close; then the child cannot use gRPC and is told so.
+_PAUSE_S: Final = 5.0
+
+
+class Background:
+    """An event loop on a daemon thread, and the clients that use it."""
+
+    def __init__(self) -> None:
+        # Guards starting and stopping the thread.
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._unusable: list[asyncio.AbstractEventLoop | None] = []
+        self._clients: WeakSet[AsyncClient] = WeakSet()
+
+    def add(self, client: AsyncClient) -> None:
+        """Pause ``client`` around forks."""
+        self._clients.add(client)
+
+    def run(self, work: Coroutine[Any, Any, _Result], timeout_s: float | None = None) -> _Result:
+        """Run ``work`` on the loop and return its result. Ctrl-C and the timeout end the wait and cancel the work.
+
+        Raises:
+            TimeoutError: It has no result within ``timeout_s``.
+        """
+        future = self.start(work)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            # Nothing to cancel when the work itself raised.
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
+        """Start ``work`` on the loop."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self.loop())
+        except BaseException:
+            work.close()
+            raise
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, running."""
+        loop = self._loop
+        if loop is not None:
+            assert threading.current_thread() is not self._thread, "a blocking call on the client's own event loop"
+            return loop
+        with self._lock:
+            if self._loop is None:
+                started: Future[asyncio.AbstractEventLoop] = Future()
+                self._thread = threading.Thread(target=_run, args=(started,), name="tidelog", daemon=True)
+                self._thread.start()
+                self._loop = started.result()
+            return self._loop
+
+    def pause(self) -> None:
+        """Stop the loop if no client has anything under way."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or threading.current_thread() is thread:
+            return
+        try:
+            is_paused = asyncio.run_coroutine_threadsafe(self._pause_clients(), loop).result(_PAUSE_S)
+        except TimeoutError:
+            return
+        if is_paused:
+            with self._lock:
+                self._loop = self._thread = None
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            # gRPC's thread ends with the last of its objects, some of which refer to each other.
+            gc.collect()
+
+    def forget(self) -> None:
+        """Forget the thread, which a fork does not copy."""
+        self._lock = threading.Lock()
+        # Why kept: freeing gRPC objects that a fork copied in use can crash as well as using them.
+        self._unusable.append(self._loop)
+        self._loop = self._thread = None
+
+    async def _pause_clients(self) -> bool:
+        paused = [await client.pause() for client in list(self._clients)]
+        return all(paused)
+
+
+def _run(started: "Future[asyncio.AbstractEventLoop]") -> None:
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    loop.call_soon(started.set_result, loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+background: Final = Background()
+_fork.pause_around_forks(before=background.pause, after_in_child=background.forget)

@@ -1,0 +1,110 @@
+"""Batches as a scan delivers them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, overload
+
+from tidelog import _columns
+from tidelog._columns import Columns
+from tidelog._message import StoredMessage
+from tidelog._tick import Tick, time_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Batch(Sequence[StoredMessage]):
+    """Consecutive messages of one vchannel, at least one, in tick order: a sequence of StoredMessage.
+
+    Nothing is taken apart before it is asked for, and then only the column that was: ``payloads`` and ``ticks`` are
+    the fast way to many messages, ``columns`` and ``to_arrow`` the way without an object for each message.
+
+    Attributes:
+        vchannel: Where the messages stand.
+        columns: The columns as they stand in the log; their CRC was verified.
+        ticks: Tick of each message: a range, or a list where a filter took messages out of the middle.
+    """
+
+    def __init__(self, vchannel: str, columns: Columns, ticks: Sequence[int]) -> None:
+        assert columns.count == len(ticks)
+        self.vchannel = vchannel
+        self.columns = columns
+        self.ticks = ticks
+
+    @property
+    def first_tick(self) -> Tick:
+        """Tick of the first message."""
+        return Tick(self.ticks[0])
+
+    @property
+    def last_tick(self) -> Tick:
+        """Tick of the last message; ``At.after(batch.last_tick)`` goes on behind the batch."""
+        return Tick(self.ticks[-1])
+
+    @cached_property
+    def payloads(self) -> list[bytes]:
+        """Payload of each message."""
+        return _columns.decode_payloads(self.columns)
+
+    @cached_property
+    def keys(self) -> Sequence[bytes | None]:
+        """Key of each message, None where it has none."""
+        return _columns.decode_keys(self.columns)
+
+    @cached_property
+    def types(self) -> Sequence[int]:
+        """Type of each message."""
+        return _columns.decode_types(self.columns)
+
+    @cached_property
+    def properties(self) -> Sequence[Mapping[str, str]]:
+        """Properties of each message, an empty mapping where it has none."""
+        return _columns.decode_properties(self.columns)
+
+    @cached_property
+    def event_times_ms(self) -> Sequence[int | None]:
+        """Event time of each message in milliseconds since the epoch, None where it has none."""
+        return _columns.decode_event_times_ms(self.columns)
+
+    def to_arrow(self) -> "pyarrow.RecordBatch":
+        """Return the batch as Arrow, without copying payloads, keys or properties.
+
+        Columns: vchannel (string), tick (int64), timestamp (microseconds, UTC), type (int64), key (binary), payload
+        (binary), properties (map<string, string>).
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        from tidelog._arrow import record_batch
+
+        return record_batch(self.vchannel, self.columns, self.ticks)
+
+    def __len__(self) -> int:
+        return self.columns.count
+
+    @overload
+    def __getitem__(self, index: int) -> StoredMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[StoredMessage]: ...
+    def __getitem__(self, index: int | slice) -> StoredMessage | list[StoredMessage]:
+        if isinstance(index, slice):
+            return [self._message(i) for i in range(*index.indices(len(self)))]
+        return self._message(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        return map(self._message, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} messages of {self.vchannel}, ticks {self.ticks[0]} to {self.ticks[-1]}>"
+
+    def _message(self, index: int) -> StoredMessage:
+        event_time_ms = self.event_times_ms[index]
+        return StoredMessage(
+            payload=self.payloads[index],
+            key=self.keys[index],
+            type=self.types[index],
+            properties=self.properties[index],
+            event_time=None if event_time_ms is None else time_of(event_time_ms),
+            vchannel=self.vchannel,
+            tick=Tick(self.ticks[index]),
+        )

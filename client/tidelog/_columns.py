@@ -1,0 +1,319 @@
+"""The batch codec: messages to columns and back. Bytes only, so that any side of the wire may use it.
+
+``Columns`` mirrors the protocol message of the same name (proto/tidelog/v1/message.proto), which defines the layout.
+Nothing here knows gRPC or protobuf.
+
+Two shapes are made fast, because they are what people send most: payloads alone, without keys, types, properties or
+times; and payloads of one size. Both are found by looking at the batch and change nothing but the speed.
+"""
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, chain, pairwise
+from typing import Final, Protocol
+
+from crc32c import crc32c as _crc32c
+
+MAX_MESSAGES_PER_BATCH: Final = 10_000
+"""The protocol's bound on Columns.count."""
+
+_CRC_HEAD: Final = struct.Struct("<15I")
+_MAX_OFFSET: Final = (1 << 31) - 1
+# Below this, the plain way is as fast; above this size, one batch has few messages and the table would be empty space.
+_MIN_UNIFORM_COUNT: Final = 64
+_MAX_UNIFORM_BYTES: Final = 4096
+_UNPACK_BLOCK: Final = 128
+
+
+class EncodableMessage(Protocol):
+    """What the codec needs of a message; ``tidelog.Message`` is one."""
+
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def type(self) -> int: ...
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+    @property
+    def event_time_ms(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A batch of ``count`` messages in Arrow's layout, little-endian; the fields are those of the protocol."""
+
+    count: int
+    payload_offsets: bytes
+    payloads: bytes
+    key_offsets: bytes = b""
+    keys: bytes = b""
+    key_validity: bytes = b""
+    uniform_type: int = 0
+    types: bytes = b""
+    property_list_offsets: bytes = b""
+    property_key_offsets: bytes = b""
+    property_keys: bytes = b""
+    property_value_offsets: bytes = b""
+    property_values: bytes = b""
+    event_times_ms: bytes = b""
+    event_time_validity: bytes = b""
+    crc32c: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the messages have nothing but payloads and one type."""
+        return not (self.key_offsets or self.types or self.property_list_offsets or self.event_times_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of all columns together."""
+        return sum(map(len, _byte_columns(self)))
+
+
+def encode_payloads(payloads: Sequence[bytes]) -> Columns:
+    """Return the columns, CRC included, of messages that are payloads alone.
+
+    Raises:
+        TypeError: A payload is not bytes-like.
+        ValueError: There are none, or they have 2 GiB or more.
+    """
+    if not payloads:
+        raise ValueError("the batch has no messages: append at least one")
+    joined = b"".join(payloads)
+    offsets = _payload_offsets(payloads, len(joined))
+    return _with_crc(Columns(len(payloads), offsets, joined))
+
+
+def encode_messages(messages: Sequence[EncodableMessage]) -> Columns:
+    """Return the columns, CRC included, of ``messages``. A column that no message uses stays empty.
+
+    Raises:
+        TypeError: A payload or key is not bytes-like.
+        ValueError: There are no messages, a type is not a uint32, or a column would have 2 GiB or more.
+    """
+    payloads = [message.payload for message in messages]
+    plain = encode_payloads(payloads)
+    key_offsets, keys, key_validity = _encode_keys([message.key for message in messages])
+    uniform_type, types = _encode_types([message.type for message in messages])
+    properties = _encode_properties([message.properties for message in messages])
+    event_times, event_time_validity = _encode_times([message.event_time_ms for message in messages])
+    return _with_crc(
+        Columns(
+            plain.count, plain.payload_offsets, plain.payloads, key_offsets, keys, key_validity, uniform_type, types,
+            *properties, event_times, event_time_validity,
+        )
+    )  # fmt: skip
+
+
+def checksum(columns: Columns) -> int:
+    """Return the CRC-32C as Columns.crc32c of the protocol defines it; the field itself is not looked at."""
+    payload_offsets, payloads = columns.payload_offsets, columns.payloads
+    if columns.is_plain and not columns.key_validity and not columns.event_time_validity:
+        head = _CRC_HEAD.pack(
+            columns.count, columns.uniform_type, len(payload_offsets), len(payloads), *_NO_FURTHER_COLUMNS
+        )
+        return _crc32c(payloads, _crc32c(payload_offsets, _crc32c(head)))
+    parts = _byte_columns(columns)
+    crc = _crc32c(_CRC_HEAD.pack(columns.count, columns.uniform_type, *map(len, parts)))
+    for part in parts:
+        crc = _crc32c(part, crc)
+    return crc
+
+
+def decode_payloads(columns: Columns) -> list[bytes]:
+    """Return the payload of each message, in order. The columns must be sound: check the CRC first."""
+    size = _uniform_size(columns)
+    if size is not None:
+        return _split_uniform(columns.payloads, size, columns.count)
+    return _split(columns.payloads, columns.payload_offsets)
+
+
+def decode_keys(columns: Columns) -> list[bytes | None]:
+    """Return the key of each message, None where it has none."""
+    if not columns.key_offsets:
+        return [None] * columns.count
+    keys: list[bytes] = _split(columns.keys, columns.key_offsets)
+    if not columns.key_validity:
+        return list[bytes | None](keys)
+    return [key if valid else None for key, valid in zip(keys, _bits(columns.key_validity), strict=False)]
+
+
+def decode_types(columns: Columns) -> Sequence[int]:
+    """Return the type of each message."""
+    if not columns.types:
+        return [columns.uniform_type] * columns.count
+    return _numbers("I", columns.types)
+
+
+def decode_properties(columns: Columns) -> list[dict[str, str]]:
+    """Return the properties of each message, an empty mapping where it has none."""
+    if not columns.property_list_offsets:
+        return [{} for _ in range(columns.count)]
+    keys = [key.decode() for key in _split(columns.property_keys, columns.property_key_offsets)]
+    values = [value.decode() for value in _split(columns.property_values, columns.property_value_offsets)]
+    bounds = _numbers("i", columns.property_list_offsets)
+    return [dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in pairwise(bounds)]
+
+
+def decode_event_times_ms(columns: Columns) -> list[int | None]:
+    """Return the event time of each message in milliseconds since the epoch, None where it has none."""
+    if not columns.event_times_ms:
+        return [None] * columns.count
+    times = _numbers("q", columns.event_times_ms)
+    if not columns.event_time_validity:
+        return list[int | None](times)
+    return [time if valid else None for time, valid in zip(times, _bits(columns.event_time_validity), strict=False)]
+
+
+def decode_tick_deltas(deltas: bytes) -> Sequence[int]:
+    """Return the uint32 numbers of Entry.tick_deltas."""
+    return _numbers("I", deltas)
+
+
+_NO_FURTHER_COLUMNS: Final = (0,) * 11
+
+
+def _byte_columns(columns: Columns) -> tuple[bytes, ...]:
+    """Return columns 2 to 6 and 8 to 15, in field order."""
+    return (
+        columns.payload_offsets, columns.payloads, columns.key_offsets, columns.keys, columns.key_validity,
+        columns.types, columns.property_list_offsets, columns.property_key_offsets, columns.property_keys,
+        columns.property_value_offsets, columns.property_values, columns.event_times_ms, columns.event_time_validity,
+    )  # fmt: skip
+
+
+def _with_crc(columns: Columns) -> Columns:
+    # Why not dataclasses.replace: it costs more than the CRC of a small batch, and nobody has seen the object yet.
+    object.__setattr__(columns, "crc32c", checksum(columns))
+    return columns
+
+
+def _payload_offsets(payloads: Sequence[bytes], total_bytes: int) -> bytes:
+    count = len(payloads)
+    if count >= _MIN_UNIFORM_COUNT:
+        lengths = list(map(len, payloads))
+        size = lengths[0]
+        if size <= _MAX_UNIFORM_BYTES and lengths.count(size) == count <= MAX_MESSAGES_PER_BATCH:
+            return _uniform_offsets(size)[: 4 * (count + 1)]
+        return _offsets(lengths, total_bytes)
+    return _offsets(map(len, payloads), total_bytes)
+
+
+def _offsets(lengths: Iterable[int], total_bytes: int) -> bytes:
+    if total_bytes > _MAX_OFFSET:
+        raise ValueError(f"the batch has {total_bytes} bytes in one column, at most {_MAX_OFFSET} fit")
+    offsets = array("i", accumulate(lengths, initial=0))
+    # A bytes-like payload whose len() is not its size in bytes, such as a memoryview of wider items.
+    if offsets[-1] != total_bytes:
+        raise TypeError("a payload is not bytes: its length differs from its size in bytes")
+    return _little_endian(offsets)
+
+
+@lru_cache(maxsize=64)
+def _uniform_offsets(size: int) -> bytes:
+    """Return the offsets of a full batch of payloads of one size; those of a smaller batch are a prefix of it."""
+    return _little_endian(array("i", [size * i for i in range(MAX_MESSAGES_PER_BATCH + 1)]))
+
+
+def _uniform_size(columns: Columns) -> int | None:
+    """Return the size that all payloads of a larger batch share, or None."""
+    count, total_bytes = columns.count, len(columns.payloads)
+    if not _MIN_UNIFORM_COUNT <= count <= MAX_MESSAGES_PER_BATCH or total_bytes % count:
+        return None
+    size = total_bytes // count
+    if not 0 < size <= _MAX_UNIFORM_BYTES:
+        return None
+    # First the cheap look at one offset: computing the table of a size that is not uniform would be wasted.
+    if int.from_bytes(columns.payload_offsets[4:8], "little") != size:
+        return None
+    return size if _uniform_offsets(size).startswith(columns.payload_offsets) else None
+
+
+@lru_cache(maxsize=64)
+def _block(size: int) -> struct.Struct:
+    return struct.Struct(f"{size}s" * _UNPACK_BLOCK)
+
+
+def _split_uniform(column: bytes, size: int, count: int) -> list[bytes]:
+    """Cut ``column`` into ``count`` pieces of ``size``: about five times as fast as slicing."""
+    in_blocks = count - count % _UNPACK_BLOCK
+    blocks = _block(size).iter_unpack(memoryview(column)[: in_blocks * size])
+    pieces: list[bytes] = list(chain.from_iterable(blocks))
+    pieces.extend(column[i * size : (i + 1) * size] for i in range(in_blocks, count))
+    return pieces
+
+
+def _split(column: bytes, offsets: bytes) -> list[bytes]:
+    bounds = _numbers("i", offsets)
+    return [column[begin:end] for begin, end in pairwise(bounds)]
+
+
+def _encode_keys(keys: list[bytes | None]) -> tuple[bytes, bytes, bytes]:
+    present = [key is not None for key in keys]
+    if not any(present):
+        return b"", b"", b""
+    filled = [key or b"" for key in keys]
+    joined = b"".join(filled)
+    return _offsets(map(len, filled), len(joined)), joined, b"" if all(present) else _bitmap(present)
+
+
+def _encode_types(types: list[int]) -> tuple[int, bytes]:
+    try:
+        column = array("I", types)
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"a message type is not a whole number from 0 to {(1 << 32) - 1}") from error
+    return (types[0], b"") if types.count(types[0]) == len(types) else (0, _little_endian(column))
+
+
+def _encode_properties(properties: list[Mapping[str, str]]) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    if not any(properties):
+        return b"", b"", b"", b"", b""
+    counts = [len(mapping) for mapping in properties]
+    keys = [key.encode() for mapping in properties for key in mapping]
+    values = [value.encode() for mapping in properties for value in mapping.values()]
+    joined_keys, joined_values = b"".join(keys), b"".join(values)
+    return (
+        _offsets(counts, sum(counts)),
+        _offsets(map(len, keys), len(joined_keys)), joined_keys,
+        _offsets(map(len, values), len(joined_values)), joined_values,
+    )  # fmt: skip
+
+
+def _encode_times(times: list[int | None]) -> tuple[bytes, bytes]:
+    present = [time is not None for time in times]
+    if not any(present):
+        return b"", b""
+    column = array("q", [time or 0 for time in times])
+    return _little_endian(column), b"" if all(present) else _bitmap(present)
+
+
+def _bitmap(flags: list[bool]) -> bytes:
+    """Return an Arrow bitmap, lowest bit first."""
+    bits = "".join("1" if flag else "0" for flag in reversed(flags))
+    return int(bits, 2).to_bytes((len(flags) + 7) // 8, "little")
+
+
+def _bits(bitmap: bytes) -> list[bool]:
+    """Return the flags of an Arrow bitmap, the unused ones at the end included."""
+    bits = bin(int.from_bytes(bitmap, "little"))[2:].zfill(8 * len(bitmap))
+    return [bit == "1" for bit in reversed(bits)]
+
+
+def _little_endian(numbers: "array[int]") -> bytes:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _numbers(typecode: str, column: bytes) -> "array[int]":
+    numbers: array[int] = array(typecode)
+    numbers.frombytes(column)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,208 @@
+"""Errors of the client: the class says what the caller can do, ``effect`` what may have happened.
+
+The tree::
+
+    TidelogError
+    ├── InvalidRequestError          correct the call
+    ├── ChannelNotFoundError         create the channel, or correct the name
+    ├── ChannelAlreadyExistsError    use it, or choose another name
+    ├── PositionTrimmedError         start at first_available_tick if the messages before it are not needed
+    ├── PositionBeyondEndError       the position belongs to another cluster
+    ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
+    ├── UnavailableError             try again later
+    │   ├── OverloadedError
+    │   ├── DiskFullError
+    │   └── ShutdownError
+    ├── DeadlineError                wait longer (it is a TimeoutError too)
+    ├── AppendUnknownError           read back, or accept that the messages may be there
+    ├── StorageFailedError           an operator acts
+    ├── DataLossError                an operator acts
+    ├── ServerError                  report it
+    ├── BufferFullError              wait for room with ``await producer.send``
+    ├── ProducerStoppedError         look at its cause, then make a new producer
+    ├── ClosedError                  correct the program
+    └── ForkError                    open the client after the fork, or use the start method "spawn"
+
+The text of an error is for people and is no interface; ``values`` and the attributes are.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from tidelog._tick import Tick
+
+Effect = Literal["none", "unknown"]
+
+
+class TidelogError(Exception):
+    """Something that Tidelog could not do. The gRPC error, if there was one, is the ``__cause__``.
+
+    Attributes:
+        effect: ``none`` when nothing changed, so that repeating the call is safe; ``unknown`` when it may have.
+        values: What the error speaks of, such as ``first_available_tick``; integers in decimal.
+    """
+
+    def __init__(self, message: str, *, effect: Effect = "none", values: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.effect: Effect = effect
+        self.values: dict[str, str] = dict(values or {})
+
+    def _tick(self, name: str) -> Tick:
+        return Tick(self.values.get(name, "0"))
+
+
+class InvalidRequestError(TidelogError):
+    """The request cannot be right: a field, a name, a size or a batch is not allowed. ``values`` says which."""
+
+
+class ChannelNotFoundError(TidelogError):
+    """The channel or vchannel does not exist on this server."""
+
+    @property
+    def name(self) -> str:
+        """The name that was asked for."""
+        return self.values.get("name", "")
+
+
+class ChannelAlreadyExistsError(TidelogError):
+    """The channel exists already, or exists with another number of vchannels."""
+
+    @property
+    def name(self) -> str:
+        """The name that is taken."""
+        return self.values.get("name", "")
+
+
+class PositionTrimmedError(TidelogError):
+    """A scan's position was trimmed. Scans never pass over the gap by themselves."""
+
+    @property
+    def vchannel(self) -> str:
+        """The vchannel that was trimmed."""
+        return self.values.get("vchannel", "")
+
+    @property
+    def requested_tick(self) -> Tick:
+        """Where the scan wanted to start."""
+        return self._tick("requested_tick")
+
+    @property
+    def first_available_tick(self) -> Tick:
+        """The smallest position that is still there."""
+        return self._tick("first_available_tick")
+
+
+class PositionBeyondEndError(TidelogError):
+    """A position lies beyond every tick that was handed out."""
+
+    @property
+    def requested_tick(self) -> Tick:
+        """Where the scan wanted to start."""
+        return self._tick("requested_tick")
+
+    @property
+    def latest_tick(self) -> Tick:
+        """The greatest tick that was handed out."""
+        return self._tick("latest_tick")
+
+
+class BarrierNotReachedError(TidelogError, TimeoutError):
+    """The deadline ended before the server's clock reached the barrier tick. Nothing was appended."""
+
+    @property
+    def barrier_tick(self) -> Tick:
+        """The barrier that was asked for."""
+        return self._tick("barrier_tick")
+
+    @property
+    def latest_tick(self) -> Tick:
+        """How far the server's ticks were."""
+        return self._tick("latest_tick")
+
+
+class UnavailableError(TidelogError):
+    """The server cannot be reached, or cannot take the work now."""
+
+
+class OverloadedError(UnavailableError):
+    """The server has too much in flight."""
+
+
+class DiskFullError(UnavailableError):
+    """The server's disk is nearly full: appends are refused, reads and trims go on."""
+
+
+class ShutdownError(UnavailableError):
+    """The server is shutting down."""
+
+
+class DeadlineError(TidelogError, TimeoutError):
+    """No answer came in time."""
+
+
+class AppendUnknownError(TidelogError):
+    """The messages may or may not be in the log: the connection, or the server, went away before it answered.
+
+    The client never sends them again by itself, because that could write them twice.
+    """
+
+
+class StorageFailedError(TidelogError):
+    """The server stopped taking appends after a storage failure."""
+
+
+class DataLossError(TidelogError):
+    """Stored messages are damaged or missing, or were damaged on the way."""
+
+
+class ServerError(TidelogError):
+    """A defect of the server, or an answer that no Tidelog server gives."""
+
+
+class BufferFullError(TidelogError):
+    """The producer has no room for another message now. The message was not taken."""
+
+
+class ProducerStoppedError(TidelogError):
+    """An earlier append of this producer failed, which is the ``__cause__``; this message was not sent.
+
+    A producer stops rather than leave a gap in what it sends.
+    """
+
+
+class ClosedError(TidelogError):
+    """The client, producer or scan was closed before."""
+
+
+class ForkError(TidelogError):
+    """This process was forked while its parent had streams open, so gRPC cannot work here."""
+
+
+_CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
+    "REASON_CHANNEL_NOT_EXIST": ChannelNotFoundError,
+    "REASON_ON_SHUTDOWN": ShutdownError,
+    "REASON_INVALID_ARGUMENT": InvalidRequestError,
+    "REASON_CHANNEL_ALREADY_EXISTS": ChannelAlreadyExistsError,
+    "REASON_INVALID_NAME": InvalidRequestError,
+    "REASON_EMPTY_BATCH": InvalidRequestError,
+    "REASON_MESSAGE_TOO_LARGE": InvalidRequestError,
+    "REASON_BATCH_TOO_LARGE": InvalidRequestError,
+    "REASON_MALFORMED_COLUMNS": InvalidRequestError,
+    "REASON_CHECKSUM_MISMATCH": InvalidRequestError,
+    "REASON_RESERVED_PROPERTY": InvalidRequestError,
+    "REASON_BARRIER_NOT_REACHED": BarrierNotReachedError,
+    "REASON_POSITION_TRIMMED": PositionTrimmedError,
+    "REASON_POSITION_BEYOND_END": PositionBeyondEndError,
+    "REASON_WAL_NAME_MISMATCH": InvalidRequestError,
+    "REASON_RATE_LIMIT_REJECTED": OverloadedError,
+    "REASON_STORAGE_FAILED": StorageFailedError,
+    "REASON_DATA_LOSS": DataLossError,
+    "REASON_DISK_FULL": DiskFullError,
+    "REASON_INNER": ServerError,
+    "REASON_MALFORMED_REQUEST": InvalidRequestError,
+}
+
+
+def class_of_reason(reason: str) -> type[TidelogError]:
+    """Return the class for a wire reason; ServerError for one that this client does not know yet."""
+    return _CLASS_OF_REASON.get(reason, ServerError)

@@ -1,0 +1,62 @@
+"""What a fork does to open connections, found out before gRPC crashes on it.
+
+gRPC's asyncio interface runs a thread as long as one of its objects lives, and a child that was forked meanwhile dies
+with a segmentation fault at its first call (grpcio 1.85). So whoever can pause does so before a fork, and opens anew
+after it, in the parent as in the child; and where something had to stay open, the child gets a ForkError instead.
+"""
+
+import os
+from collections.abc import Callable
+from weakref import WeakSet
+
+from tidelog._errors import ForkError
+
+
+class _Forks:
+    """What this process has open, and whether it was forked while something was.
+
+    Attributes:
+        connected: Everything that holds gRPC objects now.
+        is_poisoned: Whether gRPC cannot work in this process.
+    """
+
+    def __init__(self) -> None:
+        self.connected: WeakSet[object] = WeakSet()
+        self.is_poisoned = False
+        self._unusable: list[object] = []
+
+    def after_in_child(self) -> None:
+        self.is_poisoned = self.is_poisoned or bool(self.connected)
+        # Why kept: freeing gRPC objects that a fork copied in use can crash as well as using them.
+        self._unusable.extend(self.connected)
+        self.connected = WeakSet()
+
+
+_forks = _Forks()
+
+
+def connected(holder: object) -> None:
+    """Note that ``holder`` has gRPC objects from now on.
+
+    Raises:
+        ForkError: gRPC cannot work in this process, because it was forked while its parent had connections open.
+    """
+    if _forks.is_poisoned:
+        raise ForkError(
+            "this process was forked while a Tidelog client had streams open, or an AsyncClient was open at all: close "
+            "them before the fork, or start processes with multiprocessing's 'spawn' or 'forkserver'"
+        )
+    _forks.connected.add(holder)
+
+
+def disconnected(holder: object) -> None:
+    """Note that ``holder`` has no gRPC objects any more."""
+    _forks.connected.discard(holder)
+
+
+def pause_around_forks(*, before: Callable[[], None], after_in_child: Callable[[], None]) -> None:
+    """Run ``before`` ahead of every fork, and ``after_in_child`` in each child, as long as the process lives."""
+    os.register_at_fork(before=before, after_in_child=after_in_child)
+
+
+os.register_at_fork(after_in_child=_forks.after_in_child)

@@ -1,0 +1,108 @@
+"""Where a scan starts and ends."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, Self
+
+from tidelog._tick import MAX_TICK, Tick, milliseconds
+
+Kind = Literal["earliest", "latest", "tick", "after", "message_id", "after_message_id", "time", "watermark", "follow"]
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A position in a vchannel. Make one with the class methods below.
+
+    As a start: ``earliest``, ``latest``, ``tick``, ``after``, ``message_id``, ``after_message_id``, ``time``, ``ago``.
+    As an end: ``watermark``, ``follow``; and ``tick``, ``time`` and ``ago``, which are exclusive there, so that
+    ``until=At.tick(t)`` meets ``start=At.tick(t)`` without gap or repeat.
+    """
+
+    kind: Kind
+    value: int | bytes | None = None
+
+    @classmethod
+    def earliest(cls) -> Self:
+        """Return the start at the first message that was not trimmed."""
+        return cls("earliest")
+
+    @classmethod
+    def latest(cls) -> Self:
+        """Return the start after the last message that is durable when the scan is opened."""
+        return cls("latest")
+
+    @classmethod
+    def tick(cls, tick: int) -> Self:
+        """Return the first message whose tick is this or greater; as an end, every smaller tick comes before it."""
+        return cls("tick", _checked(tick))
+
+    @classmethod
+    def after(cls, tick: int) -> Self:
+        """Return the start at the first message whose tick is greater: how a reader goes on after its last one."""
+        return cls("after", _checked(tick))
+
+    @classmethod
+    def message_id(cls, message_id: bytes) -> Self:
+        """Return the start at the message with this id, or the first after it."""
+        return cls("message_id", message_id)
+
+    @classmethod
+    def after_message_id(cls, message_id: bytes) -> Self:
+        """Return the start at the first message after the one with this id."""
+        return cls("after_message_id", message_id)
+
+    @classmethod
+    def time(cls, time: datetime | int) -> Self:
+        """Return the first message at this time or later: a datetime with zone, or milliseconds since the epoch."""
+        return cls("time", time if isinstance(time, int) else milliseconds(time))
+
+    @classmethod
+    def ago(cls, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> Self:
+        """Return the time so long before now, by this machine's clock."""
+        return cls.time(datetime.now(UTC) - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
+
+    @classmethod
+    def watermark(cls) -> Self:
+        """Return the end after every message that was acknowledged when the scan is opened."""
+        return cls("watermark")
+
+    @classmethod
+    def follow(cls) -> Self:
+        """Return the end that never comes: the scan follows."""
+        return cls("follow")
+
+
+EARLIEST: Final = At.earliest()
+LATEST: Final = At.latest()
+WATERMARK: Final = At.watermark()
+FOLLOW: Final = At.follow()
+
+Start = At | Tick | datetime
+"""A start of a scan; a tick is inclusive, a datetime needs a time zone."""
+
+End = At | Tick | datetime
+"""An end of a scan, exclusive."""
+
+
+def position(at: At | Tick | datetime) -> At:
+    """Return ``at`` as a position.
+
+    Raises:
+        ValueError: A datetime without time zone.
+        TypeError: A plain number, which does not say what it counts.
+    """
+    match at:
+        case At():
+            return at
+        case Tick():
+            return At.tick(at)
+        case datetime():
+            return At.time(at)
+        case _:
+            raise TypeError(f"a position is At(...), Tick(...) or a datetime, not {type(at).__name__}")
+
+
+def _checked(tick: int) -> Tick:
+    if not 0 <= tick <= MAX_TICK:
+        raise ValueError(f"tick {tick} is out of range: expected 0 to {MAX_TICK}")
+    return Tick(tick)

@@ -1,0 +1,360 @@
+"""Scans: bounded or following reads that survive the loss of their connection."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import grpc.aio
+
+from tidelog import _columns, _wire
+from tidelog._batch import Batch
+from tidelog._errors import ClosedError, DataLossError
+from tidelog._positions import At
+from tidelog._retry import may_repeat
+from tidelog._scan_plan import ScanPlan, floor_tick
+from tidelog._status import error_of_status
+from tidelog._tick import Tick
+from tidelog._transport import Connection, Transport
+from tidelog.v1 import message_pb2, wal_service_pb2
+
+
+@dataclass(slots=True)
+class _Source:
+    """One vchannel of a scan: how far was received from the server, and how far the caller has got."""
+
+    vchannel: str
+    received_tick: int = 0
+    delivered_tick: int = 0
+
+
+@dataclass(slots=True)
+class _Received:
+    """A response whose batches the caller has not got yet."""
+
+    batches: "deque[tuple[_Source, Batch]]"
+    watermark: int
+    caught_up: bool
+
+
+class Signal(Protocol):
+    """What a scan needs of an event; those of asyncio and of threading have it."""
+
+    def set(self) -> None: ...
+    def clear(self) -> None: ...
+
+
+class ScanCore:
+    """A scan without its iteration: ``fetch`` waits until there is a batch, ``take`` hands it to the caller.
+
+    Attributes:
+        caught_up: Set while the caller has got all that was durable when the server last answered.
+    """
+
+    def __init__(
+        self, transport: Callable[[], Transport], resolve: Callable[[], Awaitable[Sequence[str]]], plan: ScanPlan
+    ) -> None:
+        self.caught_up: Signal = asyncio.Event()
+        self.plan = plan
+        self._transport = transport
+        self._resolve = resolve
+        self._floor_tick = floor_tick(plan.start)
+        self._sources: list[_Source] | None = None
+        self._open_sources: list[_Source] = []
+        self._lease: tuple[Transport, Connection] | None = None
+        self._call: Any = None
+        self._reading: asyncio.Task[Any] | None = None
+        self._end: asyncio.Task[Tick] | None = None
+        self._received: _Received | None = None
+        self._received_watermark = 0
+        self._watermark = Tick(0)
+        self._state: Literal["open", "ended", "closed"] = "open"
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether ``take`` has something to return."""
+        return self._received is not None and bool(self._received.batches)
+
+    @property
+    def watermark(self) -> Tick:
+        """As ``AsyncScan.watermark``."""
+        return self._watermark
+
+    @property
+    def positions(self) -> Mapping[str, Tick]:
+        """As ``AsyncScan.positions``."""
+        floor = max(self._floor_tick, self._watermark)
+        return {source.vchannel: Tick(max(source.delivered_tick, floor)) for source in self._sources or ()}
+
+    async def fetch(self) -> bool:
+        """Return True once there is a batch to take, False at the end of a bounded scan.
+
+        Raises:
+            TidelogError: As ``AsyncScan.__anext__``.
+        """
+        while not self.has_batch:
+            if self._received is not None:
+                self._finish(self._received)
+            if self._state == "ended":
+                return False
+            await self._receive()
+        return True
+
+    async def enter(self) -> None:
+        """Open a scan that starts at ``latest``, so that it misses nothing that is appended from now on.
+
+        A server tells a following scan its watermark at once, from which on the scan can be resumed.
+        """
+        if self.plan.start.kind == "latest" and self._sources is None:
+            await self._receive()
+            if self._received is not None and not self._received.batches:
+                self._finish(self._received)
+
+    def take(self) -> Batch:
+        """Return the next batch; there must be one."""
+        received = self._received
+        assert received is not None
+        source, batch = received.batches.popleft()
+        source.delivered_tick = batch.ticks[-1]
+        if not received.batches:
+            self._finish(received)
+        return batch
+
+    async def aclose(self) -> None:
+        """End the scan. Its positions stay."""
+        self._state = "closed"
+        self._received = None
+        if self._end is not None:
+            self._end.cancel()
+        self._hang_up()
+        if self._reading is not None:
+            await asyncio.wait((self._reading,))
+            self._reading = None
+
+    def _finish(self, received: _Received) -> None:
+        """Make known what the response said of the time after its last batch."""
+        self._received = None
+        self._watermark = Tick(max(self._watermark, received.watermark))
+        if received.caught_up:
+            self.caught_up.set()
+        else:
+            self.caught_up.clear()
+
+    async def _receive(self) -> None:
+        """Wait for the next response, opening the scan as often as it takes; at its end, become ``ended``."""
+        if self._state == "closed":
+            raise ClosedError("the scan is closed: start another with At.after and its positions")
+        transport = self._transport()
+        give_up_at = asyncio.get_running_loop().time() + transport.retry.give_up_s
+        pauses_s = transport.retry.pauses_s()
+        while True:
+            try:
+                response = await self._read()
+            except grpc.aio.AioRpcError as failure:
+                self._hang_up()
+                error = error_of_status(failure, is_read=True)
+                pause_s = next(pauses_s)
+                if not may_repeat(error) or asyncio.get_running_loop().time() + pause_s > give_up_at:
+                    raise error from failure
+                await asyncio.sleep(pause_s)
+            else:
+                self._accept(response)
+                return
+
+    def _accept(self, response: wal_service_pb2.ScanResponse | None) -> None:
+        if response is None:
+            self._state = "ended"
+            self._hang_up()
+            return
+        try:
+            self._received = self._unpack(response)
+        except DataLossError:
+            # Whoever goes on after this shall meet the same batch again, not the one behind it.
+            self._hang_up()
+            raise
+
+    async def _read(self) -> wal_service_pb2.ScanResponse | None:
+        """Return the next response of the call, which is opened if there is none; None at the end."""
+        if self._call is None and not await self._open():
+            return None
+        # Why a task: cancelling a read cancels the call, and people wait for the next batch with a timeout.
+        if self._reading is None:
+            self._reading = asyncio.create_task(_read_one(self._call), name="tidelog-scan-read")
+        await asyncio.wait((self._reading,))
+        reading, self._reading = self._reading, None
+        if reading.cancelled():
+            raise ClosedError("the client was closed while it scanned")
+        response: wal_service_pb2.ScanResponse | None = reading.result()
+        return response
+
+    async def _open(self) -> bool:
+        """Open the call behind what was received; return False if nothing is left before the end."""
+        transport = self._transport()
+        await transport.ready(transport.retry.give_up_s)
+        if self._sources is None:
+            self._sources = [_Source(vchannel) for vchannel in await self._resolve()]
+        is_first = self._end is None
+        end = self._fixed_end(transport)
+        self._open_sources = [source for source in self._sources if not self._is_complete(source, end)]
+        if not self._open_sources:
+            return False
+        request = wal_service_pb2.ScanRequest(
+            sources=[self._wire_source(source) for source in self._open_sources],
+            policy=_wire.deliver_policy(self.plan.start),
+            filters=self.plan.filters,
+            end=_wire.scan_end(self.plan.until if end is None or is_first else At.tick(end)),
+            format=wal_service_pb2.SCAN_FORMAT_COLUMNS,
+            max_response_bytes=self.plan.max_response_bytes,
+            watermark_interval_ms=self.plan.watermark_interval_ms,
+        )
+        connection = transport.lease()
+        self._lease = (transport, connection)
+        self._call = connection.wal.Scan(request)
+        return True
+
+    def _fixed_end(self, transport: Transport) -> int | None:
+        """Return the tick before which the scan ends, if it is known.
+
+        A scan up to "the watermark now" must not mean a later now after it was reopened. So a tick is taken from the
+        oracle while the scan is first opened, beside it so that nothing waits for it: every message acknowledged
+        before the scan was asked for has a smaller one.
+        """
+        if self.plan.until.kind == "tick":
+            assert isinstance(self.plan.until.value, int)
+            return self.plan.until.value
+        if self.plan.until.kind != "watermark":
+            return None
+        if self._end is None:
+            self._end = asyncio.create_task(_take_tick(transport), name="tidelog-scan-end")
+            # Asked for later or never, it must not be reported as forgotten.
+            self._end.add_done_callback(_look_at)
+            return None
+        is_known = self._end.done() and not self._end.cancelled() and self._end.exception() is None
+        return self._end.result() if is_known else None
+
+    def _is_complete(self, source: _Source, end: int | None) -> bool:
+        return end is not None and end <= self._resume_tick(source) + 1
+
+    def _resume_tick(self, source: _Source) -> int:
+        """Return the tick up to which everything was received; 0 when the scan's own start still says it better."""
+        resume_tick = max(source.received_tick, self._received_watermark)
+        # A scan may start in the future, which the watermark has not reached.
+        return resume_tick if resume_tick > self._floor_tick else 0
+
+    def _wire_source(self, source: _Source) -> wal_service_pb2.ScanSource:
+        resume_tick = self._resume_tick(source)
+        if not resume_tick:
+            return wal_service_pb2.ScanSource(vchannel=source.vchannel)
+        policy = _wire.deliver_policy(At.after(resume_tick))
+        return wal_service_pb2.ScanSource(vchannel=source.vchannel, policy=policy)
+
+    def _unpack(self, response: wal_service_pb2.ScanResponse) -> _Received:
+        batches: deque[tuple[_Source, Batch]] = deque()
+        for entry in response.entries:
+            source = self._open_sources[entry.source]
+            batches.append((source, _batch_of(source.vchannel, entry)))
+        # Ordering: only once all of them proved sound, see _receive.
+        for source, batch in batches:
+            source.received_tick = batch.ticks[-1]
+        self._received_watermark = max(self._received_watermark, response.watermark)
+        return _Received(batches, response.watermark, response.caught_up)
+
+    def _hang_up(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        if self._lease is not None:
+            transport, connection = self._lease
+            transport.release(connection)
+            self._lease = None
+
+
+class AsyncScan(AsyncIterator[Batch]):
+    """Batches in tick order, over one or many vchannels: ``async for batch in scan``.
+
+    A lost connection is opened again behind the last batch received: no message is lost, none comes twice. A
+    following scan never ends by itself; a bounded one ends the iteration. Cancelling a wait for the next batch loses
+    nothing either. Not for several tasks at once.
+
+    ``async with`` closes the scan at the end of the block. Entered so, a scan that starts at ``latest`` delivers
+    everything appended from then on.
+    """
+
+    def __init__(self, core: ScanCore) -> None:
+        self.caught_up = asyncio.Event()
+        self.core = core
+        core.caught_up = self.caught_up
+
+    @property
+    def watermark(self) -> Tick:
+        """Nothing with a tick at or below this comes any more; 0 until the server has told."""
+        return self.core.watermark
+
+    @property
+    def positions(self) -> Mapping[str, Tick]:
+        """For each vchannel the tick up to which the caller has got everything: go on with ``At.after``."""
+        return self.core.positions
+
+    async def aclose(self) -> None:
+        """End the scan. Its ``positions`` stay."""
+        await self.core.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            StopAsyncIteration: A bounded scan is at its end.
+            PositionTrimmedError: Messages that were not delivered yet are gone.
+            DataLossError: A batch is not what its CRC says.
+            TidelogError: The scan was refused, or the server stayed away too long. Iterating again tries again.
+        """
+        if not self.core.has_batch and not await self.core.fetch():
+            raise StopAsyncIteration
+        return self.core.take()
+
+    async def __aenter__(self) -> Self:
+        await self.core.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+async def _read_one(call: Any) -> wal_service_pb2.ScanResponse | None:
+    response = await call.read()
+    return None if response is grpc.aio.EOF else response
+
+
+async def _take_tick(transport: Transport) -> Tick:
+    request = wal_service_pb2.AllocateTicksRequest(count=1)
+    answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=10.0, is_read=True)
+    return Tick(answer.first_tick)
+
+
+def _look_at(task: asyncio.Task[Tick]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _batch_of(vchannel: str, entry: message_pb2.Entry) -> Batch:
+    """Return the batch of ``entry``.
+
+    Raises:
+        DataLossError: Its columns do not have the CRC that they say.
+    """
+    columns = _wire.columns_from_wire(entry.columns)
+    actual = _columns.checksum(columns)
+    if actual != columns.crc32c:
+        raise DataLossError(
+            f"the batch at tick {entry.base_tick} of {vchannel} has CRC-32C {actual:#010x}, its writer said "
+            f"{columns.crc32c:#010x}: it was damaged on the server or on the way; scan again, then look at the disk",
+            values={"vchannel": vchannel, "tick": str(entry.base_tick)},
+        )
+    return Batch(vchannel, columns, _wire.ticks_of(entry, columns.count))

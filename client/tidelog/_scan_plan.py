@@ -1,0 +1,79 @@
+"""What a scan is asked for."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+from tidelog import _wire
+from tidelog._positions import At
+from tidelog._tick import LOGICAL_BITS
+from tidelog.v1 import wal_service_pb2
+
+DEFAULT_RESPONSE_BYTES: Final = 1 << 20
+
+
+class ScanOptions(TypedDict, total=False):
+    """Options of a scan.
+
+    Attributes:
+        types: Only messages of these types; default None, all.
+        tick_gt: Only messages with a greater tick.
+        tick_gte: Only messages with this tick or a greater one.
+        max_response_bytes: About how much travels at a time, up to 4 MiB; default 1 MiB.
+        watermark_interval_s: How often a following scan hears of the watermark at least, 0.01 to 60; default 0.2.
+    """
+
+    types: Collection[int] | None
+    tick_gt: int | None
+    tick_gte: int | None
+    max_response_bytes: int
+    watermark_interval_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What a scan was asked for."""
+
+    start: At
+    until: At
+    filters: tuple[wal_service_pb2.DeliverFilter, ...]
+    max_response_bytes: int
+    watermark_interval_ms: int
+
+
+def scan_plan(
+    start: At,
+    until: At,
+    *,
+    types: Collection[int] | None = None,
+    tick_gt: int | None = None,
+    tick_gte: int | None = None,
+    max_response_bytes: int = DEFAULT_RESPONSE_BYTES,
+    watermark_interval_s: float = 0.2,
+) -> ScanPlan:
+    """Return the plan of a scan.
+
+    Raises:
+        ValueError: ``start`` is an end, ``until`` is a start, or there are no types to pass.
+    """
+    if types is not None and not types:
+        raise ValueError("types is empty, so no message could pass: leave it out for all types")
+    _wire.deliver_policy(start)
+    _wire.scan_end(until)
+    filters = tuple(_wire.deliver_filters(types=types, tick_gt=tick_gt, tick_gte=tick_gte))
+    return ScanPlan(start, until, filters, max_response_bytes, round(watermark_interval_s * 1000))
+
+
+def floor_tick(start: At) -> int:
+    """Return the greatest tick that ``start`` surely leaves out; 0 when only the server knows."""
+    match start.kind, start.value:
+        case "tick", int(tick):
+            return max(0, tick - 1)
+        case "after", int(tick):
+            return tick
+        case "time", int(time_ms):
+            return max(0, (time_ms << LOGICAL_BITS) - 1)
+        case (("message_id" | "after_message_id"), bytes(message_id)):
+            return max(0, int.from_bytes(message_id[:8], "big") - (start.kind == "message_id"))
+        case _:
+            return 0

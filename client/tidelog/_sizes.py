@@ -1,0 +1,35 @@
+"""Checks what people append, once, and measures it."""
+
+from collections.abc import Sequence
+
+from tidelog._message import Message
+
+Appendable = bytes | Message
+"""One message: a payload alone, or with key, type, properties and time."""
+
+# What a message takes beside its payload: its offset, and a share of what goes with each batch.
+_OVERHEAD_BYTES = 8
+
+
+def measure(message: Appendable) -> int:
+    """Return about how many bytes ``message`` takes in a batch, at least 1.
+
+    Raises:
+        TypeError: It is neither bytes nor a Message.
+    """
+    if isinstance(message, bytes):
+        return len(message) + _OVERHEAD_BYTES
+    if isinstance(message, Message):
+        return message.size_bytes
+    raise TypeError(f"append takes bytes, Message or a list of them, not {type(message).__name__}")
+
+
+def measure_all(messages: Sequence[Appendable]) -> tuple[bool, int]:
+    """Return whether ``messages`` are all plain bytes, and about how many bytes they take in a batch.
+
+    Raises:
+        TypeError: One of them is neither bytes nor a Message.
+    """
+    if set(map(type, messages)) <= {bytes}:
+        return True, sum(map(len, messages)) + _OVERHEAD_BYTES * len(messages)  # type: ignore[arg-type]  # bytes, seen above
+    return False, sum(map(measure, messages))

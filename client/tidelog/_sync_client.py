@@ -1,0 +1,244 @@
+"""The synchronous client: the calls of ``AsyncClient`` without ``await``, on a background event loop."""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from tidelog._async_client import (
+    DEFAULT_CONNECT_TIMEOUT_S,
+    DEFAULT_ENDPOINT,
+    DEFAULT_IN_FLIGHT_BYTES,
+    DEFAULT_TIMEOUT_S,
+    AsyncClient,
+)  # fmt: skip
+from tidelog._background import background
+from tidelog._batch import Batch
+from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
+from tidelog._producer import ProducerOptions
+from tidelog._retry import DEFAULT_RETRY, Retry
+from tidelog._scan import AsyncScan
+from tidelog._scan_plan import ScanOptions
+from tidelog._sizes import Appendable
+from tidelog._sync_handles import Channel, Vchannel
+from tidelog._sync_producer import Producer
+from tidelog._tick import Tick
+from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription, Plan
+
+
+class Scan(Iterator[Batch]):
+    """Batches in tick order: ``for batch in scan``. See ``AsyncScan``.
+
+    Attributes:
+        caught_up: Set while the caller has got all that was durable when the server last answered.
+    """
+
+    def __init__(self, scan: AsyncScan) -> None:
+        self.caught_up = threading.Event()
+        self._core = scan.core
+        self._core.caught_up = self.caught_up
+
+    @property
+    def watermark(self) -> Tick:
+        """Nothing with a tick at or below this comes any more; 0 until the server has told."""
+        return self._core.watermark
+
+    @property
+    def positions(self) -> Mapping[str, Tick]:
+        """For each vchannel the tick up to which the caller has got everything: go on with ``At.after``."""
+        return self._core.positions
+
+    def close(self) -> None:
+        """End the scan. Its ``positions`` stay."""
+        background.run(self._core.aclose())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        """Return the next batch. Raises as ``AsyncScan.__anext__``, with StopIteration at the end."""
+        if not self._core.has_batch and not background.run(self._core.fetch()):
+            raise StopIteration
+        return self._core.take()
+
+    def __enter__(self) -> Self:
+        background.run(self._core.enter())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Client:
+    """A client of one Tidelog server. ``AsyncClient`` is its asynchronous twin, with the same names and rules.
+
+    Any thread may use it. All clients of a process share one event loop on a background thread. A child that is
+    forked while no append or scan is under way may go on using it.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S,
+        max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
+        retry: Retry = DEFAULT_RETRY,
+    ) -> None:
+        """Name the server; see ``AsyncClient``."""
+        self.endpoint = endpoint
+        self.timeout_s = timeout_s
+        self._client = AsyncClient(
+            endpoint, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s,
+            max_in_flight_bytes=max_in_flight_bytes, retry=retry,
+        )  # fmt: skip
+        background.add(self._client)
+
+    def channel(self, name: str) -> Channel:
+        """Return a handle of a channel. Does no I/O and checks nothing."""
+        return Channel(self, name)
+
+    def vchannel(self, name: str) -> Vchannel:
+        """Return a handle of a vchannel, ``orders/0``. Does no I/O and checks nothing."""
+        return Vchannel(self, name)
+
+    def create_channel(
+        self, name: str, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
+    ) -> ChannelDescription:
+        """Create a channel, durably, and return it. See ``AsyncClient.create_channel``."""
+        return background.run(
+            self._client.create_channel(name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner)
+        )
+
+    def ensure_channel(self, name: str, *, vchannels: int = 1, owner: OwnerDescription | None = None) -> Channel:
+        """Create a channel unless it is there, and return its handle. See ``AsyncClient.ensure_channel``."""
+        background.run(self._client.ensure_channel(name, vchannels=vchannels, owner=owner))
+        return self.channel(name)
+
+    def create_channels(
+        self,
+        names: Iterable[str] = (),
+        *,
+        number: int = 0,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+    ) -> list[ChannelDescription]:
+        """Create channels, all or none, durably. See ``AsyncClient.create_channels``."""
+        return background.run(
+            self._client.create_channels(
+                names, number=number, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner
+            )
+        )
+
+    def destroy_channels(self, names: Iterable[str], *, ignore_missing: bool = False) -> list[str]:
+        """Remove channels with all their messages. See ``AsyncClient.destroy_channels``."""
+        return background.run(self._client.destroy_channels(names, ignore_missing=ignore_missing))
+
+    def describe_channels(self, names: Iterable[str]) -> list[ChannelDescription]:
+        """Return the channels in the order of ``names``. See ``AsyncClient.describe_channels``."""
+        return background.run(self._client.describe_channels(names))
+
+    def list_channels(self, prefix: str = "") -> Iterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, in order of name."""
+        channels = self._client.list_channels(prefix)
+
+        async def following() -> ChannelDescription | None:
+            return await anext(channels, None)
+
+        while (channel := background.run(following())) is not None:
+            yield channel
+
+    def wal_name(self) -> str:
+        """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""
+        return background.run(self._client.wal_name())
+
+    def allocate_ticks(self, count: int = 1) -> range:
+        """Return ``count`` consecutive ticks (1 to 1,000,000) that nobody else ever gets."""
+        return background.run(self._client.allocate_ticks(count))
+
+    def latest_mvcc_tick(self, vchannel: str) -> Tick:
+        """Return the tick that a reader must reach to see all that was acknowledged so far; 0 for nothing."""
+        return background.run(self._client.latest_mvcc_tick(vchannel))
+
+    def plan_scan(
+        self,
+        vchannels: Iterable[str],
+        *,
+        begin_tick: int = 0,
+        end_tick: int = 0,
+        min_splits: int = 0,
+        max_messages_per_split: int = 0,
+        max_bytes_per_split: int = 0,
+    ) -> Plan:
+        """Return messages divided into splits. See ``AsyncClient.plan_scan``."""
+        return background.run(
+            self._client.plan_scan(
+                vchannels, begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
+                max_messages_per_split=max_messages_per_split, max_bytes_per_split=max_bytes_per_split,
+            )
+        )  # fmt: skip
+
+    def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
+        """Remove a prefix, durably, and return the first tick that is left. See ``AsyncClient.trim``."""
+        return background.run(self._client.trim(vchannel, before, everything=everything))
+
+    def append(
+        self,
+        vchannel: str,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResult:
+        """Append one message, or several as one batch, and return where they are. See ``AsyncClient.append``."""
+        return background.run(
+            self._client.append(
+                vchannel, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
+            )
+        )
+
+    def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a producer for many messages to one vchannel; use it with ``with``."""
+        return Producer(self._client.producer(vchannel, **options))
+
+    def scan(
+        self,
+        vchannels: str | Iterable[str],
+        *,
+        start: Start = EARLIEST,
+        until: End = WATERMARK,
+        **options: Unpack[ScanOptions],
+    ) -> Scan:
+        """Return a scan of one or many vchannels, merged in tick order. See ``AsyncClient.scan``."""
+        return Scan(self._client.scan(vchannels, start=start, until=until, **options))
+
+    def tail(
+        self,
+        vchannels: str | Iterable[str],
+        *,
+        start: Start = LATEST,
+        until: End = FOLLOW,
+        **options: Unpack[ScanOptions],
+    ) -> Scan:
+        """Return a scan that follows, by default from now on. Otherwise as ``scan``."""
+        return self.scan(vchannels, start=start, until=until, **options)
+
+    def scan_channel(self, name: str, start: Start, until: End, options: ScanOptions) -> Scan:
+        """Return a scan of all vchannels that channel ``name`` has when it opens; for handles."""
+        return Scan(self._client.scan_channel(name, start, until, options))
+
+    def close(self) -> None:
+        """Wait until every append is settled, then close the connection. Open scans end with ClosedError."""
+        background.run(self._client.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

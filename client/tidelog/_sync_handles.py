@@ -1,0 +1,119 @@
+"""Handles of the synchronous client; see ``_async_handles``."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Unpack
+
+from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
+from tidelog._producer import ProducerOptions
+from tidelog._scan_plan import ScanOptions
+from tidelog._sizes import Appendable
+from tidelog._sync_producer import Producer
+from tidelog._tick import Tick
+from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription
+
+if TYPE_CHECKING:
+    from tidelog._sync_client import Client, Scan
+
+
+class Vchannel:
+    """A vchannel of a client. Each method is that of Client with the name filled in.
+
+    Attributes:
+        name: ``<channel>/<index>``, or the name of a channel with one vchannel.
+    """
+
+    def __init__(self, client: "Client", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def append(
+        self,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResult:
+        """Append one message, or several as one batch; see ``Client.append``."""
+        return self._client.append(
+            self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
+        )
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a producer; see ``Client.producer``."""
+        return self._client.producer(self.name, **options)
+
+    def scan(self, *, start: Start = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]) -> "Scan":
+        """Return a scan; see ``Client.scan``."""
+        return self._client.scan(self.name, start=start, until=until, **options)
+
+    def tail(self, *, start: Start = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> "Scan":
+        """Return a scan that follows; see ``Client.tail``."""
+        return self._client.tail(self.name, start=start, until=until, **options)
+
+    def latest_mvcc_tick(self) -> Tick:
+        """Return the tick that a reader must reach; see ``Client.latest_mvcc_tick``."""
+        return self._client.latest_mvcc_tick(self.name)
+
+    def trim(self, before: End | None = None, *, everything: bool = False) -> Tick:
+        """Remove a prefix; see ``Client.trim``."""
+        return self._client.trim(self.name, before, everything=everything)
+
+
+class Channel:
+    """A channel of a client.
+
+    Attributes:
+        name: Its name.
+    """
+
+    def __init__(self, client: "Client", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def vchannel(self, index: int) -> Vchannel:
+        """Return a handle of the vchannel with this index, from 0."""
+        return Vchannel(self._client, f"{self.name}/{index}")
+
+    def create(
+        self, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
+    ) -> ChannelDescription:
+        """Create the channel; see ``Client.create_channel``."""
+        return self._client.create_channel(self.name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner)
+
+    def destroy(self, *, ignore_missing: bool = False) -> bool:
+        """Remove the channel with all its messages and tell whether it existed; see ``destroy_channels``."""
+        return bool(self._client.destroy_channels([self.name], ignore_missing=ignore_missing))
+
+    def describe(self) -> ChannelDescription:
+        """Return the channel as it stands now.
+
+        Raises:
+            ChannelNotFoundError: It does not exist.
+        """
+        return (self._client.describe_channels([self.name]))[0]
+
+    def append(
+        self,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResult:
+        """Append to the only vchannel of the channel; with several, name one. See ``Client.append``."""
+        return self._client.append(
+            self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
+        )
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a producer for the only vchannel of the channel; see ``Client.producer``."""
+        return self._client.producer(self.name, **options)
+
+    def scan(self, *, start: Start = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]) -> "Scan":
+        """Return a scan of all vchannels that the channel has when it opens; see ``Client.scan``."""
+        return self._client.scan_channel(self.name, start, until, options)
+
+    def tail(self, *, start: Start = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> "Scan":
+        """Return a scan of all vchannels that follows; see ``Client.tail``."""
+        return self._client.scan_channel(self.name, start, until, options)

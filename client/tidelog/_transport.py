@@ -1,0 +1,164 @@
+"""Connections to one server, and calls with one answer."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+import grpc.aio
+
+from tidelog import _fork
+from tidelog._errors import DeadlineError, TidelogError, UnavailableError
+from tidelog._retry import Retry, may_repeat
+from tidelog._status import error_of_status
+from tidelog.v1 import channel_service_pb2_grpc, wal_service_pb2_grpc
+
+MIB: Final = 1 << 20
+# Source: spec of the server's limits. Keepalive finds a dead peer within 25 s; pings more often than each 10 s would
+# be refused. Equal metadata limits, because gRPC refuses at random between two different ones.
+CHANNEL_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.max_send_message_length", 72 * MIB),
+    ("grpc.max_receive_message_length", 72 * MIB),
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.absolute_max_metadata_size", 8 << 10),
+    # This client decides what may be repeated.
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Several connections of one process to one server shall be several, and none shall outlive its channel.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A proxy meant for web pages would cut streams, and is never meant for loopback.
+    ("grpc.enable_http_proxy", 0),
+)
+# The server takes 100 streams on a connection; calls with one answer and the append stream need some of them.
+_SCANS_PER_CONNECTION: Final = 80
+
+_Request_contra = TypeVar("_Request_contra", contravariant=True)
+_Response_co = TypeVar("_Response_co", covariant=True)
+
+
+class UnaryMethod(Protocol[_Request_contra, _Response_co]):
+    """A method of a generated stub."""
+
+    def __call__(self, request: _Request_contra, *, timeout: float | None = None) -> Awaitable[_Response_co]: ...
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One HTTP/2 connection, opened when it is first needed.
+
+    Attributes:
+        channel: Its gRPC channel.
+        wal: The data plane on it.
+        scans: How many scans run on it.
+    """
+
+    channel: grpc.aio.Channel
+    wal: Any
+    scans: int = 0
+
+
+class Transport:
+    """The connections of one client in one event loop of one process. Does no I/O before the first call."""
+
+    def __init__(self, endpoint: str, *, connect_timeout_s: float, retry: Retry) -> None:
+        _fork.connected(self)
+        self.endpoint = endpoint
+        self.connect_timeout_s = connect_timeout_s
+        self.retry = retry
+        self._connections = [self._new_connection()]
+        # The generated stubs are typed for synchronous channels; at run time they serve both.
+        self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
+
+    @property
+    def wal(self) -> Any:
+        """The data plane on the first connection."""
+        return self._connections[0].wal
+
+    @property
+    def scans(self) -> int:
+        """How many scans run."""
+        return sum(connection.scans for connection in self._connections)
+
+    def lease(self) -> Connection:
+        """Return a connection with room for one more scan; give it back with ``release``."""
+        for connection in self._connections:
+            if connection.scans < _SCANS_PER_CONNECTION:
+                break
+        else:
+            connection = self._new_connection()
+            self._connections.append(connection)
+        connection.scans += 1
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """Give back what ``lease`` returned."""
+        connection.scans -= 1
+
+    async def ready(self, timeout_s: float) -> None:
+        """Return once the first connection stands. Nothing of any request was sent before.
+
+        Raises:
+            UnavailableError: It could not be made in time. Effect none.
+        """
+        channel = self._connections[0].channel
+        if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+            return
+        timeout_s = min(timeout_s, self.connect_timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await channel.channel_ready()
+        except TimeoutError:
+            raise UnavailableError(
+                f"no connection to {self.endpoint} within {timeout_s:.1f} s: start a server with `tidelog serve`, or "
+                "correct the endpoint"
+            ) from None
+
+    async def call(
+        self,
+        method: UnaryMethod[_Request_contra, _Response_co],
+        request: _Request_contra,
+        *,
+        timeout_s: float,
+        is_read: bool,
+        is_append: bool = False,
+    ) -> _Response_co:
+        """Return the answer to ``request``; repeats it while it had no effect and there is time.
+
+        Raises:
+            TidelogError: What the server or the transport said last.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
+        pauses_s = self.retry.pauses_s()
+        while True:
+            await self.ready(deadline - clock())
+            try:
+                return await method(request, timeout=max(0.0, deadline - clock()))
+            except grpc.aio.AioRpcError as failure:
+                error = error_of_status(failure, is_read=is_read, is_append=is_append)
+                pause_s = next(pauses_s)
+                if not may_repeat(error) or clock() + pause_s >= deadline:
+                    raise error from failure
+            await asyncio.sleep(pause_s)
+
+    async def aclose(self) -> None:
+        """Close the connections; calls and streams on them end."""
+        for connection in self._connections:
+            await connection.channel.close()
+        # Why: gRPC's thread lives as long as its objects do, and a fork must not meet it.
+        self._connections.clear()
+        self.channels = None
+        _fork.disconnected(self)
+
+    def _new_connection(self) -> Connection:
+        channel = grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
+        return Connection(channel, wal_service_pb2_grpc.WalServiceStub(channel))  # type: ignore[no-untyped-call]
+
+
+def deadline_error(what: str, timeout_s: float) -> TidelogError:
+    """Return the error for something that was never sent within its time."""
+    return DeadlineError(f"{what} was not sent within {timeout_s:.1f} s: nothing happened; repeat it or wait longer")

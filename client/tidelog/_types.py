@@ -1,0 +1,108 @@
+"""What calls return."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tidelog._tick import Tick
+
+Durability = Literal["sync", "os"]
+"""When an append is acknowledged: on disk, or held by the operating system (survives the process, not the machine)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where messages are in the log. They have the ticks first_tick, first_tick + 1, … last_tick.
+
+    Attributes:
+        message_id: Id of the last message.
+        first_tick: Tick of the first message.
+        last_tick: Tick of the last message, inclusive.
+        durability: What the acknowledgement promises.
+    """
+
+    message_id: bytes
+    first_tick: Tick
+    last_tick: Tick
+    durability: Durability
+
+    def part(self, begin: int, end: int) -> "AppendResult":
+        """Return the result of the messages [begin, end) of this batch."""
+        assert 0 <= begin < end <= self.last_tick - self.first_tick + 1
+        last_tick = Tick(self.first_tick + end - 1)
+        if last_tick == self.last_tick:
+            return AppendResult(self.message_id, Tick(self.first_tick + begin), last_tick, self.durability)
+        return AppendResult(last_tick.message_id, Tick(self.first_tick + begin), last_tick, self.durability)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerDescription:
+    """Who created a channel, for people who find it later; each text at most 256 bytes."""
+
+    role: str = ""
+    address: str = ""
+    description_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VchannelDescription:
+    """One vchannel as it stood when it was described.
+
+    Attributes:
+        name: ``<channel>/<index>``.
+        trim_tick: Every message below was trimmed; 0 when nothing was.
+        last_tick: Tick of the last message ever appended; 0 when there was none.
+        messages: How many are still there.
+        bytes: Size of the columns that are still there.
+    """
+
+    name: str
+    trim_tick: Tick
+    last_tick: Tick
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelDescription:
+    """One channel as it stood when it was described.
+
+    Attributes:
+        name: Its name.
+        owner: Who created it.
+        created_tick: When it was created.
+        watermark: Everything at or below is durable and readable, and nothing will be added there.
+        stopped_by: Why the channel stopped taking appends; empty while it takes them.
+        vchannels: Its vchannels, in order of index.
+    """
+
+    name: str
+    owner: OwnerDescription
+    created_tick: Tick
+    watermark: Tick
+    stopped_by: str
+    vchannels: tuple[VchannelDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The messages of one vchannel with begin_tick <= tick < end_tick, and about how much they are."""
+
+    vchannel: str
+    begin_tick: Tick
+    end_tick: Tick
+    estimated_messages: int
+    estimated_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A consistent cut over vchannels, divided.
+
+    Attributes:
+        end_tick: The cut: the splits hold exactly the messages asked for with a smaller tick.
+        splits: In order of vchannel as asked, then of tick. An empty vchannel has none.
+    """
+
+    end_tick: Tick
+    splits: Sequence[Split]

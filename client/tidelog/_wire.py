@@ -1,0 +1,204 @@
+"""From the client's types to protocol messages and back. The only module, beside ``_status``, that builds them."""
+
+from collections.abc import Iterable, Sequence
+
+from tidelog import _columns
+from tidelog._columns import Columns
+from tidelog._message import Message
+from tidelog._positions import At
+from tidelog._tick import LOGICAL_BITS, Tick
+from tidelog._types import (
+    AppendResult,
+    ChannelDescription,
+    Durability,
+    OwnerDescription,
+    Plan,
+    Split,
+    VchannelDescription,
+)  # fmt: skip
+from tidelog.v1 import channel_service_pb2 as channels_pb
+from tidelog.v1 import message_pb2, wal_service_pb2
+
+_DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
+    None: message_pb2.DURABILITY_UNSPECIFIED,
+    "sync": message_pb2.DURABILITY_SYNC,
+    "os": message_pb2.DURABILITY_OS,
+}
+
+
+def append_options(barrier_tick: int, durability: Durability | None) -> wal_service_pb2.AppendOptions | None:
+    """Return the options of an append, or None when all are the defaults.
+
+    Raises:
+        ValueError: An unknown durability.
+    """
+    if durability not in _DURABILITIES:
+        raise ValueError(f"durability {durability!r} is unknown: expected 'sync', 'os', or None for the server's")
+    if not barrier_tick and durability is None:
+        return None
+    return wal_service_pb2.AppendOptions(barrier_tick=barrier_tick, durability=_DURABILITIES[durability])
+
+
+def columns_to_wire(columns: Columns) -> message_pb2.Columns:
+    """Return ``columns`` as the protocol message."""
+    if columns.is_plain:
+        return message_pb2.Columns(
+            count=columns.count, payload_offsets=columns.payload_offsets, payloads=columns.payloads,
+            uniform_type=columns.uniform_type, crc32c=columns.crc32c,
+        )  # fmt: skip
+    return message_pb2.Columns(
+        count=columns.count, payload_offsets=columns.payload_offsets, payloads=columns.payloads,
+        key_offsets=columns.key_offsets, keys=columns.keys, key_validity=columns.key_validity,
+        uniform_type=columns.uniform_type, types=columns.types,
+        property_list_offsets=columns.property_list_offsets, property_key_offsets=columns.property_key_offsets,
+        property_keys=columns.property_keys, property_value_offsets=columns.property_value_offsets,
+        property_values=columns.property_values, event_times_ms=columns.event_times_ms,
+        event_time_validity=columns.event_time_validity, crc32c=columns.crc32c,
+    )  # fmt: skip
+
+
+def columns_from_wire(wire: message_pb2.Columns) -> Columns:
+    """Return the protocol message as columns. Each buffer is copied once, here."""
+    return Columns(
+        wire.count, wire.payload_offsets, wire.payloads, wire.key_offsets, wire.keys, wire.key_validity,
+        wire.uniform_type, wire.types, wire.property_list_offsets, wire.property_key_offsets, wire.property_keys,
+        wire.property_value_offsets, wire.property_values, wire.event_times_ms, wire.event_time_validity, wire.crc32c,
+    )  # fmt: skip
+
+
+def ticks_of(entry: message_pb2.Entry, count: int) -> Sequence[int]:
+    """Return the ticks of the ``count`` messages of ``entry``: a range, or a list where a filter took messages out."""
+    base_tick = entry.base_tick
+    if not entry.tick_deltas:
+        return range(base_tick, base_tick + count)
+    return [base_tick + delta for delta in _columns.decode_tick_deltas(entry.tick_deltas)]
+
+
+def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
+    """Return where a batch is."""
+    durability: Durability = "os" if wire.durability == message_pb2.DURABILITY_OS else "sync"
+    return AppendResult(wire.message_id, Tick(wire.first_tick), Tick(wire.last_tick), durability)
+
+
+def deliver_policy(start: At) -> wal_service_pb2.DeliverPolicy:
+    """Return where a scan starts.
+
+    Raises:
+        ValueError: The position is an end.
+    """
+    match start.kind, start.value:
+        case "earliest", None:
+            return wal_service_pb2.DeliverPolicy(all=wal_service_pb2.DeliverAll())
+        case "latest", None:
+            return wal_service_pb2.DeliverPolicy(latest=wal_service_pb2.DeliverLatest())
+        case "tick", int(tick):
+            return wal_service_pb2.DeliverPolicy(from_tick=tick)
+        case "after", int(tick):
+            return wal_service_pb2.DeliverPolicy(after_tick=tick)
+        case "message_id", bytes(message_id):
+            return wal_service_pb2.DeliverPolicy(from_message_id=message_id)
+        case "after_message_id", bytes(message_id):
+            return wal_service_pb2.DeliverPolicy(after_message_id=message_id)
+        case "time", int(time_ms):
+            return wal_service_pb2.DeliverPolicy(from_time_ms=max(0, time_ms))
+        case _:
+            raise ValueError(f"At.{start.kind}() is an end, not a start")
+
+
+def scan_end(until: At) -> wal_service_pb2.ScanEnd:
+    """Return where a scan ends.
+
+    Raises:
+        ValueError: The position is a start only.
+    """
+    match until.kind, until.value:
+        case "watermark", None:
+            return wal_service_pb2.ScanEnd(watermark=wal_service_pb2.ScanEndWatermark())
+        case "follow", None:
+            return wal_service_pb2.ScanEnd(follow=wal_service_pb2.ScanEndFollow())
+        case "tick", int(tick):
+            return wal_service_pb2.ScanEnd(before_tick=tick)
+        case "time", int(time_ms):
+            return wal_service_pb2.ScanEnd(before_tick=max(0, time_ms) << LOGICAL_BITS)
+        case _:
+            raise ValueError(f"At.{until.kind}() is no end: expected watermark, follow, tick, time or ago")
+
+
+def deliver_filters(
+    *, types: Iterable[int] | None, tick_gt: int | None, tick_gte: int | None
+) -> list[wal_service_pb2.DeliverFilter]:
+    """Return the filters that were asked for; all of them must pass."""
+    filters = []
+    if types is not None:
+        wanted = wal_service_pb2.MessageTypes(types=sorted(set(types)))
+        filters.append(wal_service_pb2.DeliverFilter(message_types=wanted))
+    if tick_gt is not None:
+        filters.append(wal_service_pb2.DeliverFilter(tick_gt=tick_gt))
+    if tick_gte is not None:
+        filters.append(wal_service_pb2.DeliverFilter(tick_gte=tick_gte))
+    return filters
+
+
+def trim_request(vchannel: str, before: At | None, *, everything: bool) -> wal_service_pb2.TrimRequest:
+    """Return what to trim.
+
+    Raises:
+        ValueError: Neither or both of ``before`` and ``everything``, or a position that is neither tick nor time.
+    """
+    if (before is None) is not everything:
+        raise ValueError("trim takes either a position to trim before, or everything=True")
+    if before is None:
+        return wal_service_pb2.TrimRequest(vchannel=vchannel, all=wal_service_pb2.TrimAll())
+    match before.kind, before.value:
+        case "tick", int(tick):
+            return wal_service_pb2.TrimRequest(vchannel=vchannel, before_tick=tick)
+        case "time", int(time_ms):
+            return wal_service_pb2.TrimRequest(vchannel=vchannel, before_time_ms=max(0, time_ms))
+        case _:
+            raise ValueError(f"trim goes up to a tick or a time, not At.{before.kind}()")
+
+
+def message_to_wire(message: Message) -> message_pb2.Message:
+    """Return ``message`` in row form.
+
+    Raises:
+        ValueError: Its type is no uint32.
+    """
+    return message_pb2.Message(
+        payload=message.payload, key=message.key, type=message.type, properties=message.properties,
+        event_time_ms=message.event_time_ms,
+    )  # fmt: skip
+
+
+def owner_to_wire(owner: OwnerDescription | None) -> channels_pb.OwnerDescription | None:
+    """Return who creates a channel, as the protocol message."""
+    if owner is None:
+        return None
+    return channels_pb.OwnerDescription(role=owner.role, address=owner.address, description_text=owner.description_text)
+
+
+def channel_description(wire: channels_pb.ChannelDescription) -> ChannelDescription:
+    """Return a channel as it was described."""
+    return ChannelDescription(
+        name=wire.name,
+        owner=OwnerDescription(wire.owner.role, wire.owner.address, wire.owner.description_text),
+        created_tick=Tick(wire.created_tick),
+        watermark=Tick(wire.watermark),
+        stopped_by=wire.stopped_by,
+        vchannels=tuple(
+            VchannelDescription(lane.name, Tick(lane.trim_tick), Tick(lane.last_tick), lane.messages, lane.bytes)
+            for lane in wire.vchannels
+        ),
+    )
+
+
+def plan(wire: wal_service_pb2.PlanScanResponse) -> Plan:
+    """Return the splits of a scan."""
+    splits = tuple(
+        Split(
+            split.vchannel, Tick(split.begin_tick), Tick(split.end_tick), split.estimated_messages,
+            split.estimated_bytes,
+        )
+        for split in wire.splits
+    )  # fmt: skip
+    return Plan(Tick(wire.end_tick), splits)

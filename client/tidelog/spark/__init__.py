@@ -1,0 +1,16 @@
+"""Read Tidelog from Spark: ``spark.read.format("tidelog")``, as a consistent cut over any number of channels.
+
+::
+
+    from tidelog.spark import TidelogDataSource
+
+    spark.dataSource.register(TidelogDataSource)
+    orders = spark.read.format("tidelog").option("endpoint", "127.0.0.1:7420").load("orders")
+
+Needs the extra ``tidelog[spark]`` and Java 17 or newer. ``tidelog.spark.options`` lists every option.
+"""
+
+from tidelog.spark.java import JavaMissingError, require_java
+from tidelog.spark.source import SCHEMA, TidelogDataSource
+
+__all__ = ["SCHEMA", "JavaMissingError", "TidelogDataSource", "require_java"]

@@ -1,0 +1,200 @@
+"""The options of ``spark.read.format("tidelog")``. Names are those below in any case, values are text.
+
+============================  ==========================================================================
+``endpoint``                  ``host:port`` of the server; default: ``TIDELOG_ENDPOINT``, else 127.0.0.1:7420
+``channel``                   one channel with all its vchannels; ``load("orders")`` means the same
+``channels``                  several, divided by commas
+``vchannels``                 vchannels, divided by commas: ``orders/0,orders/2``
+``startingTick``              first tick, inclusive; default: all that was not trimmed
+``startingTimestamp``         first time, inclusive: milliseconds since the epoch, or ISO 8601
+``endingTick``                last tick, exclusive
+``endingTimestamp``           last time, exclusive, as ``startingTimestamp``
+``asOfTick``                  the log as it was at this tick, inclusive: the same rows whenever it is read
+``minPartitions``             at least so many partitions, when there is enough to divide; default: the driver's cores
+``maxMessagesPerPartition``   about so many messages in a partition at most
+``failOnDataLoss``            ``true`` (default): a ``startingTick`` that was trimmed fails; ``false``: the read
+                              starts at the first tick available and logs a warning
+============================  ==========================================================================
+
+Exactly one of ``channel``, ``channels`` and ``vchannels`` is given. An end beyond what is durable means all that is
+durable. Without ``asOfTick`` the cut is taken anew each time Spark plans a query: all channels at one tick, so that
+what the rows show together did exist together. Times without an offset are UTC.
+"""
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms, time_to_tick
+
+ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
+DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
+_NAMES: Final = (
+    "endpoint", "channel", "channels", "vchannels", "startingTick", "startingTimestamp", "endingTick",
+    "endingTimestamp", "asOfTick", "minPartitions", "maxMessagesPerPartition", "failOnDataLoss", "path",
+)  # fmt: skip
+_BY_LOWER_NAME: Final = {name.lower(): name for name in _NAMES}
+_SOURCES: Final = ("channel", "channels", "vchannels")
+_MAX_PARTITIONS: Final = 100_000
+_MAX_MESSAGES: Final = (1 << 63) - 1
+
+
+class OptionError(ValueError):
+    """An option is unknown, malformed or contradicts another one; the message names it and says what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read, checked as far as that is possible without the server.
+
+    Attributes:
+        endpoint: ``host:port``.
+        channels: Channels to read whole; empty when ``vchannels`` is given.
+        vchannels: ``<channel>/<index>`` each; empty when ``channels`` is given.
+        begin_tick: First tick, inclusive; 0 for all that was not trimmed.
+        begin_is_tick: Whether the user named this very tick, so that it must still be there.
+        end_tick: Last tick, exclusive; 0 for the consistent cut at planning.
+        is_cut: Whether ``end_tick`` comes from ``asOfTick``, so that all below must be durable.
+        min_partitions: At least 1.
+        max_messages_per_partition: 0 for no bound.
+        fail_on_data_loss: Whether a trimmed start is an error.
+    """
+
+    endpoint: str
+    channels: tuple[str, ...]
+    vchannels: tuple[str, ...]
+    begin_tick: int = 0
+    begin_is_tick: bool = False
+    end_tick: int = 0
+    is_cut: bool = False
+    min_partitions: int = 1
+    max_messages_per_partition: int = 0
+    fail_on_data_loss: bool = True
+
+
+def parse_options(raw: Mapping[str, str]) -> ReadOptions:
+    """Return the options that Spark hands over.
+
+    Raises:
+        OptionError: See there.
+    """
+    options = _known(raw)
+    if "path" in options:
+        if "channel" in options:
+            raise OptionError("give the channel either as option 'channel' or as load(...), not both")
+        options["channel"] = options.pop("path")
+    source = _only_one(options, _SOURCES)
+    if source is None:
+        raise OptionError("say what to read: load('orders'), or option 'channel', 'channels' or 'vchannels'")
+    names = _names(source, options[source])
+    begin = _only_one(options, ("startingTick", "startingTimestamp"))
+    end = _only_one(options, ("endingTick", "endingTimestamp", "asOfTick"))
+    parsed = ReadOptions(
+        endpoint=options.get("endpoint") or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT,
+        channels=names if source != "vchannels" else (),
+        vchannels=names if source == "vchannels" else (),
+        begin_tick=_tick(options, begin) if begin else 0,
+        begin_is_tick=begin == "startingTick",
+        end_tick=_end_tick(options, end) if end else 0,
+        is_cut=end == "asOfTick",
+        min_partitions=_number(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
+        max_messages_per_partition=_number(options, "maxMessagesPerPartition", 0, 1, _MAX_MESSAGES),
+        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+    )
+    if begin and end and parsed.begin_tick >= parsed.end_tick:
+        raise OptionError(
+            f"'{begin}' ({options[begin]}) is not before '{end}' ({options[end]}): "
+            "the start is inclusive and the end is exclusive"
+        )
+    return parsed
+
+
+def _known(raw: Mapping[str, str]) -> dict[str, str]:
+    """Return the options under the names as documented; Spark hands them over in small letters."""
+    options = {}
+    for name, value in raw.items():
+        known = _BY_LOWER_NAME.get(name.lower())
+        if known is None:
+            close = difflib.get_close_matches(name.lower(), _BY_LOWER_NAME, n=1)
+            hint = f"did you mean '{_BY_LOWER_NAME[close[0]]}'?" if close else f"known are {', '.join(_NAMES[:-1])}"
+            raise OptionError(f"the tidelog source has no option '{name}': {hint}")
+        options[known] = value.strip()
+    return options
+
+
+def _only_one(options: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    given = [name for name in names if name in options]
+    if len(given) > 1:
+        raise OptionError(f"the options {' and '.join(map(repr, given))} contradict each other: give one of them")
+    return given[0] if given else None
+
+
+def _names(option: str, text: str) -> tuple[str, ...]:
+    """Return the names in ``text``: one for ``channel``, any number divided by commas for the others."""
+    names = [text] if option == "channel" else [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise OptionError(f"the option '{option}' is {text!r}: an empty name names nothing")
+    if option == "channel" and "," in text:
+        raise OptionError(f"the option 'channel' takes one name, not {text!r}: several go into 'channels'")
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise OptionError(f"the option '{option}' names {doubled[0]!r} twice")
+    return tuple(names)
+
+
+def _tick(options: Mapping[str, str], name: str) -> int:
+    if name.endswith("Timestamp"):
+        return time_to_tick(_time_ms(name, options[name]))
+    return _number(options, name, 0, 0, MAX_TICK)
+
+
+def _end_tick(options: Mapping[str, str], name: str) -> int:
+    """Return the exclusive end; ``asOfTick`` is inclusive, as the MVCC tick that one would put there."""
+    tick = _tick(options, name)
+    if name == "asOfTick":
+        return tick + 1
+    if tick == 0:
+        raise OptionError(f"the option '{name}' is 0, and it is exclusive: nothing lies before it")
+    return tick
+
+
+def _time_ms(name: str, text: str) -> int:
+    """Return milliseconds since the epoch, rounded up, for digits or ISO 8601."""
+    if text.isascii() and text.isdigit():
+        milliseconds = int(text)
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise OptionError(
+                f"the option '{name}' is {text!r}: write milliseconds since the epoch, or ISO 8601 "
+                "such as 2026-03-01T12:00:00Z"
+            ) from None
+        milliseconds = ceil_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if not 0 <= milliseconds <= MAX_TICK >> LOGICAL_BITS:
+        raise OptionError(f"the option '{name}' is {text!r}: times go from 1970 to the year 3084")
+    return milliseconds
+
+
+def _number(options: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and minimum <= int(text) <= maximum):
+        raise OptionError(f"the option '{name}' is {text!r}: write a whole number from {minimum} to {maximum}")
+    return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
+    if text not in {"true", "false"}:
+        raise OptionError(f"the option '{name}' is {options[name]!r}: write true or false")
+    return text == "true"
+
+
+def _cores() -> int:
+    """Return the cores of the driver: in local mode those that will run the tasks; a hint elsewhere."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

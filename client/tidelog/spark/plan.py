@@ -1,0 +1,176 @@
+"""Planning: fixes the cut and divides what lies before it. Runs once a query, on the driver."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from tidelog import ChannelDescription, Client, Plan, PositionTrimmedError, Split, VchannelDescription
+from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.pushdown import END_OF_TIME, Pushdown
+
+_log = logging.getLogger("tidelog.spark")
+
+MAX_VCHANNELS: Final = 1_024
+"""The server's bound on one plan, and so on one consistent cut."""
+
+
+@dataclass(frozen=True)
+class ReadPartition(InputPartition):
+    """What one task reads: the ticks ``[begin_tick, end_tick)`` of one vchannel.
+
+    Attributes:
+        endpoint: Server to read from.
+        channel, index: The vchannel.
+        begin_tick, end_tick: Half-open range of ticks.
+        types: Only these message types; empty for all.
+        fail_on_data_loss: Whether it is an error that the beginning was trimmed since the plan was made.
+    """
+
+    endpoint: str
+    channel: str
+    index: int
+    begin_tick: int
+    end_tick: int
+    types: tuple[int, ...]
+    fail_on_data_loss: bool
+
+    @property
+    def vchannel(self) -> str:
+        """``<channel>/<index>``."""
+        return f"{self.channel}/{self.index}"
+
+
+def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
+    """Return the partitions of a read: together exactly the rows of the cut that the filters leave, each once.
+
+    Raises:
+        OptionError: A vchannel does not exist, or there are too many.
+        TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
+    """
+    if pushdown.is_empty:
+        return []
+    with Client(options.endpoint) as client:
+        try:
+            splits = _plan(client, options, pushdown)
+        except PositionTrimmedError:
+            if options.begin_is_tick and options.fail_on_data_loss:
+                raise
+            # Trimmed between the look at what is there and the plan; the second look sees it.
+            splits = _plan(client, options, pushdown)
+    types = tuple(sorted(pushdown.types or ()))
+    return [_partition(split, types, options) for split in splits]
+
+
+def _plan(client: Client, options: ReadOptions, pushdown: Pushdown) -> Sequence[Split]:
+    lanes = [lane for lane in _lanes(client, options) if pushdown.passes(*_parts(lane.name))]
+    if not lanes:
+        return []
+    begin_tick = max(options.begin_tick, pushdown.begin_tick)
+    trimmed = [lane for lane in lanes if 0 < begin_tick < lane.trim_tick]
+    if trimmed and options.begin_is_tick:
+        _report_loss(trimmed, begin_tick, options)
+    end_tick = min(options.end_tick or END_OF_TIME, pushdown.end_tick)
+    return _Planner(client, options).splits(lanes, trimmed, begin_tick, end_tick)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    client: Client
+    options: ReadOptions
+
+    def splits(
+        self,
+        lanes: Sequence[VchannelDescription],
+        trimmed: Sequence[VchannelDescription],
+        begin_tick: int,
+        end_tick: int,
+    ) -> Sequence[Split]:
+        """Return the splits of ``[begin_tick, end_tick)``, as far as that is durable and was not trimmed.
+
+        The first call takes the cut, over all vchannels at once. It is also the last one unless the range ends before
+        the cut, or some vchannels begin later because they were trimmed.
+        """
+        cut = self._ask(lanes, 0 if trimmed else begin_tick, self.options.end_tick if self.options.is_cut else 0)
+        if end_tick >= cut.end_tick and not trimmed:
+            return cut.splits
+        end_tick = min(end_tick, cut.end_tick)
+        if begin_tick >= end_tick:
+            return []
+        intact = [lane for lane in lanes if lane not in trimmed]
+        parts = ((intact, begin_tick), (trimmed, 0))
+        return [split for part, begin in parts if part for split in self._ask(part, begin, end_tick).splits]
+
+    def _ask(self, lanes: Sequence[VchannelDescription], begin_tick: int, end_tick: int) -> Plan:
+        return self.client.plan_scan(
+            [lane.name for lane in lanes],
+            begin_tick=begin_tick,
+            end_tick=end_tick,
+            min_splits=self.options.min_partitions,
+            max_messages_per_split=self.options.max_messages_per_partition,
+        )
+
+
+def _lanes(client: Client, options: ReadOptions) -> list[VchannelDescription]:
+    """Return the vchannels that the options name, in that order, as the server describes them now."""
+    names = options.channels or tuple(dict.fromkeys(name.partition("/")[0] for name in options.vchannels))
+    channels = client.describe_channels(names)
+    lanes = [lane for channel in channels for lane in channel.vchannels]
+    if options.vchannels:
+        lanes = _chosen(options.vchannels, channels)
+    if len(lanes) > MAX_VCHANNELS:
+        raise OptionError(
+            f"the channels have {len(lanes)} vchannels, at most {MAX_VCHANNELS} fit into one consistent cut: "
+            "read fewer channels at once"
+        )
+    return lanes
+
+
+def _chosen(names: Iterable[str], channels: Iterable[ChannelDescription]) -> list[VchannelDescription]:
+    by_name = {lane.name: lane for channel in channels for lane in channel.vchannels}
+    # As everywhere: a channel with one vchannel may stand for it.
+    by_name |= {channel.name: channel.vchannels[0] for channel in channels if len(channel.vchannels) == 1}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        there = ", ".join(lane for lane in by_name if "/" in lane)
+        raise OptionError(f"the option 'vchannels' names '{missing[0]}', which does not exist: there are {there}")
+    return list({by_name[name].name: by_name[name] for name in names}.values())
+
+
+def _report_loss(trimmed: Sequence[VchannelDescription], begin_tick: int, options: ReadOptions) -> None:
+    """Raise, or warn if the user said so, that the read cannot start where it should."""
+    worst = max(trimmed, key=lambda lane: lane.trim_tick)
+    text = (
+        f"{worst.name} was trimmed: the read was to start at tick {begin_tick}, the first available one is "
+        f"{worst.trim_tick} ({len(trimmed)} vchannels are trimmed there)"
+    )
+    if options.fail_on_data_loss:
+        raise PositionTrimmedError(
+            f"{text}. Start there, or set the option failOnDataLoss to false to read what is left",
+            values={
+                "vchannel": worst.name,
+                "requested_tick": str(begin_tick),
+                "first_available_tick": str(worst.trim_tick),
+            },
+        )
+    _log.warning("%s; reading what is left, because failOnDataLoss is false", text)
+
+
+def _partition(split: Split, types: tuple[int, ...], options: ReadOptions) -> ReadPartition:
+    channel, index = _parts(split.vchannel)
+    return ReadPartition(
+        endpoint=options.endpoint,
+        channel=channel,
+        index=index,
+        begin_tick=int(split.begin_tick),
+        end_tick=int(split.end_tick),
+        types=types,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def _parts(vchannel: str) -> tuple[str, int]:
+    channel, _, index = vchannel.partition("/")
+    return channel, int(index)

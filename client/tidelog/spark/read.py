@@ -1,0 +1,76 @@
+"""Reading: what one task does with its partition. Imported in the task, where the process has already been forked."""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from tidelog import At, Batch, Client, PositionTrimmedError
+from tidelog.spark.arrow import BatchRun, to_record_batch
+from tidelog.spark.plan import ReadPartition
+
+_log = logging.getLogger("tidelog.spark")
+
+# Spark pays about 100 µs for each record batch whatever its size, and holds a few of them in memory at once.
+_TARGET_ROWS: Final = 32_768
+_TARGET_BYTES: Final = 4 << 20
+_RESPONSE_BYTES: Final = 4 << 20
+
+
+def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``partition``, in tick order, with the columns of ``schema``.
+
+    The client receives ahead while Spark takes what was yielded, and checks the CRC of every batch.
+
+    Raises:
+        TidelogError: The rest of the partition cannot be read.
+    """
+    with Client(partition.endpoint) as client:
+        try:
+            yield from _record_batches(client, partition, partition.begin_tick, schema)
+        except PositionTrimmedError as error:
+            # Only the first position of a scan can have been trimmed, so nothing has been yielded yet.
+            if partition.fail_on_data_loss:
+                raise _lost(partition, error) from None
+            _log.warning("%s; reading what is left, because failOnDataLoss is false", error)
+            yield from _record_batches(client, partition, error.first_available_tick, schema)
+
+
+def _record_batches(
+    client: Client, partition: ReadPartition, begin_tick: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    if begin_tick >= partition.end_tick:
+        return
+    with client.scan(
+        partition.vchannel,
+        start=At.tick(begin_tick),
+        until=At.tick(partition.end_tick),
+        types=partition.types or None,
+        max_response_bytes=_RESPONSE_BYTES,
+    ) as batches:
+        for run in _runs(batches):
+            yield to_record_batch(BatchRun(partition.channel, partition.index, run), schema)
+
+
+def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
+    """Yield consecutive batches together that are large enough for one record batch; the last may be short."""
+    run: list[Batch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        run.append(batch)
+        rows += len(batch)
+        size_bytes += batch.columns.size_bytes
+        if rows >= _TARGET_ROWS or size_bytes >= _TARGET_BYTES:
+            yield run
+            run, rows, size_bytes = [], 0, 0
+    if run:
+        yield run
+
+
+def _lost(partition: ReadPartition, error: PositionTrimmedError) -> PositionTrimmedError:
+    return PositionTrimmedError(
+        f"{partition.vchannel} was trimmed while it was read: {error}. Read again, or set the option failOnDataLoss to "
+        "false to read what is left",
+        values=error.values,
+    )
