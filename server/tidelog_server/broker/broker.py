@@ -96,13 +96,18 @@ class Broker:
     async def create_channels(
         self, names: Sequence[str], number: int, vchannels: int, owner: Owner, *, if_not_exists: bool
     ) -> list[ChannelState]:
-        """Create channels, all or none, durably; return them in the order asked for.
+        """Create channels, all or none, durably; return them in the order asked for. Cancelling does not stop it.
 
         Raises:
             ChannelAlreadyExistsError: A name is taken (with ``if_not_exists``: by a channel of another shape).
             RateLimitRejectedError: There are too many channels.
         """
         self._node.admission.check()
+        return await self._tasks.finish(self._create(names, number, vchannels, owner, if_not_exists=if_not_exists))
+
+    async def _create(
+        self, names: Sequence[str], number: int, vchannels: int, owner: Owner, *, if_not_exists: bool
+    ) -> list[ChannelState]:
         async with self._changes:
             missing = [name for name in names if not (if_not_exists and self._is_same(name, vchannels))]
             created: list[ChannelRecord] = []
@@ -118,10 +123,15 @@ class Broker:
     async def destroy_channels(self, names: Sequence[str], *, ignore_missing: bool) -> list[str]:
         """Remove channels with their entries, all or none, durably; return those that existed.
 
+        Cancelling does not stop it.
+
         Raises:
             ChannelNotExistError: One does not exist. Nothing happened.
         """
-        self._node.admission.check()
+        self._node.admission.check_storage()
+        return await self._tasks.finish(self._destroy(names, ignore_missing=ignore_missing))
+
+    async def _destroy(self, names: Sequence[str], *, ignore_missing: bool) -> list[str]:
         async with self._changes:
             present = [name for name in names if name in self._logs]
             if len(present) < len(names) and not ignore_missing:
@@ -182,17 +192,21 @@ class Broker:
     async def trim(self, name: str, *, before_tick: int | None = None, before_ms: int | None = None) -> Tick:
         """Remove a prefix of a vchannel, durably; return the first tick that is still available.
 
-        With neither bound given, everything that was acknowledged is removed.
+        With neither bound given, everything that was acknowledged is removed. Cancelling does not stop it.
         """
         self._node.admission.check_storage()
         log, vchannel = self.find(name)
+        if before_ms is not None:
+            before_tick = compose(before_ms)
+        return await self._tasks.finish(self._trim(log, vchannel, before_tick))
+
+    async def _trim(self, log: ChannelLog, vchannel: VchannelLog, before_tick: int | None) -> Tick:
         async with self._changes:
             log.check_open()
-            if before_ms is not None:
-                before_tick = compose(before_ms)
             # Ordering: never beyond what is durable, so that an append in flight is not half trimmed.
-            before_tick = min(before_tick or vchannel.durable_tick + 1, vchannel.durable_tick + 1)
-            tail = await self._node.committer.run(lambda: self._node.store.trim(vchannel.vchannel_id, before_tick))
+            end_tick = vchannel.durable_tick + 1
+            cut = end_tick if before_tick is None else min(before_tick, end_tick)
+            tail = await self._node.committer.run(lambda: self._node.store.trim(vchannel.vchannel_id, cut))
             vchannel.trim_tick = tail.trim_tick
         self._reclaim_wanted.set()
         return tail.trim_tick

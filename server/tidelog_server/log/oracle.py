@@ -101,14 +101,21 @@ class TickOracle:
         Cancelling leaves nothing behind.
         """
         while (first := self.try_allocate(count, after)) is None:
-            frontier = max(compose(self._clock.wall_ms()), self._state.last)
-            if after > frontier:
-                # At least a millisecond, also within the same one: after the clock was set back, that one lasts.
-                ahead_ms = max(1, physical_ms(after) - physical_ms(frontier))
-                await asyncio.sleep(min(ahead_ms / 1_000, _POLL_S))
-            else:
-                await self._extend(count)
+            await self.prepare(count, after)
         return first
+
+    async def prepare(self, count: int, after: int = NO_TICK) -> None:
+        """Get, or wait for, what ``try_allocate`` lacks, 0.2 s at most: then it may be asked again.
+
+        Cancelling leaves nothing behind.
+        """
+        frontier = max(compose(self._clock.wall_ms()), self._state.last)
+        if after > frontier:
+            # At least a millisecond, also within the same one: after the clock was set back, that one lasts.
+            ahead_ms = max(1, physical_ms(after) - physical_ms(frontier))
+            await asyncio.sleep(min(ahead_ms / 1_000, _POLL_S))
+        else:
+            await self._extend(count)
 
     def now(self) -> Tick:
         """Return a tick such that nothing at or below it will be handed out any more, as late as possible."""

@@ -1,11 +1,13 @@
 """Plans scans: a consistent cut over vchannels, divided into splits."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
+from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError, StorageFailedError
 from tidelog_server.core.limits import MAX_SPLITS
 from tidelog_server.core.ticks import Tick
@@ -22,6 +24,7 @@ from tidelog_server.log.splits import (
 )
 
 _POLL_S: Final = 0.002
+_PAGE_HEADERS: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,20 @@ class ScanPlanner:
         Raises:
             PositionTrimmedError: ``begin_tick`` is not 0 and was trimmed.
             PositionBeyondEndError: ``end_tick`` was never handed out.
+            InvalidRequestError: There would be too many splits.
+            ChannelNotExistError: A channel was destroyed meanwhile.
         """
         cut = await self._cut(targets, request.end_tick)
         ranges = [self._range(vchannel, request.begin_tick, cut) for _, vchannel in targets]
         loop = asyncio.get_running_loop()
         call = _Divide(self._node, [vchannel.vchannel_id for _, vchannel in targets], ranges, request)
-        return cut, await loop.run_in_executor(self._readers, call)
+        try:
+            return cut, await loop.run_in_executor(self._readers, call)
+        except KeyError:
+            # Dropped while the index was read.
+            for log, _ in targets:
+                log.check_open()
+            raise
 
     async def _cut(self, targets: Sequence[tuple[ChannelLog, VchannelLog]], end_tick: int) -> Tick:
         oracle = self._node.oracle
@@ -98,20 +109,20 @@ class _Divide:
 
     def __call__(self) -> list[list[Split]]:
         extents = [
-            clip(extents_of_chunks(self.node.store.chunks(vchannel_id, *bounds)), *bounds)
+            list(clip(extents_of_chunks(self.node.store.chunks(vchannel_id, *bounds)), *bounds))
             for vchannel_id, bounds in zip(self.vchannel_ids, self.ranges, strict=True)
         ]
         limits = self._limits(extents)
-        splits = [
-            join(self._refine(vchannel_id, found, limits), limits)
-            for vchannel_id, found in zip(self.vchannel_ids, extents, strict=True)
-        ]
-        total = sum(map(len, splits))
-        if total > MAX_SPLITS:
-            raise InvalidRequestError(
-                f"the plan has {total} splits, at most {MAX_SPLITS} are allowed: allow larger splits",
-                field="max_messages_per_split",
-            )
+        room = MAX_SPLITS
+        splits = []
+        for vchannel_id, found in zip(self.vchannel_ids, extents, strict=True):
+            # Never more than is answered, however small the splits that were asked for.
+            splits.append(list(islice(join(self._refine(vchannel_id, found, limits), limits), room + 1)))
+            room -= len(splits[-1])
+            if room < 0:
+                raise InvalidRequestError(
+                    f"the plan has more than {MAX_SPLITS} splits: allow larger ones", field="max_messages_per_split"
+                )
         return splits
 
     def _limits(self, extents: Sequence[Sequence[Extent]]) -> SplitBounds:
@@ -122,24 +133,19 @@ class _Divide:
             max_bytes = min(max_bytes, max(1, -(-total_bytes // self.request.min_splits)))
         return SplitBounds(self.request.max_messages, max_bytes)
 
-    def _refine(self, vchannel_id: int, extents: Sequence[Extent], limits: SplitBounds) -> list[Extent]:
+    def _refine(self, vchannel_id: int, extents: Sequence[Extent], limits: SplitBounds) -> Iterator[Extent]:
         """Divide extents that are too large for one split down to single entries, or parts of them."""
-        refined: list[Extent] = []
         for extent in extents:
-            if not limits.are_exceeded_by(extent.messages, extent.columns_bytes):
-                refined.append(extent)
-                continue
-            begin_tick, end_tick = extent.first_tick, extent.last_tick + 1
-            entries = self._entries(vchannel_id, begin_tick, end_tick, limits)
-            refined.extend(clip(entries, begin_tick, end_tick))
-        return refined
+            if limits.are_exceeded_by(extent.messages, extent.columns_bytes):
+                begin_tick, end_tick = extent.first_tick, extent.last_tick + 1
+                headers = self._headers(vchannel_id, begin_tick, end_tick)
+                yield from clip(extents_of_headers(headers, limits.max_messages), begin_tick, end_tick)
+            else:
+                yield extent
 
-    def _entries(self, vchannel_id: int, begin_tick: int, end_tick: int, limits: SplitBounds) -> list[Extent]:
-        headers = []
-        while begin_tick < end_tick:
-            page = self.node.store.headers(vchannel_id, begin_tick, end_tick, 1_024)
-            if not page:
-                break
-            headers.extend(page)
+    def _headers(self, vchannel_id: int, begin_tick: int, end_tick: int) -> Iterator[EntryHeader]:
+        while page := self.node.store.headers(vchannel_id, begin_tick, end_tick, _PAGE_HEADERS):
+            yield from page
             begin_tick = page[-1].last_tick + 1
-        return extents_of_headers(headers, limits.max_messages)
+            if begin_tick >= end_tick:
+                return

@@ -157,10 +157,15 @@ class Scanner:
                 held = pieces
             # The last page carries the watermark: a follower that keeps up gets one response a group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
-            yield Page(held, horizon, is_caught_up=all(map(_is_caught_up, self._sources)))
+            yield Page(held, horizon, is_caught_up=is_ended or self._is_caught_up())
             if is_ended:
                 return
             await self._wait(horizon)
+
+    def _is_caught_up(self) -> bool:
+        """Tell whether nothing became durable while the last pages were on their way."""
+        durable = ((source.vchannel.durable_tick, source.position) for source in self._sources)
+        return all(last_tick == NO_TICK or last_tick < position for last_tick, position in durable)
 
     async def _wait(self, horizon: Tick) -> None:
         """Wait until something may have become readable, the watermark is due, or the end may be reached."""
@@ -264,12 +269,6 @@ class Scanner:
 
     async def _in_reader(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call)
-
-
-def _is_caught_up(source: ScanSource) -> bool:
-    """Tell whether a source has delivered all that is durable in its range at this moment."""
-    last_tick = min(source.vchannel.durable_tick, source.end_tick - 1)
-    return last_tick <= NO_TICK or last_tick < source.position
 
 
 def _cut(source: ScanSource, entry: EntryHeader | NewEntry, position: Tick, columns: bytes | None) -> Piece:

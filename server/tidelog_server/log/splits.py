@@ -1,6 +1,6 @@
 """Dividing a range of a vchannel into splits of similar size, from the sparse index. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog_server.core.entries import EntryHeader
@@ -50,21 +50,18 @@ def extents_of_chunks(chunks: Iterable[Chunk]) -> list[Extent]:
     return [Extent(chunk.first_tick, chunk.last_tick, chunk.messages, chunk.columns_bytes) for chunk in chunks]
 
 
-def extents_of_headers(headers: Iterable[EntryHeader], max_messages: int) -> list[Extent]:
-    """Return one extent for each entry, or several of at most ``max_messages`` where an entry has more."""
-    extents = []
+def extents_of_headers(headers: Iterable[EntryHeader], max_messages: int) -> Iterator[Extent]:
+    """Yield one extent for each entry, or several of at most ``max_messages`` where an entry has more."""
     for header in headers:
         for begin in range(0, header.count, max_messages):
             count = min(max_messages, header.count - begin)
             first_tick = header.base_tick + begin
             size_bytes = header.columns_bytes * count // header.count
-            extents.append(Extent(first_tick, first_tick + count - 1, count, size_bytes))
-    return extents
+            yield Extent(first_tick, first_tick + count - 1, count, size_bytes)
 
 
-def clip(extents: Iterable[Extent], begin_tick: int, end_tick: int) -> list[Extent]:
-    """Return the parts of ``extents`` within ``[begin_tick, end_tick)``; sizes shrink in proportion to ticks."""
-    clipped = []
+def clip(extents: Iterable[Extent], begin_tick: int, end_tick: int) -> Iterator[Extent]:
+    """Yield the parts of ``extents`` within ``[begin_tick, end_tick)``; sizes shrink in proportion to ticks."""
     for extent in extents:
         first_tick, last_tick = max(extent.first_tick, begin_tick), min(extent.last_tick, end_tick - 1)
         if first_tick > last_tick:
@@ -74,25 +71,22 @@ def clip(extents: Iterable[Extent], begin_tick: int, end_tick: int) -> list[Exte
         # Rounded up: a part that may hold something is never said to be empty.
         messages = -(-extent.messages * part // whole)
         size_bytes = -(-extent.columns_bytes * part // whole)
-        clipped.append(Extent(first_tick, last_tick, messages, size_bytes))
-    return clipped
+        yield Extent(first_tick, last_tick, messages, size_bytes)
 
 
-def join(extents: Sequence[Extent], bounds: SplitBounds) -> list[Split]:
-    """Return splits that cover ``extents`` in order, each as large as the bounds allow."""
-    splits: list[Split] = []
+def join(extents: Iterable[Extent], bounds: SplitBounds) -> Iterator[Split]:
+    """Yield splits that cover ``extents`` in order, each as large as the bounds allow."""
     run: list[Extent] = []
     messages = columns_bytes = 0
     for extent in extents:
         grown = messages + extent.messages, columns_bytes + extent.columns_bytes
         if run and bounds.are_exceeded_by(*grown):
-            splits.append(_split(run, messages, columns_bytes))
+            yield _split(run, messages, columns_bytes)
             run, grown = [], (extent.messages, extent.columns_bytes)
         run.append(extent)
         messages, columns_bytes = grown
     if run:
-        splits.append(_split(run, messages, columns_bytes))
-    return splits
+        yield _split(run, messages, columns_bytes)
 
 
 def _split(run: Sequence[Extent], messages: int, columns_bytes: int) -> Split:

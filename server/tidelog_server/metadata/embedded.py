@@ -106,12 +106,12 @@ class EmbeddedMetadataStore:
             key = value_key(change.key)
             if before := self._map.get(change.key):
                 keys -= 1
-                rows_hash ^= _row_hash(key, pack_value(key, before))
+                rows_hash ^= row_hash(key, pack_value(key, before))
             if isinstance(change, Put):
                 row = pack_value(key, Versioned(change.value, revision))
                 puts.append((key, row))
                 keys += 1
-                rows_hash ^= _row_hash(key, row)
+                rows_hash ^= row_hash(key, row)
             else:
                 deletes.append(key)
         summary = Summary(revision, keys, rows_hash)
@@ -137,6 +137,11 @@ def pack_summary(summary: Summary) -> bytes:
     return _sealed(SUMMARY_KEY, _SUMMARY.pack(ROW_VERSION, summary.revision, summary.keys, rows_hash))
 
 
+def row_hash(key: bytes, row: bytes) -> int:
+    """Return the hash of a value row, as the summary adds it up."""
+    return int.from_bytes(blake2b(len(key).to_bytes(4, "big") + key + row, digest_size=HASH_BYTES).digest(), "big")
+
+
 def _load(table: Table) -> tuple[Summary, RevisionedMap]:
     summary, rows_hash = Summary(), 0
     values: list[tuple[str, Versioned]] = []
@@ -148,7 +153,7 @@ def _load(table: Table) -> tuple[Summary, RevisionedMap]:
         else:
             _, revision = _VALUE.unpack_from(body)
             values.append((key[len(_VALUE_TAG) :].decode(), Versioned(body[_VALUE.size :], revision)))
-            rows_hash ^= _row_hash(key, row)
+            rows_hash ^= row_hash(key, row)
     if (len(values), rows_hash) != (summary.keys, summary.rows_hash):
         raise DataLossError(
             f"the metadata has {len(values)} keys, {summary.keys} were written, or one of them is an old one: "
@@ -176,7 +181,3 @@ def _opened(key: bytes, row: bytes) -> bytes:
             key=key[:64], version=body[0],
         )  # fmt: skip
     return body
-
-
-def _row_hash(key: bytes, row: bytes) -> int:
-    return int.from_bytes(blake2b(len(key).to_bytes(4, "big") + key + row, digest_size=HASH_BYTES).digest(), "big")

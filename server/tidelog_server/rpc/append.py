@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, cast
 
+from google.protobuf.message import DecodeError
+
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
+    BatchTooLargeError,
     Effect,
     EmptyBatchError,
     InvalidRequestError,
@@ -18,7 +21,7 @@ from tidelog_server.core.errors import (
     StorageFailedError,
     TidelogServerError,
 )
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_MESSAGES_PER_BATCH
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
@@ -32,7 +35,12 @@ from tidelog_server.rpc.rows import encode_rows
 # What is left of a call's deadline for its answer.
 _ANSWER_WITHIN_S: Final = 0.05
 _ROOM_POLL_S: Final = 0.001
+# A stream that outlives the decision to shut down is ended once its client has sent nothing for so long, or at last.
+_REST_S: Final = 0.1
+_DRAIN_S: Final = 1.0
 _BARRIER_SLICE: Final = 0.9
+# About what the server holds for a request beside its bytes: a stream of tiny ones is bounded all the same.
+_SLOT_BYTES: Final = 512
 
 
 @dataclass(slots=True)
@@ -50,9 +58,12 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
     """Return the parts of a serialised AppendStreamRequest.
 
     Raises:
-        wire.WireFormatError, UnicodeDecodeError: It is no such message.
+        wire.WireFormatError, UnicodeDecodeError, DecodeError: It is no such message.
     """
     request = StreamRequest()
+    # Parts of a message that come several times are merged, which for serialised messages means joined.
+    columns: list[memoryview] = []
+    options: list[memoryview] = []
     for number, wire_type, value in wire.fields(memoryview(encoded)):
         match number, wire_type:
             case 1, wire.VARINT:
@@ -63,17 +74,19 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
                 request.vchannel = str(value, "utf-8")
             case 3, wire.LENGTH:
                 assert isinstance(value, memoryview)
-                # The only copy of the batch between the network and RocksDB. Parts of a message that come several
-                # times are merged, which for serialised messages means joined.
-                request.columns = request.columns + value if request.columns else bytes(value)
+                columns.append(value)
             case 4, wire.LENGTH:
                 assert isinstance(value, memoryview)
-                options = wal_service_pb2.AppendOptions.FromString(bytes(value))
-                request.barrier_tick, request.durability = options.barrier_tick, options.durability
+                options.append(value)
             case 1 | 2 | 3 | 4, _:
                 raise wire.WireFormatError(f"field {number} has wire type {wire_type}")
             case _:
                 pass  # A field of a later version.
+    # The only copy of the batch between the network and RocksDB.
+    request.columns = b"".join(columns)
+    if options:
+        merged = wal_service_pb2.AppendOptions.FromString(b"".join(options))
+        request.barrier_tick, request.durability = merged.barrier_tick, merged.durability
     return request
 
 
@@ -99,6 +112,9 @@ class AppendCalls:
         target = self._broker.find(request.vchannel)
         if not request.messages:
             raise EmptyBatchError
+        if len(request.messages) > MAX_MESSAGES_PER_BATCH:
+            # Before they are encoded, which takes the event loop's time.
+            raise BatchTooLargeError(actual=len(request.messages), maximum=MAX_MESSAGES_PER_BATCH, unit="messages")
         batch = self._batch(encode_rows(request.messages))
         self._node.admission.check_room(len(batch.columns))
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -122,7 +138,7 @@ class AppendCalls:
         """Return the parts of a request. Raises MalformedRequestError."""
         try:
             return parse_stream_request(encoded)
-        except (wire.WireFormatError, ValueError) as error:
+        except (wire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
             raise MalformedRequestError("AppendStream") from error
 
     async def submit_request(self, request: StreamRequest, on_settled: Settled) -> PendingAppend:
@@ -138,6 +154,7 @@ class AppendCalls:
         """Give a batch its ticks, waiting for the barrier if there is one, and submit it."""
         log, vchannel = target
         barrier_tick, needs_sync = options.barrier_tick, self._needs_sync(options.durability)
+        oracle = self._node.shared.oracle
 
         def try_append() -> PendingAppend | None:
             return log.try_append(
@@ -148,12 +165,11 @@ class AppendCalls:
         try:
             async with asyncio.timeout(options.wait_s):
                 while append is None:
-                    # The tick got here is given up: other appends ran meanwhile, and ticks must be taken and
-                    # submitted without an await in between.
-                    await self._node.shared.oracle.allocate(1, barrier_tick)
+                    # Not allocated here: ticks must be taken and submitted without an await in between.
+                    await oracle.prepare(batch.count, barrier_tick)
                     append = try_append()
         except TimeoutError:
-            latest_tick = self._node.shared.oracle.last
+            latest_tick = oracle.now()
             raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=latest_tick) from None
         return append
 
@@ -224,6 +240,7 @@ class AppendStreamCall:
             async with asyncio.TaskGroup() as group:
                 reader = group.create_task(self._read(requests))
                 await self._answer()
+                await self._drain()
                 reader.cancel()
         finally:
             self._node.watchers.discard(self._changed)
@@ -235,21 +252,21 @@ class AppendStreamCall:
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         try:
             async for encoded in requests:
-                await self._accept(self._calls.parse(encoded))
+                await self._accept(self._calls.parse(encoded), len(encoded) + _SLOT_BYTES)
                 await self._has_room.wait()
         except MalformedRequestError as error:
             self._malformed = error
         self._is_read_to_end = True
         self._changed.set()
 
-    async def _accept(self, request: StreamRequest) -> None:
-        slot = _Slot(request.request_id, len(request.columns))
+    async def _accept(self, request: StreamRequest, size_bytes: int) -> None:
+        slot = _Slot(request.request_id, size_bytes)
         self._slots.append(slot)
         self._in_flight_bytes += slot.size_bytes
         if not self._is_under_limit():
             self._has_room.clear()
         try:
-            await self._wait_for_room(slot.size_bytes)
+            await self._wait_for_room(len(request.columns))
             slot.append = await self._calls.submit_request(request, self._on_settled)
         except TidelogServerError as error:
             slot.refusal = error
@@ -272,15 +289,36 @@ class AppendStreamCall:
         """Write answers until everything is answered and the client has closed its side, or the node stops."""
         while True:
             self._changed.clear()
-            while self._slots and self._slots[0].is_ready:
-                slot = self._slots.popleft()
-                self._in_flight_bytes -= slot.size_bytes
-                if self._is_under_limit():
-                    self._has_room.set()
-                await self._context.write(self._answer_to(slot).SerializeToString())
+            await self._write_answers()
             if not self._slots and (self._is_read_to_end or self._node.admission.is_shutting_down):
                 return
             await self._changed.wait()
+
+    async def _drain(self) -> None:
+        """After the decision to shut down, refuse what the client still sends until it closes its side or rests.
+
+        Why: a gRPC client that writes to a stream that has ended loses every answer that it has not read yet.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _DRAIN_S
+        while not self._is_read_to_end and loop.time() < end_s:
+            self._changed.clear()
+            await self._write_answers()
+            try:
+                async with asyncio.timeout(_REST_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                break
+        await self._write_answers()
+
+    async def _write_answers(self) -> None:
+        """Write the answers that are due, in order."""
+        while self._slots and self._slots[0].is_ready:
+            slot = self._slots.popleft()
+            self._in_flight_bytes -= slot.size_bytes
+            if self._is_under_limit():
+                self._has_room.set()
+            await self._context.write(self._answer_to(slot).SerializeToString())
 
     def _answer_to(self, slot: _Slot) -> wal_service_pb2.AppendStreamResponse:
         error = slot.refusal

@@ -1,11 +1,11 @@
 """Scan and PlanScan."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from tidelog.v1 import wal_service_pb2
+from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.entries import MIXED_TYPES
 from tidelog_server.core.errors import DataLossError, InvalidRequestError, WalNameMismatchError
@@ -32,6 +32,8 @@ from tidelog_server.rpc.columns import ColumnsView, Indices, select
 from tidelog_server.rpc.rows import decode_rows
 
 _NO_LIMIT: Final = (1 << 63) - 1
+# Rows of one response: what the event loop builds in one go.
+_MAX_ROWS: Final = 1_000
 
 
 class ScanCalls:
@@ -47,15 +49,19 @@ class ScanCalls:
         sources = self._sources(request, filters)
         plan = _plan(request, filters)
         names = [source.vchannel.name for source in sources]
-        encode = _RowEncoder(names, filters) if _wants_rows(request.format) else _ColumnEncoder(names, filters)
+        encoder: _RowEncoder | _ColumnEncoder = (
+            _RowEncoder(names, filters, plan.max_page_bytes)
+            if _wants_rows(request.format)
+            else _ColumnEncoder(names, filters)
+        )
         metrics = self._node.metrics
         async with self._broker.scanner(sources, plan) as scanner:
             async for page in scanner.pages():
-                encoded, messages = encode.page(page)
-                await context.write(encoded)
-                metrics.scan_responses.inc()
-                metrics.scan_messages.inc(messages)
-                metrics.scan_bytes.inc(len(encoded))
+                for encoded, messages in encoder.responses(page):
+                    await context.write(encoded)
+                    metrics.scan_responses.inc()
+                    metrics.scan_messages.inc(messages)
+                    metrics.scan_bytes.inc(len(encoded))
 
     async def plan_scan(self, request: wal_service_pb2.PlanScanRequest, _: Context) -> wal_service_pb2.PlanScanResponse:
         """Fix a cut and divide what lies before it."""
@@ -180,8 +186,8 @@ class _ColumnEncoder:
         self._names = names
         self._filters = filters
 
-    def page(self, page: Page) -> tuple[bytes, int]:
-        """Return the response and the number of messages in it."""
+    def responses(self, page: Page) -> Iterator[tuple[bytes, int]]:
+        """Yield the response, and the number of messages in it."""
         parts: list[bytes] = []
         messages = 0
         for piece in page.pieces:
@@ -190,7 +196,7 @@ class _ColumnEncoder:
                 messages += piece.count
             else:
                 messages += self._cut(piece, parts)
-        return wire.scan_response(parts, page.watermark, is_caught_up=page.is_caught_up), messages
+        yield wire.scan_response(parts, page.watermark, is_caught_up=page.is_caught_up), messages
 
     def _cut(self, piece: Piece, parts: list[bytes]) -> int:
         view = _verified(piece, self._names)
@@ -207,20 +213,30 @@ class _ColumnEncoder:
 
 
 class _RowEncoder:
-    """Pages as serialised ScanResponses with rows."""
+    """Pages as serialised ScanResponses with rows, which are several times as large as the columns were."""
 
-    def __init__(self, names: Sequence[str], filters: _Filters) -> None:
+    def __init__(self, names: Sequence[str], filters: _Filters, max_bytes: int) -> None:
         self._names = names
         self._filters = filters
+        self._max_bytes = max_bytes
 
-    def page(self, page: Page) -> tuple[bytes, int]:
-        """Return the response and the number of messages in it."""
-        response = wal_service_pb2.ScanResponse(watermark=page.watermark, caught_up=page.is_caught_up)
+    def responses(self, page: Page) -> Iterator[tuple[bytes, int]]:
+        """Yield responses, each with the number of messages in it; the last one has the page's watermark."""
+        response, size_bytes = wal_service_pb2.ScanResponse(), 0
+        for row in self._rows(page):
+            if size_bytes >= self._max_bytes or len(response.rows) >= _MAX_ROWS:
+                yield response.SerializeToString(), len(response.rows)
+                response, size_bytes = wal_service_pb2.ScanResponse(), 0
+            response.rows.append(row)
+            size_bytes += row.ByteSize()
+        response.watermark, response.caught_up = page.watermark, page.is_caught_up
+        yield response.SerializeToString(), len(response.rows)
+
+    def _rows(self, page: Page) -> Iterator[message_pb2.Row]:
         for piece in page.pieces:
             view = _verified(piece, self._names)
             indices = self._filters.indices(piece, view)
-            response.rows.extend(decode_rows(view, indices, piece.base_tick, self._names[piece.source]))
-        return response.SerializeToString(), len(response.rows)
+            yield from decode_rows(view, indices, piece.base_tick, self._names[piece.source])
 
 
 def _verified(piece: Piece, names: Sequence[str]) -> ColumnsView:

@@ -2,6 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 class TaskOwner:
@@ -13,7 +16,7 @@ class TaskOwner:
 
     def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
         self._on_failure = on_failure
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run ``coroutine`` until it ends or ``close`` is called."""
@@ -21,6 +24,16 @@ class TaskOwner:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    async def finish(self, coroutine: Coroutine[None, None, Result]) -> Result:
+        """Run ``coroutine`` and return what it returns; it runs to its end even if the caller is cancelled.
+
+        What it raises reaches the caller, and nobody once the caller was cancelled.
+        """
+        task = asyncio.create_task(coroutine)  # noqa: TID251 - the one place that may
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
 
     async def close(self) -> None:
         """Cancel what still runs and wait until it has ended."""

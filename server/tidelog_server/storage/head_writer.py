@@ -30,7 +30,9 @@ class HeadWriter:
         self._thread.start()
 
     def note(self, head: Head) -> None:
-        """Have ``head`` written soon; its generation is set here. Any thread, never blocks."""
+        """Have ``head`` written soon, unless a later one was noted; its generation is set here. Never blocks."""
+        if head.engine_sequence < self._newest.engine_sequence:
+            return
         self._newest = head
         if not self._is_due.is_set():
             self._is_due.set()

@@ -79,7 +79,8 @@ class LogState:
     def begin(self) -> None:
         """Forget what was staged and not published."""
         self.staged.clear()
-        self._sequence, self._chain_hash, self._last_tick = self.head.sequence, self.head.chain_hash, self.head.last_tick
+        self._sequence, self._chain_hash = self.head.sequence, self.head.chain_hash
+        self._last_tick: int = self.head.last_tick
 
     def stage(self, entry: NewEntry) -> StagedEntry:
         """Number and link an entry, and return the rows to write for it. KeyError if its vchannel does not exist."""

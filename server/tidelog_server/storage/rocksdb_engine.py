@@ -39,7 +39,7 @@ _BLOCK_CACHE_BYTES: Final = 32 * MIB
 # Columns from this size on live in blob files, where compactions do not copy them again and again.
 _MIN_BLOB_BYTES: Final = 4 * KIB
 # It bounds what a restart replays, twice: in the gate's child and in the server.
-_MAX_WAL_BYTES: Final = 256 * MIB
+_MAX_WAL_BYTES: Final = 128 * MIB
 _MAX_OPEN_FILES: Final = 512
 # Why so high: a slowed or stopped write would hold the GIL. ``stall_reason`` applies back-pressure before that.
 _NEVER: Final = 1 << 20
@@ -86,21 +86,20 @@ def open_engine(folder: Path, *, read_only: bool, create: bool = False) -> Engin
     return Engine(db, opened["log"], opened["columns"], opened["index"], opened["metadata"], handles)
 
 
-def close_engine(engine: Engine, *, flush: bool) -> None:
-    """Close the database; ``flush`` first, so that the next start has no WAL to replay."""
-    families = (engine.log, engine.columns, engine.index, engine.metadata)
-    if flush:
-        for family in families:
-            try:
-                family.flush()
-            except Exception as error:
-                # The WAL has everything as well: a failed flush makes the next start slower and loses nothing.
-                if not is_engine_error(error):
-                    raise
+def close_engine(engine: Engine) -> None:
+    """Close the database. What was not synced before may be lost.
+
+    rocksdict flushes a family as it closes it, so that the next start has no WAL to replay; where that fails, because
+    the disk broke or a compaction was cancelled, it closes all the same and the WAL still has everything.
+    """
     engine.handles.clear()
     # Why each: a column family object keeps the database, its threads and its lock alive.
-    for family in (*families, engine.db):
-        family.close()
+    for family in (engine.log, engine.columns, engine.index, engine.metadata, engine.db):
+        try:
+            family.close()
+        except Exception as error:
+            if not is_engine_error(error):
+                raise
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def inspect(folder: Path) -> dict[str, object]:
     try:
         index = check_store(engine, database_path, read_head(folder / "HEAD"))
     finally:
-        close_engine(engine, flush=False)
+        close_engine(engine)
     return {"digest": index.digest(), "torn": torn_wals(database_path)}
 
 

@@ -226,7 +226,7 @@ class RocksdbLogStore:
                 self.sync()
         finally:
             self._head_writer.close(is_clean=self._failure is None)
-            close_engine(self._engine, flush=self._failure is None)
+            close_engine(self._engine)
             self._folder.close()
             self.fail("the store is closed")
 

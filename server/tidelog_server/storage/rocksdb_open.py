@@ -79,7 +79,7 @@ def _create(folder: DataFolder) -> GateVerdict:
         engine.db.write(batch)
         engine.db.flush_wal(True)
         engine_sequence = engine.db.latest_sequence_number()
-        close_engine(engine, flush=True)
+        close_engine(engine)
     file = HeadFile.open(folder.head_path)
     head = Head(1, incarnation, 0, 0, store.chain_hash, NO_TICK, 0, NO_TICK, engine_sequence, True)
     file.write(head)
@@ -100,7 +100,7 @@ def _open_behind_gate(folder: DataFolder, verdict: GateVerdict) -> RocksdbLogSto
         head = _head_of(engine, index, verdict.head, open_count)
         return _assemble(folder, engine, index, head)
     except BaseException:
-        close_engine(engine, flush=False)
+        close_engine(engine)
         raise
     finally:
         _log_opening(folder, verdict, open_count)

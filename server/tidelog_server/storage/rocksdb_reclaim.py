@@ -5,11 +5,14 @@ to it any more. Where one file holds live and dead columns of several vchannels,
 only once enough is dead to pay for it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
 from rocksdict import BottommostLevelCompaction, CompactOptions
 
+from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.keys import MAX_VCHANNEL_ID, log_end_key, log_key
 from tidelog_server.storage.log_state import LogState
 from tidelog_server.storage.rocksdb_engine import Engine, engine_errors
@@ -56,8 +59,9 @@ class Reclaimer:
             with self._ranges_lock:
                 ranges, self._ranges = self._ranges, []
             for begin_key, end_key in ranges:
-                self._compact(begin_key, end_key)
-            if ranges and _COPY_AT_GARBAGE_SHARE <= self._garbage_share():
+                if not self._is_closed:
+                    self._compact(begin_key, end_key)
+            if ranges and not self._is_closed and _COPY_AT_GARBAGE_SHARE <= self._garbage_share():
                 self._copy_live_columns()
 
     def close(self) -> None:
@@ -68,11 +72,19 @@ class Reclaimer:
             self._run_lock.acquire()
         self._run_lock.release()
 
+    @contextmanager
+    def _unless_closed(self, doing: str) -> Iterator[None]:
+        """Run a compaction; ``close`` makes it fail at once, which is no error."""
+        try:
+            with engine_errors(doing):
+                yield
+        except DataLossError:
+            if not self._is_closed:
+                raise
+
     def _compact(self, begin_key: bytes, end_key: bytes) -> None:
         for family in (self._engine.log, self._engine.columns):
-            if self._is_closed:
-                return
-            with engine_errors("compacting"):
+            with self._unless_closed("compacting"):
                 family.compact_range(begin_key, end_key)
 
     def _garbage_share(self) -> float:
@@ -84,9 +96,7 @@ class Reclaimer:
         columns = self._engine.columns
         options = CompactOptions()
         options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
-        if self._is_closed:
-            return
-        with engine_errors("collecting garbage"):
+        with self._unless_closed("collecting garbage"):
             columns.set_options({"enable_blob_garbage_collection": "true", "blob_garbage_collection_age_cutoff": "1.0"})
             columns.compact_range(None, None, options)
             columns.set_options({"enable_blob_garbage_collection": "false"})

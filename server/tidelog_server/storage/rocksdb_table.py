@@ -13,10 +13,8 @@ class RocksdbTable:
     Threads: ``apply`` is called by the store's writing thread, ``scan`` by any.
     """
 
-    def __init__(
-        self, engine: Engine, commit: Callable[[WriteBatch], None], check_works: Callable[[], None]
-    ) -> None:
-        """``commit`` writes a batch durably and stops the store if that fails; ``check_works`` refuses a stopped one."""
+    def __init__(self, engine: Engine, commit: Callable[[WriteBatch], None], check_works: Callable[[], None]) -> None:
+        """``commit`` writes durably and stops the store if that fails; ``check_works`` refuses a stopped store."""
         self._engine = engine
         self._commit = commit
         self._check_works = check_works

@@ -1,0 +1,202 @@
+"""``bench append``: messages per second to disk, against RocksDB alone with the same batches and groups."""
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from tidelog import AsyncClient, At, Tick
+from tidelog_server.cli.bench.appending import Load, Timed, append_lists, append_singles
+from tidelog_server.cli.bench.channel import bench_vchannels
+from tidelog_server.cli.bench.disk_floor import Grouping, grouping_between, measure_disk_floor
+from tidelog_server.cli.bench.payloads import distinct_payloads
+from tidelog_server.cli.bench.report import Floor, Report, percentiles
+from tidelog_server.cli.bench.server_process import ServerProcess, Target
+
+FLOOR_NAME: Final = "rocksdict alone, same batches, as many per sync"
+# From so many messages on, a run is also judged for how it ages.
+LONG_RUN_MESSAGES: Final = 10_000_000
+_ROUNDS: Final = 4
+_RANDOM_SCANS: Final = 200
+_WARM_UP_SINGLES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class AppendSettings:
+    """What ``bench append`` was asked for.
+
+    Attributes:
+        messages, size: How many, of how many bytes each.
+        per_batch: Messages in one list of the producer.
+        producers: Tasks on one client.
+        vchannels: Of the channel.
+        durability: ``sync`` or ``os``.
+        is_single: Each producer awaits one message at a time.
+        has_stalled_follower: A follower that stops reading is attached to the first vchannel.
+    """
+
+    messages: int
+    size: int
+    per_batch: int
+    producers: int
+    vchannels: int
+    durability: str
+    is_single: bool
+    has_stalled_follower: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Everything that one run of the benchmark works on."""
+
+    client: AsyncClient
+    target: Target
+    folder: Path
+    settings: AppendSettings
+    payloads: list[bytes]
+    vchannels: list[str]
+
+    def load(self, messages: int) -> Load:
+        """Return ``messages`` as the settings want them appended."""
+        per_batch = 1 if self.settings.is_single else self.settings.per_batch
+        return Load(max(1, messages), per_batch, self.vchannels, self.settings.producers)
+
+    async def metrics(self) -> Mapping[str, float]:
+        """Return the server's metrics."""
+        return await asyncio.to_thread(self.target.metrics)
+
+    async def floor_s(self, grouping: Grouping, messages: int) -> float:
+        """Return the seconds that RocksDB alone takes, measured on a part of ``messages`` if they are very many."""
+        part = min(messages, LONG_RUN_MESSAGES)
+        is_synced = self.settings.durability == "sync"
+        seconds = await asyncio.to_thread(
+            measure_disk_floor, self.folder, self.payloads, grouping, messages=part, synced=is_synced
+        )
+        return seconds * messages / part
+
+
+async def measure_append(target: Target, folder: Path, settings: AppendSettings) -> Report:
+    """Append to a channel of its own and measure the floor beside it.
+
+    A long run ends with a restart of the server, if that is ours, with everything still in its log.
+    """
+    is_long = not settings.is_single and settings.messages >= LONG_RUN_MESSAGES
+    async with (
+        AsyncClient(target.grpc) as client,
+        bench_vchannels(client, settings.vchannels, is_kept=target.process is not None) as vchannels,
+        _follower(client, vchannels[0], is_wanted=settings.has_stalled_follower),
+    ):
+        run = _Run(client, target, folder, settings, distinct_payloads(settings.size), vchannels)
+        if settings.is_single:
+            report = await _measure_singles(run)
+        else:
+            report = await (_measure_long(run) if is_long else _measure_rounds(run))
+    if is_long and target.process is not None:
+        restart_s = await asyncio.to_thread(_restart, target.process)
+        return replace(report, details={**report.details, "restart_s": restart_s})
+    return report
+
+
+async def _measure_rounds(run: _Run) -> Report:
+    """Ours and the floor by turns, because a disk drifts; the ratio is the median over the rounds."""
+    load = run.load(run.settings.messages // _ROUNDS)
+    await append_lists(run.client, run.payloads, run.load(load.messages // 4))
+    ours, floors = [], []
+    for _ in range(_ROUNDS):
+        timed, floor_s = await _round(run, load)
+        ours.append(timed.seconds)
+        floors.append(floor_s)
+    ratio = statistics.median(floor / our for our, floor in zip(ours, floors, strict=True))
+    return replace(_report(run, load.messages * _ROUNDS, sum(ours), sum(floors)), ratio=ratio)
+
+
+async def _measure_long(run: _Run) -> Report:
+    """One run without a pause, then how the server has aged: rate of the tenths, and seeks."""
+    load = run.load(run.settings.messages)
+    timed, floor_s = await _round(run, load)
+    details = dict(_tenths(timed, load.messages / 10 / load.producers))
+    details |= await _seek_times(run.client, run.vchannels[0])
+    return replace(_report(run, load.messages, timed.seconds, floor_s), details=details)
+
+
+async def _measure_singles(run: _Run) -> Report:
+    await append_singles(run.client, run.payloads, run.load(run.settings.producers * _WARM_UP_SINGLES))
+    before = await run.metrics()
+    seconds, durations = await append_singles(run.client, run.payloads, run.load(run.settings.messages))
+    grouping = grouping_between(before, await run.metrics(), len(durations))
+    floor_s = await run.floor_s(grouping, len(durations))
+    return replace(_report(run, len(durations), seconds, floor_s), latency_us=percentiles(durations))
+
+
+async def _round(run: _Run, load: Load) -> tuple[Timed, float]:
+    """Append ``load``, then let RocksDB alone write as much, grouped as the server did."""
+    before = await run.metrics()
+    timed = await append_lists(run.client, run.payloads, load)
+    grouping = grouping_between(before, await run.metrics(), load.messages)
+    return timed, await run.floor_s(grouping, load.messages)
+
+
+@asynccontextmanager
+async def _follower(client: AsyncClient, vchannel: str, *, is_wanted: bool) -> AsyncIterator[None]:
+    """Keep a following scan open that nobody reads."""
+    if not is_wanted:
+        yield
+        return
+    async with client.scan(vchannel, start=At.latest(), until=At.follow()):
+        yield
+
+
+def _tenths(timed: Timed, messages_per_tenth: float) -> Mapping[str, float]:
+    """Return the rates of the first and the last tenth, and their ratio."""
+    spans = [end - begin for begin, end in zip([0.0, *timed.marks], timed.marks, strict=False)]
+    return {
+        "first_tenth_messages_per_second": messages_per_tenth / spans[0],
+        "last_tenth_messages_per_second": messages_per_tenth / spans[-1],
+        "last_tenth_to_first": spans[0] / spans[-1],
+    }
+
+
+async def _seek_times(client: AsyncClient, name: str) -> Mapping[str, float]:
+    """Return how long scans from random ticks take to their first batch, in milliseconds."""
+    [channel] = await client.describe_channels([name.partition("/")[0]])
+    first = channel.created_tick
+    last = next(vchannel.last_tick for vchannel in channel.vchannels if vchannel.name == name)
+    durations = []
+    for _ in range(_RANDOM_SCANS):
+        start = time.perf_counter()
+        async with client.scan(name, start=Tick(random.randint(first, last))) as scan:
+            await anext(aiter(scan))
+        durations.append(time.perf_counter() - start)
+    return {f"seek_{key}_ms": value / 1e3 for key, value in percentiles(durations).items() if key != "p999"}
+
+
+def _restart(process: ServerProcess) -> float:
+    process.stop()
+    return process.start()
+
+
+def _report(run: _Run, messages: int, seconds: float, floor_s: float) -> Report:
+    settings = run.settings
+    return Report(
+        name="append",
+        settings={
+            "messages": settings.messages,
+            "size": settings.size,
+            "batch_messages": 1 if settings.is_single else settings.per_batch,
+            "producers": settings.producers,
+            "vchannels": settings.vchannels,
+            "durability": settings.durability,
+            "single": settings.is_single,
+            "stalled_follower": settings.has_stalled_follower,
+        },
+        messages_per_second=messages / seconds,
+        megabytes_per_second=messages * settings.size / seconds / 1e6,
+        server_rss_bytes=run.target.peak_rss_bytes(),
+        floor=Floor(FLOOR_NAME, "messages_per_second", messages / floor_s),
+        ratio=floor_s / seconds,
+    )

@@ -1,0 +1,35 @@
+"""What benchmarks append: payloads that cannot be compressed, in lists as a producer has them."""
+
+import itertools
+import os
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from tidelog.v1.message_pb2 import Columns
+
+DISTINCT: Final = 1_000
+
+
+def distinct_payloads(size_bytes: int) -> list[bytes]:
+    """Return different random payloads of ``size_bytes`` each."""
+    return [os.urandom(size_bytes) for _ in range(DISTINCT)]
+
+
+def payload_lists(payloads: list[bytes], *, count: int, per_batch: int) -> Iterator[list[bytes]]:
+    """Yield lists of ``per_batch`` payloads, ``count`` payloads in all; the last list may be shorter."""
+    source = itertools.cycle(payloads)
+    while count > 0:
+        size = min(count, per_batch)
+        yield list(itertools.islice(source, size))
+        count -= size
+
+
+def encoded_batches(payloads: list[bytes], *, per_batch: int, count: int) -> list[bytes]:
+    """Return ``count`` batches as they travel and as the server stores them, for floors; the CRC is not computed."""
+    batches = []
+    for batch in payload_lists(payloads, count=per_batch * count, per_batch=per_batch):
+        offsets = array("i", itertools.accumulate(map(len, batch), initial=0)).tobytes()
+        columns = Columns(count=len(batch), payload_offsets=offsets, payloads=b"".join(batch), crc32c=1)
+        batches.append(columns.SerializeToString())
+    return batches

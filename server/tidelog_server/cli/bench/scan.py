@@ -1,0 +1,118 @@
+"""``bench scan``: messages per second into Python bytes, and raw batches against a bare gRPC stream."""
+
+import statistics
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+
+from tidelog import AsyncClient, At
+from tidelog.v1 import wal_service_pb2
+from tidelog_server.cli.bench.appending import Load, append_lists
+from tidelog_server.cli.bench.channel import bench_vchannels
+from tidelog_server.cli.bench.grpc_floor import floor_channel, measure_stream
+from tidelog_server.cli.bench.grpc_floor_server import OPTIONS
+from tidelog_server.cli.bench.payloads import distinct_payloads
+from tidelog_server.cli.bench.report import Floor, Report
+from tidelog_server.cli.bench.server_process import Target
+
+_ROUNDS: Final = 3
+_SCAN_METHOD: Final = "/tidelog.v1.WalService/Scan"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """One figure for each round: messages per second of ``payloads``, megabytes per second of the others."""
+
+    payloads: list[float] = field(default_factory=list)
+    raw: list[float] = field(default_factory=list)
+    floor: list[float] = field(default_factory=list)
+
+
+async def measure_scan(target: Target, *, messages: int, size: int, per_batch: int) -> list[Report]:
+    """Append messages, then scan them by turns in three ways; medians over the rounds.
+
+    Returns:
+        The scan into bytes objects, without a floor, and the scan as raw batches against a bare gRPC stream.
+    """
+    async with (
+        AsyncClient(target.grpc) as client,
+        bench_vchannels(client, 1) as vchannels,
+        floor_channel() as bare,
+        grpc.aio.insecure_channel(target.grpc, options=OPTIONS) as raw,
+    ):
+        await append_lists(client, distinct_payloads(size), Load(messages, per_batch, vchannels))
+        count, size_bytes = await _raw_shape(raw, vchannels[0])
+        rates = _Rates()
+        for _ in range(_ROUNDS):
+            rates.floor.append(await measure_stream(bare, count=count, size_bytes=size_bytes // count))
+            rates.raw.append(await _raw_rate(raw, vchannels[0]))
+            rates.payloads.append(messages / await _payload_seconds(client, vchannels[0], messages))
+    settings: dict[str, object] = {"messages": messages, "size": size, "batch_messages": per_batch}
+    return _reports(target, settings, size, rates)
+
+
+async def _payload_seconds(client: AsyncClient, vchannel: str, messages: int) -> float:
+    """Scan every payload into a bytes object of its own."""
+    start = time.perf_counter()
+    count = size_bytes = 0
+    async with client.scan(vchannel, until=At.watermark()) as scan:
+        async for batch in scan:
+            payloads = batch.payloads
+            count += len(payloads)
+            size_bytes += len(payloads[-1])
+    seconds = time.perf_counter() - start
+    assert count == messages
+    assert 0 < size_bytes
+    return seconds
+
+
+async def _raw_shape(raw: grpc.aio.Channel, vchannel: str) -> tuple[int, int]:
+    """Return number of responses and bytes in all of a scan as it travels; this is its warm-up too."""
+    sizes = [len(response) async for response in _raw_scan(raw, vchannel)]
+    return len(sizes), sum(sizes)
+
+
+async def _raw_rate(raw: grpc.aio.Channel, vchannel: str) -> float:
+    """Return the megabytes per second of a scan whose responses are counted and not looked into."""
+    start = time.perf_counter()
+    size_bytes = 0
+    async for response in _raw_scan(raw, vchannel):
+        size_bytes += len(response)
+    return size_bytes / (time.perf_counter() - start) / 1e6
+
+
+def _raw_scan(raw: grpc.aio.Channel, vchannel: str) -> AsyncIterator[bytes]:
+    """Open a scan whose responses stay bytes."""
+    request = wal_service_pb2.ScanRequest(
+        sources=[wal_service_pb2.ScanSource(vchannel=vchannel)],
+        end=wal_service_pb2.ScanEnd(watermark=wal_service_pb2.ScanEndWatermark()),
+        format=wal_service_pb2.SCAN_FORMAT_COLUMNS,
+    )
+    method: Any = raw.unary_stream(_SCAN_METHOD)
+    call: AsyncIterator[bytes] = method(request.SerializeToString())
+    return call
+
+
+def _reports(target: Target, settings: dict[str, object], size: int, rates: _Rates) -> list[Report]:
+    rate, raw_rate = statistics.median(rates.payloads), statistics.median(rates.raw)
+    into_bytes = Report(
+        name="scan",
+        settings={**settings, "into": "bytes"},
+        messages_per_second=rate,
+        megabytes_per_second=rate * size / 1e6,
+        server_rss_bytes=target.peak_rss_bytes(),
+    )
+    floor_rate = statistics.median(rates.floor)
+    as_batches = Report(
+        name="scan",
+        settings={**settings, "into": "batches"},
+        messages_per_second=raw_rate * 1e6 / size,
+        megabytes_per_second=raw_rate,
+        server_rss_bytes=target.peak_rss_bytes(),
+        floor=Floor("a bare gRPC server stream of as large messages", "megabytes_per_second", floor_rate),
+        ratio=statistics.median(ours / floor for ours, floor in zip(rates.raw, rates.floor, strict=True)),
+    )
+    return [into_bytes, as_batches]

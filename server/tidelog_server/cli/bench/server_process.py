@@ -1,0 +1,154 @@
+"""A server of one's own: started on free ports, watched while it runs, stopped by its handle."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+
+_START_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 60.0
+_SAMPLE_INTERVAL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The server that a benchmark runs against.
+
+    Attributes:
+        grpc: Its endpoint.
+        process: Its process, when the benchmark started it.
+    """
+
+    grpc: str
+    process: "ServerProcess | None"
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the server's metrics by name; none for a server that is not ours."""
+        return self.process.metrics() if self.process is not None else {}
+
+    def peak_rss_bytes(self) -> int | None:
+        """Return the most memory that the server held so far, if it is ours."""
+        return self.process.peak_rss_bytes() if self.process is not None else None
+
+
+class ServerProcess:
+    """A running ``tidelog serve`` with its data in a folder of ours."""
+
+    def __init__(self, data_dir: Path, settings: Mapping[str, str]) -> None:
+        flags = {"storage.data_dir": str(data_dir), "server.grpc_port": "0", "server.http_port": "0", **settings}
+        self._flags = [part for name, value in flags.items() for part in (f"--{name}", value)]
+        self._peak_rss_bytes = 0
+        self.grpc = self.http = ""
+        self.start()
+
+    def start(self) -> float:
+        """Start the process and return the seconds until it was ready.
+
+        Raises:
+            CommandError: It ended, or was not ready in time; its own words are on stderr.
+        """
+        start = time.perf_counter()
+        # Only errors on stderr: the log of a server that a benchmark started is not the benchmark's output.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tidelog_server", *self._flags, "--log.level", "error"],
+            stdout=subprocess.PIPE, env=child_environment(), start_new_session=True,
+        )  # fmt: skip
+        ready = self._read_ready_line()
+        self.grpc, self.http = ready["grpc"], ready["http"]
+        self._stopping = threading.Event()
+        self._sampler = threading.Thread(target=self._sample_rss, daemon=True)
+        self._sampler.start()
+        return time.perf_counter() - start
+
+    def stop(self) -> None:
+        """Stop the process gracefully, or kill it when that takes too long. Idempotent.
+
+        Raises:
+            CommandError: It did not exit with 0; its own words are on stderr.
+        """
+        self._stopping.set()
+        self._sampler.join()
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        if self._process.returncode != ExitCode.OK:
+            raise CommandError(f"the server ended with exit code {self._process.returncode} instead of 0")
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the figures of ``/metrics`` that have no labels, by name."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as response:
+            return parse_metrics(response.read().decode())
+
+    def peak_rss_bytes(self) -> int:
+        """Return the most resident memory seen, over all starts; sampled every 50 ms."""
+        return self._peak_rss_bytes
+
+    def _read_ready_line(self) -> dict[str, str]:
+        assert self._process.stdout is not None
+        # Why a timer and not select: a killed process closes the pipe, which ends the read with an empty line.
+        timer = threading.Timer(_START_TIMEOUT_S, self._process.kill)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        if not line:
+            code = self._process.wait()
+            self._process.stdout.close()
+            raise CommandError(f"the server did not start (exit code {code})", ExitCode.UNAVAILABLE)
+        ready: dict[str, str] = json.loads(line)
+        assert ready["event"] == "ready"
+        return ready
+
+    def _sample_rss(self) -> None:
+        process = psutil.Process(self._process.pid)
+        while not self._stopping.wait(_SAMPLE_INTERVAL_S):
+            try:
+                self._peak_rss_bytes = max(self._peak_rss_bytes, process.memory_info().rss)
+            except psutil.NoSuchProcess:
+                return
+
+
+@contextmanager
+def running_target(endpoint: str | None, folder: Path, settings: Mapping[str, str]) -> Iterator[Target]:
+    """Yield the server at ``endpoint``, or one of our own with its data below ``folder``."""
+    if endpoint is not None:
+        yield Target(endpoint, None)
+        return
+    process = ServerProcess(folder / "server", settings)
+    try:
+        yield Target(process.grpc, process)
+    except BaseException:
+        # What went wrong first is what the caller shall see.
+        with suppress(CommandError):
+            process.stop()
+        raise
+    process.stop()
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Return the samples without labels of a Prometheus text."""
+    samples = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
+    return {parts[0]: float(parts[1]) for parts in samples if len(parts) >= 2 and "{" not in parts[0]}
+
+
+def child_environment() -> dict[str, str]:
+    """Return our environment for a child process, without settings that were meant for another server."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
+    # The child must find the same packages, also when they were found through sys.path alone.
+    return environment | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -1,0 +1,113 @@
+"""``bench spark``: rows per second out of the log against the same rows out of Parquet, in one Spark session."""
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidelog import AsyncClient
+from tidelog_server.cli.bench.appending import Load, append_lists
+from tidelog_server.cli.bench.payloads import distinct_payloads
+from tidelog_server.cli.bench.report import Floor, Report
+from tidelog_server.cli.bench.server_process import Target
+from tidelog_server.cli.exit_codes import CommandError
+from tidelog_server.demo.spark_read import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ROUNDS: Final = 3
+_PER_BATCH: Final = 5_000
+# Touches every column, so that no reader may leave one out.
+_AGGREGATION: Final = (
+    "count(*)",
+    "sum(length(payload))",
+    "sum(coalesce(length(key), 0))",
+    "sum(size(properties))",
+    "sum(type)",
+    "sum(vchannel)",
+    "max(channel)",
+    "max(timestamp)",
+    "max(tick)",
+)
+# Proves once that the bytes are the same; too slow to be a part of what is timed.
+_DIGEST: Final = ("count(*)", "sum(crc32(payload))", "sum(tick % 1000003)")
+
+
+def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vchannels: int) -> Report:
+    """Append messages, then read them and the same rows in Parquet by turns, warm; medians of three.
+
+    Why no client stays open meanwhile: Spark starts its Java by a fork, in which gRPC must have nothing open.
+
+    Raises:
+        CommandError: The two reads do not agree.
+    """
+    channel = f"bench-spark-{os.getpid()}"
+    names = [f"{channel}/{index}" for index in range(vchannels)]
+    load = Load(messages // vchannels * vchannels, _PER_BATCH, names, producers=vchannels)
+    asyncio.run(_fill(target.grpc, channel, load, size))
+    try:
+        floor_s, ours_s = _measure(target.grpc, names, folder, load.messages)
+    finally:
+        asyncio.run(_remove(target.grpc, channel))
+    return Report(
+        name="spark",
+        settings={"messages": messages, "size": size, "vchannels": vchannels},
+        messages_per_second=load.messages / ours_s,
+        megabytes_per_second=load.messages * size / ours_s / 1e6,
+        server_rss_bytes=target.peak_rss_bytes(),
+        floor=Floor("the same rows from Parquet in the same session", "messages_per_second", load.messages / floor_s),
+        ratio=floor_s / ours_s,
+    )
+
+
+async def _fill(endpoint: str, channel: str, load: Load, size: int) -> None:
+    async with AsyncClient(endpoint) as client:
+        await client.create_channels([channel], vchannels=len(load.vchannels))
+        await append_lists(client, distinct_payloads(size), load)
+
+
+async def _remove(endpoint: str, channel: str) -> None:
+    async with AsyncClient(endpoint) as client:
+        await client.destroy_channels([channel])
+
+
+def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int) -> tuple[float, float]:
+    """Return the seconds of reading the rows from Parquet, and of reading them from the log."""
+    with spark_session() as session:
+        log = (
+            session.read.format("tidelog").option("endpoint", endpoint).option("vchannels", ",".join(vchannels)).load()
+        )
+        parquet_path = str(folder / "parquet")
+        log.write.parquet(parquet_path)
+        parquet = session.read.parquet(parquet_path)
+        _require_equal(_row(log, _DIGEST), _row(parquet, _DIGEST), messages)
+        return _interleaved(lambda: _row(parquet, _AGGREGATION), lambda: _row(log, _AGGREGATION))
+
+
+def _require_equal(ours: tuple[object, ...], theirs: tuple[object, ...], messages: int) -> None:
+    if ours != theirs or ours[0] != messages:
+        raise CommandError(f"the log and Parquet disagree on {messages} messages: {ours} and {theirs}")
+
+
+def _interleaved(floor: Callable[[], object], ours: Callable[[], object]) -> tuple[float, float]:
+    """Return the median seconds of both after a warm-up of each, taking turns since machines drift."""
+    floor()
+    ours()
+    times = [(_seconds(floor), _seconds(ours)) for _ in range(_ROUNDS)]
+    return statistics.median(pair[0] for pair in times), statistics.median(pair[1] for pair in times)
+
+
+def _row(frame: "DataFrame", expressions: Sequence[str]) -> tuple[object, ...]:
+    row = frame.selectExpr(*expressions).first()
+    assert row is not None
+    return tuple(row)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

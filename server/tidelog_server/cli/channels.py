@@ -1,0 +1,180 @@
+"""``tidelog channel``: create, list, describe, trim and remove channels."""
+
+import sys
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from tidelog import ChannelDescription, OwnerDescription
+from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_server.cli.output import OutputOption, QuietOption, Record, note, print_records
+from tidelog_server.cli.positions import POSITION_HELP, parse_position
+
+_DEFAULT_TIMEOUT_S = 30.0
+
+NamesArgument = Annotated[list[str], typer.Argument(metavar="CHANNEL...", show_default=False)]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Create, list, describe, trim and remove channels.")
+    group.command("create", epilog=COMMON_CODES)(create)
+    group.command("ls", epilog=COMMON_CODES)(list_channels)
+    group.command("describe", epilog=COMMON_CODES)(describe)
+    group.command("rm", epilog=COMMON_CODES)(remove)
+    group.command("trim", epilog=COMMON_CODES)(trim)
+    app.add_typer(group, name="channel")
+
+
+def create(
+    names: NamesArgument,
+    *,
+    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels of each channel.")] = 1,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave a like one alone.")] = False,
+    owner: Annotated[str, typer.Option(help="Who needs it, for people who find it later.")] = "",
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Create channels: all of them or none."""
+
+    async def command() -> list[ChannelDescription]:
+        async with connected(endpoint) as client:
+            return list(
+                await client.create_channels(
+                    names,
+                    vchannels=vchannels,
+                    if_not_exists=if_not_exists,
+                    owner=OwnerDescription(role=owner) if owner else None,
+                )
+            )
+
+    print_records([_summary(channel) for channel in run(command(), timeout)], output)
+
+
+def list_channels(
+    prefix: Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)] = "",
+    *,
+    names_only: Annotated[bool, typer.Option("--names", "-n", help="Print names alone, one a line.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """List channels by name."""
+
+    async def command() -> list[ChannelDescription]:
+        async with connected(endpoint) as client:
+            return [channel async for channel in client.list_channels(prefix)]
+
+    channels = run(command(), timeout)
+    if names_only:
+        for channel in channels:
+            print(channel.name)
+        return
+    print_records([_summary(channel) for channel in channels], output)
+
+
+def describe(
+    names: NamesArgument,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Describe channels, one record for each vchannel."""
+
+    async def command() -> list[ChannelDescription]:
+        async with connected(endpoint) as client:
+            return list(await client.describe_channels(names))
+
+    print_records([row for channel in run(command(), timeout) for row in _vchannel_rows(channel)], output)
+
+
+def remove(
+    names: NamesArgument,
+    *,
+    yes: YesOption = False,
+    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Pass over unknown names.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    quiet: QuietOption = False,
+) -> None:
+    """Remove channels with all their messages: all of them or none."""
+    _confirm(f"Remove {', '.join(names)} with all messages?", yes=yes)
+
+    async def command() -> list[str]:
+        async with connected(endpoint) as client:
+            return list(await client.destroy_channels(names, ignore_missing=ignore_missing))
+
+    removed = run(command(), timeout)
+    note(f"removed {', '.join(removed) or 'nothing'}", quiet=quiet)
+
+
+def trim(
+    vchannel: Annotated[str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one.", show_default=False)],
+    *,
+    before: Annotated[
+        str | None, typer.Option(help=f"Remove what is before: {POSITION_HELP}.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all messages that are there now.")] = False,
+    yes: YesOption = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Remove the oldest messages of a vchannel, durably."""
+    if (before is None) is not everything:
+        raise CommandError("say either --before POSITION or --all", ExitCode.USAGE)
+    until = parse_position(before) if before is not None else None
+    _confirm(f"Remove messages of {vchannel} {f'before {before}' if before else 'altogether'}?", yes=yes)
+
+    async def command() -> int:
+        async with connected(endpoint) as client:
+            return int(await client.vchannel(vchannel).trim(until, everything=everything))
+
+    print_records([{"vchannel": vchannel, "first_available_tick": run(command(), timeout)}], output)
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask on the terminal; without one, only ``--yes`` counts."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandError("there is no terminal to ask on: say --yes", ExitCode.USAGE)
+    if not typer.confirm(question, err=True):
+        raise CommandError("nothing was removed", ExitCode.FAILURE)
+
+
+def _summary(channel: ChannelDescription) -> Record:
+    return {
+        "name": channel.name,
+        "vchannels": len(channel.vchannels),
+        "messages": sum(vchannel.messages for vchannel in channel.vchannels),
+        "bytes": sum(vchannel.bytes for vchannel in channel.vchannels),
+        "created": _iso(channel.created_tick.time),
+        "owner": channel.owner.role,
+        "stopped_by": channel.stopped_by,
+    }
+
+
+def _vchannel_rows(channel: ChannelDescription) -> list[Record]:
+    return [
+        {
+            "name": vchannel.name,
+            "messages": vchannel.messages,
+            "bytes": vchannel.bytes,
+            "trim_tick": int(vchannel.trim_tick),
+            "last_tick": int(vchannel.last_tick),
+            "last_time": _iso(vchannel.last_tick.time) if vchannel.last_tick else None,
+            "watermark": int(channel.watermark),
+            "stopped_by": channel.stopped_by,
+        }
+        for vchannel in channel.vchannels
+    ]
+
+
+def _iso(time: datetime) -> str:
+    # Seconds are enough for people, and the tick beside it has the rest.
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,44 @@
+"""``tidelog config``: what the server would use, and where it comes from."""
+
+import typer
+
+from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
+from tidelog_server.cli.exit_codes import COMMON_CODES
+from tidelog_server.cli.output import OutputOption, QuietOption, note, print_records
+
+_EPILOG = f"{SETTINGS_HELP} {COMMON_CODES} 78 when the configuration is refused."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Show or check the configuration of a server.")
+    group.command(context_settings=TAKES_SETTINGS, epilog=_EPILOG)(show)
+    group.command(context_settings=TAKES_SETTINGS, epilog=_EPILOG)(validate)
+    app.add_typer(group, name="config")
+
+
+def show(context: typer.Context, config: ConfigOption = None, output: OutputOption = None) -> None:
+    """Show every setting with its effective value and where it comes from."""
+    from tidelog_server.config import describe_settings
+
+    effective = effective_config(config, context.args)
+    print_records(
+        [
+            {
+                "key": setting.key,
+                "value": effective.texts[setting.key],
+                "origin": effective.origins[setting.key],
+                "default": setting.default,
+                "description": setting.text,
+            }
+            for setting in describe_settings()
+        ],
+        output,
+    )
+
+
+def validate(context: typer.Context, config: ConfigOption = None, quiet: QuietOption = False) -> None:
+    """Check file, environment and flags without starting anything."""
+    effective = effective_config(config, context.args)
+    changed = sum(origin != "built-in" for origin in effective.origins.values())
+    note(f"the configuration is valid: {changed} of {len(effective.origins)} settings changed", quiet=quiet)

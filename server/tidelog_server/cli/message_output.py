@@ -1,0 +1,108 @@
+"""How messages leave the program: one at a time as they come, in each of the forms of ``--output``."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from tidelog import StoredMessage
+from tidelog_server.cli.framing import Framing, encode_payload, json_of_message
+from tidelog_server.cli.output import Output
+
+_MIN_PAYLOAD_COLUMNS: Final = 20
+
+
+class MessagePrinter(Protocol):
+    """Prints messages to stdout."""
+
+    def print(self, messages: Iterable[StoredMessage]) -> None:
+        """Print messages and flush, so that a reader of our output sees them at once."""
+        ...
+
+    def finish(self) -> None:
+        """Print what closes the output."""
+        ...
+
+
+def printer_of(output: Output, framing: Framing) -> MessagePrinter:
+    """Return a printer; ``framing`` says how payloads lie in ``text``."""
+    match output:
+        case Output.TABLE:
+            return _Table()
+        case Output.JSON:
+            return _Json()
+        case Output.JSONL:
+            return _JsonLines()
+        case Output.TEXT:
+            return _Text(framing)
+
+
+class _JsonLines:
+    """One object a line."""
+
+    def print(self, messages: Iterable[StoredMessage]) -> None:
+        lines = (json.dumps(json_of_message(message), ensure_ascii=False) + "\n" for message in messages)
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        """Nothing closes lines."""
+
+
+class _Json:
+    """One array."""
+
+    def __init__(self) -> None:
+        self._separator = "[\n"
+
+    def print(self, messages: Iterable[StoredMessage]) -> None:
+        for message in messages:
+            sys.stdout.write(self._separator + json.dumps(json_of_message(message), ensure_ascii=False))
+            self._separator = ",\n"
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        print("[]" if self._separator == "[\n" else "\n]")
+
+
+class _Text:
+    """Payloads alone, framed."""
+
+    def __init__(self, framing: Framing) -> None:
+        self._framing = framing
+
+    def print(self, messages: Iterable[StoredMessage]) -> None:
+        sys.stdout.buffer.write(b"".join(encode_payload(message.payload, self._framing) for message in messages))
+        sys.stdout.buffer.flush()
+
+    def finish(self) -> None:
+        """Nothing closes a stream."""
+
+
+class _Table:
+    """One line each, payloads cut to the terminal. Not a real table, which could not be printed as messages come."""
+
+    def __init__(self) -> None:
+        self._width = shutil.get_terminal_size().columns
+        self._is_first = True
+
+    def print(self, messages: Iterable[StoredMessage]) -> None:
+        if self._is_first:
+            print(f"{'TICK':<19} {'TIME':<23} {'VCHANNEL':<16} {'TYPE':>4} {'KEY':<12} PAYLOAD")
+            self._is_first = False
+        for message in messages:
+            time = message.tick.time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+            key = _shown(message.key) if message.key is not None else ""
+            head = f"{message.tick:<19} {time} {message.vchannel:<16} {message.type:>4} {key:<12} "
+            print(head + _shown(message.payload)[: max(_MIN_PAYLOAD_COLUMNS, self._width - len(head))])
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        """Nothing closes lines."""
+
+
+def _shown(content: bytes) -> str:
+    """Return bytes as text that cannot disturb a terminal."""
+    text = content.decode("utf-8", "backslashreplace")
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -1,0 +1,52 @@
+"""Positions as people write them: a tick, a moment, or how long ago."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tidelog import Tick
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+POSITION_HELP: Final = "a tick, @TIME (@2026-01-31T12:00:00Z) or @-AGO (@-1h30m)"
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return the length of ``90s``, ``1h30m``, ``250ms`` or ``2d``.
+
+    Raises:
+        CommandError: It is no duration.
+    """
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise CommandError(f"'{text}' is no duration: write 90s, 1h30m, 250ms or 2d", ExitCode.USAGE)
+    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def parse_moment(text: str) -> datetime:
+    """Return the moment of an ISO 8601 text; without a zone it means the local one.
+
+    Raises:
+        CommandError: It is no moment.
+    """
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError as error:
+        raise CommandError(f"'{text}' is no time: write 2026-01-31T12:00:00Z", ExitCode.USAGE) from error
+
+
+def parse_position(text: str) -> Tick | datetime:
+    """Return a tick, or a moment for what begins with ``@``.
+
+    Raises:
+        CommandError: It is neither.
+    """
+    if text.startswith("@-"):
+        return datetime.now(UTC) - parse_duration(text[2:])
+    if text.startswith("@"):
+        return parse_moment(text[1:])
+    try:
+        return Tick.parse(text)
+    except ValueError as error:
+        raise CommandError(f"'{text}' is no position: write {POSITION_HELP}", ExitCode.USAGE) from error

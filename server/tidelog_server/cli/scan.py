@@ -1,0 +1,209 @@
+"""``tidelog scan`` and ``tidelog tail``: messages out of channels."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from tidelog import AsyncClient, At, End, Plan, Start, StoredMessage
+from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_server.cli.framing import Framing
+from tidelog_server.cli.message_output import MessagePrinter, printer_of
+from tidelog_server.cli.output import (
+    NoProgressOption,
+    OutputOption,
+    QuietOption,
+    chosen_output,
+    note,
+    show_progress,
+)
+from tidelog_server.cli.positions import POSITION_HELP, parse_duration, parse_position
+from tidelog_server.cli.progress import Progress
+
+_DEFAULT_LAST = 10
+_MIN_SPLIT_MESSAGES = 1_000
+
+NamesArgument = Annotated[
+    list[str], typer.Argument(metavar="CHANNEL...", help="Channels, or vchannels CHANNEL/INDEX.", show_default=False)
+]
+FramingOption = Annotated[Framing, typer.Option(help="How payloads lie in the output of -o text.")]
+TypeOption = Annotated[
+    list[int] | None, typer.Option("--type", min=0, help="Only messages of this type; repeat for several.")
+]
+
+
+@dataclass(slots=True)
+class _Printed:
+    """What one run printed so far.
+
+    Attributes:
+        wanted: At most so many messages; None for all.
+        progress: Told of every batch.
+    """
+
+    wanted: int | None
+    progress: Progress
+    messages: int = 0
+    payload_bytes: int = 0
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no more messages are wanted."""
+        return self.wanted is not None and self.messages >= self.wanted
+
+    def counted(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """Return those of ``messages`` that are still wanted, and count them."""
+        if self.wanted is not None:
+            messages = messages[: self.wanted - self.messages]
+        size_bytes = sum(len(message.payload) for message in messages)
+        self.messages += len(messages)
+        self.payload_bytes += size_bytes
+        self.progress.advance(len(messages), size_bytes)
+        return messages
+
+    def summary(self) -> str:
+        """Return what was printed, for people."""
+        seconds = time.monotonic() - self.started_s
+        return f"{self.messages:,} messages, {self.payload_bytes:,} bytes in {seconds:.2f} s"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command(epilog=COMMON_CODES)(scan)
+    app.command(epilog=COMMON_CODES)(tail)
+
+
+def scan(
+    names: NamesArgument,
+    *,
+    start: Annotated[str | None, typer.Option("--from", help=f"Start: {POSITION_HELP}.", show_default=False)] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End, exclusive, as --from.", show_default=False)] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="At most so many messages.")] = None,
+    types: TypeOption = None,
+    framing: FramingOption = Framing.LINES,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = None,
+    output: OutputOption = None,
+    no_progress: NoProgressOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Print the messages of one or many vchannels in tick order, up to what is there now."""
+    begin = parse_position(start) if start is not None else At.earliest()
+    until = parse_position(end) if end is not None else At.watermark()
+
+    def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
+        return _scanned(client, names, begin, until, types)
+
+    printed = _Printed(count, Progress("scanning", is_shown=show_progress(no_progress=no_progress, quiet=quiet)))
+    printer = printer_of(chosen_output(output), framing)
+    run(_print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
+
+
+def tail(
+    names: NamesArgument,
+    *,
+    last: Annotated[int | None, typer.Option("-n", "--last", min=0, help="The last so many messages.")] = None,
+    since: Annotated[str | None, typer.Option(help="What is no older, such as 1h30m.", show_default=False)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended.")] = False,
+    types: TypeOption = None,
+    framing: FramingOption = Framing.LINES,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = None,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Print the last messages, and with -f what is appended from then on, until Ctrl-C."""
+    if last is not None and since is not None:
+        raise CommandError("say either --last or --since", ExitCode.USAGE)
+    begin = datetime.now(UTC) - parse_duration(since) if since is not None else None
+
+    def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
+        if begin is not None:
+            return _scanned(client, names, begin, At.follow() if follow else At.watermark(), types)
+        return _last_then_follow(client, names, _DEFAULT_LAST if last is None else last, types, follow=follow)
+
+    printed = _Printed(None, Progress("tailing", is_shown=False))
+    printer = printer_of(chosen_output(output), framing)
+    run(_print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
+
+
+async def _print_all(
+    endpoint: str,
+    source: Callable[[AsyncClient], AsyncGenerator[Sequence[StoredMessage], None]],
+    printer: MessagePrinter,
+    printed: _Printed,
+    *,
+    quiet: bool,
+) -> None:
+    """Print what ``source`` yields, up to the count that is wanted; say how much it was when interrupted."""
+    try:
+        async with connected(endpoint) as client, aclosing(source(client)) as batches:
+            with printed.progress:
+                async for messages in batches:
+                    printer.print(printed.counted(messages))
+                    if printed.is_enough:
+                        break
+    except asyncio.CancelledError:
+        printer.finish()
+        note(f"interrupted: {printed.summary()}", quiet=quiet)
+        raise
+    printer.finish()
+
+
+async def _scanned(
+    client: AsyncClient, names: list[str], start: Start, until: End, types: list[int] | None
+) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    vchannels = await _vchannels(client, names)
+    async with client.scan(vchannels, start=start, until=until, types=types or None) as scan:
+        async for batch in scan:
+            yield batch
+
+
+async def _last_then_follow(
+    client: AsyncClient, names: list[str], last: int, types: list[int] | None, *, follow: bool
+) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    """Yield the last messages of all vchannels together, then, to ``follow``, everything appended after them."""
+    vchannels = await _vchannels(client, names)
+    plan = await client.plan_scan(vchannels, max_messages_per_split=max(_MIN_SPLIT_MESSAGES, last))
+    if messages := await _last_messages(client, vchannels, plan, last, types):
+        yield messages
+    if follow:
+        async with client.scan(vchannels, start=plan.end_tick, until=At.follow(), types=types or None) as scan:
+            async for batch in scan:
+                yield batch
+
+
+async def _last_messages(
+    client: AsyncClient, vchannels: list[str], plan: Plan, last: int, types: list[int] | None
+) -> list[StoredMessage]:
+    """Return the last messages before the plan's end, from as few splits as it takes."""
+    begins = sorted({split.begin_tick for split in plan.splits}, reverse=True)
+    wanted = 1
+    while last and begins:
+        begin = begins[min(wanted, len(begins)) - 1]
+        found: deque[StoredMessage] = deque(maxlen=last)
+        async with client.scan(vchannels, start=begin, until=plan.end_tick, types=types or None) as scan:
+            async for batch in scan:
+                found.extend(batch[-last:])
+        if len(found) == last or wanted >= len(begins):
+            return list(found)
+        # Splits are estimates, and a type may be rare: look four times as far back.
+        wanted *= 4
+    return []
+
+
+async def _vchannels(client: AsyncClient, names: list[str]) -> list[str]:
+    """Return the vchannels that names of channels and vchannels mean, none twice."""
+    channels = [name for name in names if "/" not in name]
+    described = await client.describe_channels(channels) if channels else []
+    by_channel = {channel.name: [vchannel.name for vchannel in channel.vchannels] for channel in described}
+    found = [vchannel for name in names for vchannel in by_channel.get(name, [name])]
+    return list(dict.fromkeys(found))

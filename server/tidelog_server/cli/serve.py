@@ -1,0 +1,133 @@
+"""``tidelog serve``: run a server until a signal or a storage failure ends it."""
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
+from tidelog_server.cli.exit_codes import SERVE_CODES, CommandError, ExitCode
+from tidelog_server.cli.output import note
+from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
+from tidelog_server.storage.data_folder import DataFolderError, FolderInUseError
+
+if TYPE_CHECKING:
+    from tidelog_server.app import Server
+    from tidelog_server.config import Config
+
+_ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command(context_settings=TAKES_SETTINGS, epilog=f"{SETTINGS_HELP} {SERVE_CODES}")(serve)
+
+
+def serve(context: typer.Context, config: ConfigOption = None) -> None:
+    """Run a server.
+
+    Prints one line once it takes requests: text on a terminal, else {"event": "ready", "grpc": "HOST:PORT", "http":
+    "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT finishes what is in flight, the second ends at once.
+    """
+    settings = effective_config(config, context.args)
+    raise typer.Exit(asyncio.run(_serve(settings)))
+
+
+async def _serve(config: "Config") -> ExitCode:
+    stop_asked = asyncio.Event()
+    # Before the start: recovery may take long, and a signal must count from the first moment on.
+    _handle_signals(asyncio.get_running_loop(), stop_asked)
+    server = await _start(config)
+    _announce(server)
+    cause = await _run_until(server, stop_asked)
+    await server.stop()
+    if cause is not None:
+        raise CommandError(
+            f"the server stopped because storage failed: {cause}. Look at the disk, then start it again",
+            ExitCode.STORAGE_FAILED,
+        )
+    return ExitCode.OK
+
+
+def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event) -> None:
+    def on_signal(number: signal.Signals) -> None:
+        if stop_asked.is_set():
+            # Nothing acknowledged can be lost: what was acknowledged is on disk.
+            os._exit(128 + number)
+        stop_asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+async def _start(config: "Config") -> "Server":
+    from tidelog_server.app import Server
+
+    try:
+        return await Server.start(config)
+    except (TidelogServerError, DataFolderError) as error:
+        raise CommandError(str(error), _code_of(error)) from error
+    except OSError as error:
+        raise _system_failure(error, config) from error
+
+
+def _code_of(error: TidelogServerError | DataFolderError) -> ExitCode:
+    match error:
+        case DataLossError():
+            return ExitCode.DATA_LOSS
+        case StorageFailedError():
+            return ExitCode.STORAGE_FAILED
+        case FolderInUseError():
+            return ExitCode.DATA_DIR_IN_USE
+        case DataFolderError():
+            return ExitCode.DATA_DIR_UNUSABLE
+        case _:
+            return ExitCode.FAILURE
+
+
+def _system_failure(error: OSError, config: "Config") -> CommandError:
+    """Return what a person can act on, for what the system refused during a start."""
+    if isinstance(error, socket.gaierror) or error.errno in _ADDRESS_ERRORS:
+        return CommandError(_address_advice(error, config), ExitCode.ADDRESS_UNUSABLE)
+    if isinstance(error, PermissionError):
+        return CommandError(f"no permission: {error}", ExitCode.NO_PERMISSION)
+    return CommandError(f"cannot use the data folder {config.storage.data_dir}: {error}", ExitCode.DATA_DIR_UNUSABLE)
+
+
+def _address_advice(error: OSError, config: "Config") -> str:
+    server = config.server
+    return (
+        f"cannot listen on {server.host}:{server.grpc_port} (gRPC) and {server.http_host}:{server.http_port} "
+        f"(HTTP): {error.strerror or error}. Stop what listens there, or choose other addresses with "
+        "--server.grpc_port and --server.http_port (0 takes any free port)"
+    )
+
+
+def _announce(server: "Server") -> None:
+    if sys.stdout.isatty():
+        text = f"ready: gRPC on {server.grpc_endpoint}, HTTP on {server.http_endpoint}. Ctrl-C stops it"
+    else:
+        text = json.dumps(
+            {"event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid()}
+        )
+    print(text, flush=True)
+
+
+async def _run_until(server: "Server", stop_asked: asyncio.Event) -> str | None:
+    """Wait until a signal came or storage failed; return what failed, if anything."""
+    asked = asyncio.create_task(stop_asked.wait())
+    stopped = asyncio.create_task(server.wait_stopped())
+    await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
+    cause = str(stopped.result()) if stopped.done() else None
+    if cause is None and sys.stdout.isatty():
+        note("stopping: finishing what is in flight; a second signal ends at once")
+    for task in (asked, stopped):
+        task.cancel()
+    await asyncio.gather(asked, stopped, return_exceptions=True)
+    return cause

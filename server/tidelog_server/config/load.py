@@ -1,0 +1,159 @@
+"""Loading: the layers on top of each other, and one answer about everything that is wrong."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tidelog_server.config.error import ConfigError
+from tidelog_server.config.layers import KEYS, Assignment, read_environment, read_file, read_flags
+from tidelog_server.config.settings import (
+    SECTIONS,
+    LimitSettings,
+    LogSettings,
+    MetadataSettings,
+    Section,
+    ServerSettings,
+    StorageSettings,
+    broken_relations,
+    format_setting,
+)
+from tidelog_server.core.limits import Limits
+
+BUILT_IN = "built-in"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The effective configuration. Immutable; everything in it was checked.
+
+    Attributes:
+        origins: For each ``section.name``, where its value comes from: ``built-in``, ``tidelog.toml:3``,
+            ``environment TIDELOG_LOG__LEVEL`` or ``flag --log.level``.
+        texts: For each ``section.name``, its value as text.
+    """
+
+    server: ServerSettings
+    storage: StorageSettings
+    metadata: MetadataSettings
+    limits: Limits
+    log: LogSettings
+    origins: Mapping[str, str]
+    texts: Mapping[str, str]
+
+
+def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
+    """Return the configuration: built-in defaults, then the file, then the environment, then flags.
+
+    Args:
+        path: The file; None for none.
+        environ: All variables; only those that begin with ``TIDELOG_`` are looked at.
+        flags: By ``section.name``.
+
+    Raises:
+        ConfigError: Keys are unknown or values are not allowed; all unknown keys are reported together, or
+            else all bad values.
+    """
+    assignments = _effective(path, environ, flags)
+    sections = _validated(assignments)
+    _check_relations(sections, assignments)
+    return _build(sections, {key: item.origin for key, item in assignments.items()})
+
+
+def _effective(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Assignment]:
+    """Return, for each key that any layer assigns, the assignment of the uppermost layer."""
+    layers: tuple[Callable[[], list[Assignment]], ...] = (
+        lambda: read_file(path) if path is not None else [],
+        lambda: read_environment(environ),
+        lambda: read_flags(flags),
+    )
+    effective: dict[str, Assignment] = {}
+    problems: list[str] = []
+    for read in layers:
+        try:
+            effective |= {item.key: item for item in read()}
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return effective
+
+
+def _validated(assignments: Mapping[str, Assignment]) -> dict[str, Section]:
+    """Return one model for each section, or say everything that is wrong with single values."""
+    sections: dict[str, Section] = {}
+    problems: list[str] = []
+    for section, model in SECTIONS.items():
+        values = {
+            name: assignments[f"{section}.{name}"].value
+            for name in model.model_fields
+            if f"{section}.{name}" in assignments
+        }
+        try:
+            sections[section] = model.model_validate(values)
+        except ValidationError as error:
+            problems += [
+                _problem(assignments[f"{section}.{detail['loc'][0]}"], _expected(detail["msg"]))
+                for detail in error.errors(include_url=False)
+            ]
+    if problems:
+        raise ConfigError(problems)
+    return sections
+
+
+def _check_relations(sections: dict[str, Section], assignments: Mapping[str, Assignment]) -> None:
+    problems = []
+    for key, expected in broken_relations(sections):
+        section, name = key.split(".")
+        default = Assignment(key, getattr(sections[section], name), BUILT_IN)
+        problems.append(_problem(assignments.get(key, default), f"expected {expected}"))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _problem(item: Assignment, expected: str) -> str:
+    return f"{item.key} = {_quoted(item.value)} ({item.origin}) is not allowed: {expected}"
+
+
+def _quoted(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else format_setting(value)
+
+
+def _expected(message: str) -> str:
+    """Return what pydantic expected, as the end of a sentence of ours."""
+    text = message.removeprefix("Input should be ").removeprefix("Value error, ")
+    return f"expected {text}" if text != message else message[:1].lower() + message[1:]
+
+
+def _build(sections: dict[str, Section], assigned_origins: Mapping[str, str]) -> Config:
+    server, storage, metadata, limits, log = (sections[name] for name in _SECTION_ORDER)
+    assert isinstance(server, ServerSettings)
+    assert isinstance(storage, StorageSettings)
+    assert isinstance(metadata, MetadataSettings)
+    assert isinstance(limits, LimitSettings)
+    assert isinstance(log, LogSettings)
+    return Config(
+        server=server,
+        storage=storage,
+        metadata=metadata,
+        limits=limits.to_limits(),
+        log=log,
+        origins={key: assigned_origins.get(key, BUILT_IN) for key in _ordered_keys()},
+        texts={key: format_setting(_value(sections, key)) for key in _ordered_keys()},
+    )
+
+
+_SECTION_ORDER: Sequence[str] = ("server", "storage", "metadata", "limits", "log")
+assert set(_SECTION_ORDER) == set(SECTIONS)
+
+
+def _ordered_keys() -> list[str]:
+    keys = [f"{section}.{name}" for section in _SECTION_ORDER for name in SECTIONS[section].model_fields]
+    assert set(keys) == KEYS
+    return keys
+
+
+def _value(sections: Mapping[str, Section], key: str) -> object:
+    section, name = key.split(".")
+    return getattr(sections[section], name)

@@ -1,0 +1,28 @@
+"""``python -m tidelog_server.demo``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tidelog.spark import JavaMissingError, require_java
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.demo.run import run_demo
+
+
+def main() -> int:
+    """Run the demonstration and return its exit code."""
+    parser = argparse.ArgumentParser(prog="tidelog demo", description="A year of flights, through the log into Spark.")
+    parser.add_argument("--flights", type=int, default=None, metavar="N", help="only the first N flights; default: all")
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), metavar="FOLDER", help="for the chart")
+    arguments = parser.parse_args()
+    try:
+        require_java()
+        run_demo(arguments.output, flights=arguments.flights)
+    except (CommandError, JavaMissingError) as error:
+        sys.stderr.write(f"tidelog demo: {error}\n")
+        return ExitCode.FAILURE
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The demonstration from beginning to end."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from tidelog_server.cli.exit_codes import CommandError
+from tidelog_server.demo.append import append_flights
+from tidelog_server.demo.flights import SOURCE, Flight, read_airlines, read_flights
+from tidelog_server.demo.report import Measurements, carrier_table, draw_chart
+from tidelog_server.demo.server import MortalServer
+from tidelog_server.demo.spark_read import ReadBack, read_back, spark_session
+from tidelog_server.demo.summary import summarise
+
+CHANNEL: Final = "flights"
+LANES: Final = 4
+CHART_NAME: Final = "delays.png"
+
+
+def run_demo(output: Path, *, flights: int | None = None) -> None:
+    """Append the flights, kill the server, read them back in Spark, compare, and show what came out.
+
+    Results go to stdout and to a chart in the folder ``output``; what is going on goes to stderr. All else that it
+    writes is in a temporary folder and gone afterwards.
+
+    Raises:
+        CommandError: What Spark read is not what the source holds, or the server failed.
+    """
+    begin = time.perf_counter()
+    progress = Console(stderr=True)
+    progress.print(f"reading the flights of {SOURCE}")
+    source = read_flights(flights)
+    with tempfile.TemporaryDirectory(prefix="tidelog-demo-") as folder:
+        append_s, restart_s, found = _through_the_log(source, Path(folder), progress)
+    _compare(source, found)
+    chart = output / CHART_NAME
+    output.mkdir(parents=True, exist_ok=True)
+    draw_chart(found.summary.carriers, read_airlines(), chart)
+    measured = Measurements(len(source), append_s, restart_s, found.read_s, time.perf_counter() - begin)
+    _show(found, measured, chart)
+
+
+def _through_the_log(source: Sequence[Flight], folder: Path, progress: Console) -> tuple[float, float, ReadBack]:
+    """Return the seconds of appending and of restarting, and what Spark read afterwards."""
+    server = MortalServer(folder / "data", {})
+    try:
+        append_s = append_flights(server.grpc, CHANNEL, LANES, source, progress)
+        server.kill()
+        progress.print("every flight is acknowledged: killed the server with SIGKILL, starting it again")
+        restart_s = server.start()
+        progress.print(f"ready after {restart_s:.2f} s; starting Spark")
+        with spark_session() as spark:
+            progress.print("reading everything back in Spark")
+            return append_s, restart_s, read_back(spark, server.grpc, CHANNEL)
+    finally:
+        server.stop()
+
+
+def _compare(source: Sequence[Flight], found: ReadBack) -> None:
+    problems = summarise(source, LANES).differences(found.summary)
+    if found.disordered:
+        problems.append(f"{found.disordered} messages are out of order within their vchannel")
+    if problems:
+        raise CommandError("what Spark read is not what was appended:\n" + "\n".join(problems))
+
+
+def _show(found: ReadBack, measured: Measurements, chart: Path) -> None:
+    console = Console()
+    console.print(carrier_table(found.summary.carriers, read_airlines()))
+    console.print()
+    console.print(
+        f"[bold]{found.rows:,} messages came back, each once, in order:[/] counts and digests of Spark and of the "
+        "source agree on every vchannel and carrier"
+    )
+    for line in measured.lines():
+        console.print(line, highlight=False)
+    console.print(f"chart     {chart}", highlight=False)

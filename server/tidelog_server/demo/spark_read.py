@@ -1,0 +1,134 @@
+"""The Spark half: read everything back, add it up, and look for anything out of order."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tidelog.spark import TidelogDataSource
+from tidelog_server.demo.summary import HASH_HEX_DIGITS, CarrierFigures, Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+_CONTENT: Final = (
+    "concat(key, X'00', cast(cast(type AS STRING) AS BINARY), X'00', cast(properties['source'] AS BINARY), X'00', "
+    "cast(properties['line'] AS BINARY), X'00', payload)"
+)
+_CONTENT_HASH: Final = (
+    f"cast(conv(substring(sha2({_CONTENT}, 256), 1, {HASH_HEX_DIGITS}), 16, 10) AS DECIMAL(38, 0))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """What Spark read.
+
+    Attributes:
+        summary: To compare with that of the source.
+        disordered: Messages that are not behind their predecessor in both tick and line.
+        rows: How many there are.
+        read_s: Seconds for reading all columns of all rows once, without doing anything with them.
+    """
+
+    summary: Summary
+    disordered: int
+    rows: int
+    read_s: float
+
+
+@contextmanager
+def spark_session() -> "Iterator[SparkSession]":
+    """Yield a local Spark session that knows Tidelog, and stop it afterwards."""
+    from pyspark.sql import SparkSession
+
+    # Spark's workers must be this very Python with these very packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    spark = (
+        SparkSession.builder.master("local[*]")
+        .appName("tidelog demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(TidelogDataSource)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def read_back(spark: "SparkSession", endpoint: str, channel: str) -> ReadBack:
+    """Read the whole channel in Spark: once for its speed, then for what is in it."""
+    messages = spark.read.format("tidelog").option("endpoint", endpoint).load(channel)
+    # The first query also starts Spark's Python workers, which is no part of reading.
+    messages.limit(1).collect()
+    start = time.perf_counter()
+    messages.write.format("noop").mode("overwrite").save()
+    read_s = time.perf_counter() - start
+    summary = Summary(_lanes(messages), _carriers(messages))
+    rows = sum(count for count, _ in summary.lanes.values())
+    return ReadBack(summary, _disordered(messages), rows, read_s)
+
+
+def _lanes(messages: "DataFrame") -> dict[int, tuple[int, int]]:
+    """Return count and digest of each vchannel, the latter as ``summary.content_hash`` makes it."""
+    from pyspark.sql import functions as sql
+
+    found = messages.groupBy("vchannel").agg(
+        sql.count("*").alias("messages"), sql.sum(sql.expr(_CONTENT_HASH)).alias("digest")
+    )
+    return {row.vchannel: (row.messages, int(row.digest)) for row in found.collect()}
+
+
+def _carriers(messages: "DataFrame") -> dict[str, CarrierFigures]:
+    from pyspark.sql import functions as sql
+
+    flight = sql.from_json(messages.payload.cast("string"), "dep_delay INT, arr_delay INT")
+    figures = (
+        messages.select(messages.key.cast("string").alias("carrier"), flight.alias("flight"))
+        .groupBy("carrier")
+        .agg(
+            sql.count("*").alias("flights"),
+            sql.count("flight.dep_delay").alias("departed"),
+            sql.sum("flight.dep_delay").alias("departure_delay"),
+            sql.count("flight.arr_delay").alias("arrived"),
+            sql.sum("flight.arr_delay").alias("arrival_delay"),
+        )
+    )
+    return {row.carrier: _figures(row) for row in figures.collect()}
+
+
+def _figures(row: "Row") -> CarrierFigures:
+    return CarrierFigures(
+        flights=row.flights,
+        departed=row.departed,
+        departure_delay=row.departure_delay or 0,
+        arrived=row.arrived,
+        arrival_delay=row.arrival_delay or 0,
+    )
+
+
+def _disordered(messages: "DataFrame") -> int:
+    """Return how many messages, put in order of tick, do not follow a smaller tick and a smaller line."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.window import Window
+
+    line = sql.col("properties")["line"].cast("long")
+    in_order = Window.partitionBy("vchannel").orderBy("tick")
+    steps = messages.select(
+        "vchannel",
+        (sql.col("tick") - sql.lag("tick").over(in_order)).alias("tick_step"),
+        (line - sql.lag(line).over(in_order)).alias("line_step"),
+    )
+    return steps.where("tick_step <= 0 OR line_step <= 0").count()
