@@ -1,0 +1,358 @@
+"""Every log store keeps the contract of ``storage.log_store``.
+
+Method: the same tests on each implementation; RocksDB on a real disk.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tidelog_server.core.entries import Entry
+from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.limits import CHUNK_BYTES
+from tidelog_server.storage.codec import TailRow
+from tidelog_server.storage.keys import MAX_VCHANNEL_ID
+from tidelog_server.storage.log_state import CHUNK_BATCHES, as_vchannel_tail
+from tidelog_server.storage.log_store import LogStore
+from tidelog_server.storage.memory_log_store import MemoryLogStore
+from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from unit.storage.entries import END, FIRST_TICK, new_entry, place_and_columns, read_all, run_of_entries
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogStore]:
+    opened: LogStore = MemoryLogStore() if request.param == "memory" else open_rocksdb_log_store(tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+def ticks_of(entries: list[Entry]) -> list[int]:
+    return [entry.header.base_tick for entry in entries]
+
+
+def test_the_name_tells_the_kind(store: LogStore) -> None:
+    assert store.wal_name in {"memory", "rocksdb"}
+
+
+def test_a_new_vchannel_is_empty(store: LogStore) -> None:
+    store.create_vchannels([1])
+    assert store.vchannel_ids() == [1]
+    assert store.tail(1) == as_vchannel_tail(TailRow())
+    assert store.read(1, 0, END, 1) == []
+    assert store.headers(1, 0, END, 1) == []
+    assert store.chunks(1, 0, END) == []
+
+
+def test_an_unknown_vchannel_is_a_key_error(store: LogStore) -> None:
+    with pytest.raises(KeyError):
+        store.tail(5)
+    with pytest.raises(KeyError):
+        store.read(5, 0, END, 1)
+    with pytest.raises(KeyError):
+        store.chunks(5, 0, END)
+    with pytest.raises(KeyError):
+        store.write([new_entry(5, 10)])
+
+
+def test_entries_come_back_as_they_were_written_in_order(store: LogStore) -> None:
+    store.create_vchannels([1])
+    written = run_of_entries(1, 20, size_bytes=5_000)
+    for entry in written:
+        store.write([entry])
+    read = list(read_all(store, 1, max_bytes=12_000))
+    assert list(map(place_and_columns, read)) == list(map(place_and_columns, written))
+    assert [entry.header.columns_crc32c for entry in read] == [entry.columns_crc32c for entry in written]
+    assert {entry.header.message_type for entry in read} == {7}
+
+
+def test_each_entry_names_the_last_tick_before_it(store: LogStore) -> None:
+    store.create_vchannels([1, 2])
+    store.write([*run_of_entries(1, 3), *run_of_entries(2, 3)])
+    for vchannel_id in (1, 2):
+        headers = store.headers(vchannel_id, 0, END, 100)
+        assert headers[0].previous_tick == 0
+        assert all(after.previous_tick == before.last_tick for before, after in pairwise(headers))
+
+
+def test_the_sequence_is_dense_over_all_vchannels(store: LogStore) -> None:
+    store.create_vchannels([1, 2, 3])
+    store.write([new_entry(1, 10), new_entry(3, 10), new_entry(1, 20), new_entry(2, 5)])
+    store.write([new_entry(2, 30)])
+    headers = [header for v in (1, 2, 3) for header in store.headers(v, 0, END, 100)]
+    assert sorted(header.sequence for header in headers) == [1, 2, 3, 4, 5]
+    assert len({header.chain_hash for header in headers}) == 5
+    last = max(headers, key=lambda header: header.sequence)
+    assert (store.head.sequence, store.head.chain_hash, store.head.last_tick) == (5, last.chain_hash, 39)
+
+
+def test_a_chain_hash_depends_on_everything_before_it() -> None:
+    def head_after(columns: bytes) -> bytes:
+        store = MemoryLogStore()
+        store.create_vchannels([1])
+        store.write([replace(new_entry(1, 10), columns=columns)])
+        store.write([new_entry(1, 20)])
+        return store.head.chain_hash
+
+    assert head_after(b"a") == head_after(b"a")
+    assert head_after(b"a") != head_after(b"b")
+
+
+def test_a_write_of_nothing_changes_nothing(store: LogStore) -> None:
+    head = store.head
+    store.write([])
+    store.sync()
+    assert store.head == head
+
+
+def test_a_tick_that_does_not_grow_is_a_bug_and_writes_nothing(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write([new_entry(1, 100)])
+    head = store.head
+    with pytest.raises(AssertionError):
+        store.write([new_entry(1, 200), new_entry(1, 109)])
+    assert store.head == head
+    store.write([new_entry(1, 110)])
+    assert ticks_of(store.read(1, 0, END, 1 << 20)) == [100, 110]
+    assert store.head.sequence == 2
+
+
+@pytest.mark.parametrize(
+    ("begin_tick", "end_tick", "expected"),
+    [
+        (0, END, [100, 200, 300]),
+        (0, 100, []),
+        (0, 101, [100]),
+        (109, 110, [100]),
+        (110, 200, []),
+        (110, 201, [200]),
+        (105, 300, [100, 200]),
+        (200, 200, []),
+        (300, 200, []),
+        (309, END, [300]),
+        (310, END, []),
+    ],
+)
+def test_a_read_returns_what_overlaps_its_range(
+    store: LogStore, begin_tick: int, end_tick: int, expected: list[int]
+) -> None:
+    store.create_vchannels([1])
+    store.write([new_entry(1, tick) for tick in (100, 200, 300)])
+    assert ticks_of(store.read(1, begin_tick, end_tick, 1 << 20)) == expected
+    assert [header.base_tick for header in store.headers(1, begin_tick, end_tick, 100)] == expected
+
+
+def test_a_read_stops_after_the_entry_that_fills_the_page(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write(run_of_entries(1, 10, size_bytes=100))
+    assert [len(store.read(1, 0, END, max_bytes)) for max_bytes in (1, 100, 101, 950, 5_000)] == [1, 1, 2, 10, 10]
+    assert [len(store.headers(1, 0, END, count)) for count in (1, 3, 50)] == [1, 3, 10]
+
+
+def test_columns_come_in_the_order_asked_for_over_any_vchannels(store: LogStore) -> None:
+    store.create_vchannels([1, 2])
+    written = [*run_of_entries(1, 3), *run_of_entries(2, 3)]
+    store.write(written)
+    headers = [*store.headers(2, 0, END, 9), *store.headers(1, 0, END, 9)]
+    columns_at = {(entry.vchannel_id, entry.base_tick): entry.columns for entry in written}
+    assert store.columns(headers) == [columns_at[header.vchannel_id, header.base_tick] for header in headers]
+    assert store.columns([]) == []
+
+
+def test_columns_trimmed_or_dropped_meanwhile_are_none(store: LogStore) -> None:
+    store.create_vchannels([1, 2])
+    store.write([*run_of_entries(1, 2), *run_of_entries(2, 1)])
+    headers = [*store.headers(1, 0, END, 9), *store.headers(2, 0, END, 9)]
+    store.trim(1, headers[1].base_tick)
+    store.drop_vchannels([2])
+    assert [columns is None for columns in store.columns(headers)] == [True, False, True]
+
+
+def test_neighbouring_vchannels_do_not_mix(store: LogStore) -> None:
+    ids = [0, 1, 255, 256, MAX_VCHANNEL_ID - 1, MAX_VCHANNEL_ID]
+    store.create_vchannels(ids)
+    for vchannel_id in ids[::2]:
+        store.write(run_of_entries(vchannel_id, 3))
+    for vchannel_id in ids:
+        assert len(list(read_all(store, vchannel_id))) == (3 if vchannel_id in ids[::2] else 0)
+
+
+def test_the_tail_counts_what_was_written(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write(run_of_entries(1, 3, count=10, size_bytes=100))
+    tail = store.tail(1)
+    assert (tail.batches, tail.messages, tail.columns_bytes) == (3, 30, 300)
+    assert tail.last_tick == FIRST_TICK + 2 * 11 + 9
+    assert (tail.trim_tick, tail.trimmed_messages, tail.trimmed_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("before_tick", "trim_tick", "left"),
+    [
+        (0, 0, [100, 200, 300]),
+        (100, 0, [100, 200, 300]),
+        (105, 105, [100, 200, 300]),
+        (110, 110, [200, 300]),
+        (150, 110, [200, 300]),
+        (200, 110, [200, 300]),
+        (201, 201, [200, 300]),
+        (310, 310, []),
+        (END, 310, []),
+    ],
+)
+def test_a_trim_removes_what_lies_wholly_below_it(
+    store: LogStore, before_tick: int, trim_tick: int, left: list[int]
+) -> None:
+    store.create_vchannels([1])
+    store.write([new_entry(1, tick) for tick in (100, 200, 300)])
+    tail = store.trim(1, before_tick)
+    assert tail == store.tail(1)
+    assert tail.trim_tick == trim_tick
+    assert ticks_of(store.read(1, 0, END, 1 << 20)) == left
+    gone = 3 - len(left)
+    assert (tail.trimmed_messages, tail.trimmed_bytes) == (gone * 10, gone * 100)
+    assert (tail.batches, tail.messages) == (3, 30)
+
+
+def test_a_trim_below_an_earlier_one_changes_nothing(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write(run_of_entries(1, 5))
+    tail = store.trim(1, FIRST_TICK + 25)
+    assert store.trim(1, FIRST_TICK + 12) == tail
+
+
+def test_a_trim_of_an_empty_vchannel_changes_nothing(store: LogStore) -> None:
+    store.create_vchannels([1])
+    assert store.trim(1, 500).trim_tick == 0
+    store.write([new_entry(1, 10)])
+    assert ticks_of(store.read(1, 0, END, 1)) == [10]
+
+
+def test_a_trim_twice_through_the_same_entry_counts_it_once(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write(run_of_entries(1, 4))
+    for before_tick in range(FIRST_TICK, FIRST_TICK + 40, 3):
+        store.trim(1, before_tick)
+    assert store.tail(1).trimmed_messages == 30
+    assert store.trim(1, END).trimmed_messages == 40
+
+
+def test_writing_goes_on_after_everything_was_trimmed(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write(run_of_entries(1, 3))
+    store.trim(1, END)
+    assert store.read(1, 0, END, 1) == []
+    last_tick = store.tail(1).last_tick
+    store.write([new_entry(1, last_tick + 1)])
+    assert ticks_of(store.read(1, 0, END, 1)) == [last_tick + 1]
+    assert store.headers(1, 0, END, 1)[0].previous_tick == last_tick
+
+
+def test_chunks_cover_a_vchannel_without_gap_and_add_up(store: LogStore) -> None:
+    store.create_vchannels([1])
+    size_bytes = CHUNK_BYTES // 4
+    for entry in run_of_entries(1, 11, size_bytes=size_bytes):
+        store.write([entry])
+    chunks = store.chunks(1, 0, END)
+    assert [chunk.batches for chunk in chunks] == [4, 4, 3]
+    for before, after in pairwise(chunks):
+        assert after.messages_before == before.messages_before + before.messages
+        assert after.bytes_before == before.bytes_before + before.columns_bytes
+        assert before.last_tick < after.first_tick
+    assert sum(chunk.columns_bytes for chunk in chunks) == store.tail(1).columns_bytes
+    assert chunks[-1].last_tick == store.tail(1).last_tick
+    assert store.chunks(1, chunks[1].first_tick, chunks[1].last_tick + 1) == [chunks[1]]
+    assert store.chunks(1, chunks[1].last_tick, chunks[2].first_tick + 1) == chunks[1:]
+    assert store.chunks(1, chunks[-1].last_tick + 1, END) == []
+
+
+def test_a_chunk_of_tiny_entries_is_closed_by_their_number(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write(run_of_entries(1, CHUNK_BATCHES + 5, count=1, size_bytes=1))
+    assert [chunk.batches for chunk in store.chunks(1, 0, END)] == [CHUNK_BATCHES, 5]
+
+
+def test_a_trim_removes_the_chunks_below_it(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write(run_of_entries(1, 11, size_bytes=CHUNK_BYTES // 4))
+    chunks = store.chunks(1, 0, END)
+    tail = store.trim(1, chunks[1].first_tick + 1)
+    assert store.chunks(1, 0, END) == chunks[1:]
+    assert tail.trimmed_messages == chunks[1].messages_before
+    tail = store.trim(1, chunks[2].first_tick)
+    assert store.chunks(1, 0, END) == chunks[2:]
+    assert tail.trimmed_bytes == chunks[2].bytes_before
+
+
+def test_a_dropped_vchannel_is_gone_and_others_stay(store: LogStore) -> None:
+    store.create_vchannels([1, 2, 3])
+    store.write([*run_of_entries(1, 3), *run_of_entries(2, 3), *run_of_entries(3, 3)])
+    store.drop_vchannels([2, 77])
+    assert store.vchannel_ids() == [1, 3]
+    with pytest.raises(KeyError):
+        store.read(2, 0, END, 1)
+    assert len(list(read_all(store, 1))) == len(list(read_all(store, 3))) == 3
+    store.create_vchannels([2])
+    assert store.read(2, 0, END, 1) == []
+    store.write([new_entry(2, 5)])
+    assert store.head.sequence == 10
+
+
+def test_creating_an_existing_vchannel_leaves_it_as_it_is(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write(run_of_entries(1, 2))
+    store.create_vchannels([1, 2])
+    assert store.tail(1).batches == 2
+    assert store.vchannel_ids() == [1, 2]
+
+
+def test_a_closed_store_refuses_to_write(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.close()
+    store.close()
+    with pytest.raises(StorageFailedError):
+        store.write([new_entry(1, 10)])
+    with pytest.raises(StorageFailedError):
+        store.sync()
+    with pytest.raises(StorageFailedError):
+        store.create_vchannels([2])
+
+
+def test_gauges_have_names_with_units(store: LogStore) -> None:
+    gauges = store.metrics()
+    assert gauges
+    assert all(isinstance(value, float) for value in gauges.values())
+    assert store.stall_reason() is None
+
+
+def test_readers_see_no_hole_while_entries_are_written_and_trimmed(store: LogStore) -> None:
+    store.create_vchannels([1])
+    is_done = Event()
+
+    def read_until_done() -> int:
+        pages = 0
+        while not is_done.is_set():
+            entries = list(read_all(store, 1, max_bytes=20_000))
+            # The links were checked by the store; what a trim cuts off shows as a later beginning only.
+            for before, after in pairwise(entries):
+                if after.header.previous_tick != before.header.last_tick:
+                    assert before.header.last_tick < store.tail(1).trim_tick
+            store.chunks(1, 0, END)
+            pages += 1
+        return pages
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read_until_done) for _ in range(2)]
+        try:
+            for i, entry in enumerate(run_of_entries(1, 2_000, size_bytes=4_000)):
+                store.write([entry])
+                if i % 100 == 99:
+                    store.sync()
+                    store.trim(1, entry.base_tick - 500)
+        finally:
+            is_done.set()
+        assert all(reader.result(timeout=60) > 0 for reader in readers)

@@ -1,0 +1,112 @@
+"""A server that dies between any two steps of the write path, of a trim or of a drop keeps every promise.
+
+Method: as in the storm, but each server is armed to kill itself at a failpoint, at a hit chosen at random.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
+from tidelog_testing.history import Outcome
+from tidelog_testing.processes import ServerDiedError, ServerProcess
+from tidelog_testing.storm import KILLED, Storm
+from tidelog_testing.workload import create_channel, destroy_channel, read_all, trim
+
+pytestmark = pytest.mark.crash
+
+DOOMED = "doomed"
+# The greatest hit at which a server dies; groups are many, trims and drops are few.
+LAST_HIT = dict.fromkeys(Failpoint, 60) | {
+    Failpoint.BEFORE_HEAD_UPDATE: 5,
+    Failpoint.MID_TRIM: 3,
+    Failpoint.MID_DROP: 3,
+}
+
+
+async def nothing(_: Storm, __: ServerProcess) -> None:
+    """The load alone passes the points of the write path."""
+
+
+async def keep_trimming(storm: Storm, server: ServerProcess) -> None:
+    """Trim the first vchannel, which nobody follows, at ticks that were acknowledged."""
+    vchannel = storm.vchannels[0]
+    while True:
+        here = [each for each in storm.history.appends if each.vchannel == vchannel and each.outcome is Outcome.OK]
+        append = storm.random.choice(here)
+        await trim(server.grpc, storm.history, vchannel, append.first_tick + storm.random.randrange(append.count))
+
+
+async def keep_dropping(_: Storm, server: ServerProcess) -> None:
+    """Create and destroy a channel."""
+    while True:
+        await create_channel(server.grpc, DOOMED, 3)
+        await destroy_channel(server.grpc, DOOMED)
+
+
+WORK: dict[Failpoint, Callable[[Storm, ServerProcess], Coroutine[None, None, None]]] = dict.fromkeys(
+    Failpoint, nothing
+) | {Failpoint.MID_TRIM: keep_trimming, Failpoint.MID_DROP: keep_dropping}
+
+
+async def die_at(storm: Storm, point: Failpoint) -> None:
+    """Run one server until it dies at ``point``, and judge what the one before it left."""
+    setting = f"{point}:{storm.random.randint(1, LAST_HIT[point])}"
+    with ServerProcess(storm.folder, env={VARIABLE: setting}) as server:
+        # HEAD is updated without any load as well: then the next server's log is judged.
+        if point is not Failpoint.BEFORE_HEAD_UPDATE:
+            await storm.judge(server)
+        tasks: list[asyncio.Future[None]] = []
+        await storm.run_until_killed(server, lambda: tasks.append(asyncio.ensure_future(WORK[point](storm, server))))
+        (outcome,) = await asyncio.gather(*tasks, return_exceptions=True)
+        assert outcome is None or isinstance(outcome, grpc.aio.AioRpcError), outcome
+    if point is Failpoint.MID_DROP:
+        with ServerProcess(storm.folder) as server:
+            # What was interrupted is finished: the channel is gone, and a new one of its name is empty.
+            assert await read_all(server.grpc, await create_channel(server.grpc, DOOMED, 2)) == {
+                f"{DOOMED}/0": [],
+                f"{DOOMED}/1": [],
+            }
+            await destroy_channel(server.grpc, DOOMED)
+
+
+async def run_all(storm: Storm, repetitions: int) -> str:
+    with ServerProcess(storm.folder) as server:
+        await storm.prepare(server)
+    died_at_start: Counter[Failpoint] = Counter()
+    for point in list(Failpoint) * repetitions:
+        try:
+            await die_at(storm, point)
+        except ServerDiedError as error:
+            if error.code != KILLED or point is not Failpoint.BEFORE_HEAD_UPDATE:
+                raise
+            died_at_start[point] += 1
+    with ServerProcess(storm.folder) as server:
+        await storm.judge(server)
+        await storm.judge(server)
+    assert storm.rounds + died_at_start.total() == len(Failpoint) * repetitions
+    points = ", ".join(Failpoint)
+    return f"{storm.check_not_void()}; each of {points} {repetitions} times, {died_at_start.total()} during a start"
+
+
+@pytest.mark.timeout(300)
+async def test_a_server_that_dies_at_a_failpoint_keeps_every_promise(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32))
+    record_property("measured", await run_all(storm, 2))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("part", range(4))
+async def test_so_does_one_that_dies_there_many_times(
+    tmp_path: Path, part: int, record_property: Callable[[str, object], None]
+) -> None:
+    storm = Storm(tmp_path / "log", seed=part)
+    record_property("measured", await run_all(storm, 20))

@@ -1,0 +1,68 @@
+"""The benchmarks run, clean up after themselves, and report in the documented form.
+
+Method: each with very few messages in a process of its own. The figures mean nothing here.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog_server.cli.bench.server_process import child_environment
+
+COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
+FIGURES = {"messages_per_second", "megabytes_per_second"}
+
+
+def bench(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [*COMMAND, "bench", *arguments, "--json", "--folder", str(folder)],
+        capture_output=True, text=True, env=child_environment(), timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert list(folder.iterdir()) == []
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_append_reports_rates_memory_and_floor(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "append", "--messages", "20000", "--vchannels", "2", "--stalled-follower")
+
+    assert report["name"] == "append"
+    assert report["settings"]["messages"] == 20_000
+    assert report.keys() >= FIGURES | {"server_rss_bytes", "floor", "ratio"}
+    assert report["floor"].keys() == {"name", "messages_per_second"}
+    assert all(0 < report[figure] for figure in FIGURES | {"server_rss_bytes", "ratio"})
+
+
+def test_single_appends_report_latencies_too(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "append", "--single", "--concurrency", "8", "--messages", "200")
+
+    assert report["latency_us"].keys() == {"p50", "p99", "p999"}
+    assert report["settings"]["producers"] == 8
+
+
+def test_latency_is_compared_with_echo_and_sync(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "latency", "--messages", "40")
+
+    assert 0 < report["latency_us"]["p50"] <= report["latency_us"]["p99"] <= report["latency_us"]["p999"]
+    assert report["floor"].keys() == {"name", "latency_us"}
+    assert report["ratio"] == pytest.approx(report["latency_us"]["p50"] / report["floor"]["latency_us"], rel=0.01)
+
+
+def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
+    into_bytes, as_batches = bench(tmp_path, "scan", "--messages", "20000")
+
+    assert into_bytes["settings"]["into"] == "bytes"
+    assert as_batches["settings"]["into"] == "batches"
+    assert as_batches["floor"].keys() == {"name", "megabytes_per_second"}
+
+
+@pytest.mark.spark
+def test_spark_reads_the_log_and_parquet(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "spark", "--messages", "10000")
+
+    assert report["name"] == "spark"
+    assert 0 < report["ratio"]

@@ -1,0 +1,295 @@
+"""The client commands as people and scripts use them: forms of output, framings, exit codes, interruption.
+
+Method: one real server for the module, and each command in a process of its own, with pipes instead of a terminal.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog_server.cli.bench.server_process import ServerProcess, child_environment
+from tidelog_server.cli.exit_codes import ExitCode
+
+COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ServerProcess(Path("unused"), {"storage.kind": "memory"})
+    yield server.grpc
+    server.stop()
+
+
+@pytest.fixture
+def channel(endpoint: str) -> str:
+    name = f"c-{uuid.uuid4().hex[:8]}"
+    succeeds(endpoint, "channel", "create", name, "--vchannels", "2")
+    return name
+
+
+def run(endpoint: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = child_environment() | {"TIDELOG_ENDPOINT": endpoint}
+    return subprocess.run(
+        [*COMMAND, *arguments], input=stdin, capture_output=True, env=environment, timeout=60, check=False
+    )
+
+
+def succeeds(endpoint: str, *arguments: str, stdin: bytes = b"") -> bytes:
+    done = run(endpoint, *arguments, stdin=stdin)
+    assert done.returncode == ExitCode.OK, done.stderr.decode()
+    return done.stdout
+
+
+def records(output: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def refused(endpoint: str, code: ExitCode, *arguments: str, stdin: bytes = b"") -> str:
+    done = run(endpoint, *arguments, stdin=stdin)
+    assert done.returncode == code, done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    return done.stderr.decode()
+
+
+def test_a_channel_is_created_listed_described_and_removed(endpoint: str) -> None:
+    name = f"c-{uuid.uuid4().hex[:8]}"
+
+    [created] = records(succeeds(endpoint, "channel", "create", name, "--vchannels", "3", "--owner", "tests"))
+    assert (created["name"], created["vchannels"], created["owner"]) == (name, 3, "tests")
+    assert records(succeeds(endpoint, "channel", "ls", name))[0]["name"] == name
+    assert succeeds(endpoint, "channel", "ls", name, "--names").decode().split() == [name]
+    assert [row["name"] for row in records(succeeds(endpoint, "channel", "describe", name))] == [
+        f"{name}/0", f"{name}/1", f"{name}/2",
+    ]  # fmt: skip
+    succeeds(endpoint, "channel", "rm", name, "--yes")
+    assert succeeds(endpoint, "channel", "ls", name) == b""
+
+
+@pytest.mark.parametrize(("form", "first"), [("table", "name"), ("json", "["), ("jsonl", "{"), ("text", "c-")])
+def test_every_form_of_output_is_printed(form: str, first: str, endpoint: str, channel: str) -> None:
+    assert succeeds(endpoint, "channel", "ls", channel, "-o", form).decode().startswith(first)
+
+
+def test_lines_come_back_as_text(endpoint: str, channel: str) -> None:
+    lines = b"".join(b"line %d \xff\n" % number for number in range(20_000))
+
+    [answer] = records(succeeds(endpoint, "append", f"{channel}/0", stdin=lines))
+
+    assert answer["messages"] == 20_000
+    assert answer["first_tick"] < answer["last_tick"]
+    assert succeeds(endpoint, "scan", channel, "-o", "text") == lines
+
+
+def test_messages_with_lengths_come_back(endpoint: str, channel: str, tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    path.write_bytes(b"\0\0\0\3a\nb\0\0\0\0\0\0\0\1c")
+
+    succeeds(endpoint, "append", f"{channel}/1", "--framing", "length", "-i", str(path))
+
+    assert succeeds(endpoint, "scan", channel, "-o", "text", "--framing", "length") == path.read_bytes()
+
+
+def test_a_whole_file_comes_back(endpoint: str, channel: str) -> None:
+    content = os.urandom(100_000)
+
+    succeeds(endpoint, "append", f"{channel}/0", "--framing", "none", stdin=content)
+
+    assert succeeds(endpoint, "scan", channel, "-o", "text", "--framing", "none") == content
+
+
+def test_scanned_json_lines_can_be_appended_elsewhere(endpoint: str, channel: str) -> None:
+    lines = (
+        b'{"payload": "a", "key": "k", "type": 7, "properties": {"p": "q"}, "event_time_ms": 5}\n'
+        b'{"payload_base64": "/w==", "key_base64": "/g=="}\n'
+    )
+    succeeds(endpoint, "append", f"{channel}/0", "--framing", "jsonl", stdin=lines)
+    first = succeeds(endpoint, "scan", f"{channel}/0")
+
+    succeeds(endpoint, "append", f"{channel}/1", "--framing", "jsonl", stdin=first)
+
+    own = {"vchannel", "tick", "time"}
+    stripped = [
+        [{key: value for key, value in record.items() if key not in own} for record in records(output)]
+        for output in (first, succeeds(endpoint, "scan", f"{channel}/1"))
+    ]
+    assert stripped[0] == stripped[1]
+    assert stripped[0][0]["type"] == 7
+
+
+def test_a_bad_line_is_refused_with_its_number(endpoint: str, channel: str) -> None:
+    text = refused(
+        endpoint, ExitCode.USAGE, "append", f"{channel}/0", "--framing", "jsonl", stdin=b'{"payload": "a"}\n{}\n'
+    )
+
+    assert "line 2" in text
+
+
+def test_a_scan_is_bounded_by_positions_count_and_type(endpoint: str, channel: str) -> None:
+    lines = b"".join(b'{"payload": "%d", "type": %d}\n' % (number, number % 3) for number in range(10))
+    [answer] = records(succeeds(endpoint, "append", f"{channel}/0", "--framing", "jsonl", stdin=lines))
+    second, last = str(answer["first_tick"] + 1), str(answer["last_tick"])
+
+    def payloads(*arguments: str) -> list[str]:
+        return succeeds(endpoint, "scan", f"{channel}/0", "-o", "text", *arguments).decode().split()
+
+    assert payloads("--from", second, "--to", last) == list("12345678")
+    assert payloads("-n", "3") == list("012")
+    assert payloads("--type", "1", "--type", "2", "-n", "4") == list("1245")
+    assert payloads("--from", "@-1h") == list("0123456789")
+    assert payloads("--to", "@-1h") == []
+
+
+def test_tail_prints_the_last_messages_of_all_vchannels_in_order(endpoint: str, channel: str) -> None:
+    for number in range(6):
+        succeeds(endpoint, "append", f"{channel}/{number % 2}", stdin=b"%d\n" % number)
+
+    assert succeeds(endpoint, "tail", channel, "-n", "4", "-o", "text").decode().split() == list("2345")
+    assert succeeds(endpoint, "tail", channel, "-n", "0", "-o", "text") == b""
+    assert succeeds(endpoint, "tail", channel, "--since", "1h", "-o", "text").decode().split() == list("012345")
+
+
+def test_a_followed_tail_goes_on_and_sums_up_when_interrupted(endpoint: str, channel: str) -> None:
+    succeeds(endpoint, "append", f"{channel}/0", stdin=b"before\n")
+    process = subprocess.Popen(
+        [*COMMAND, "tail", "-f", channel, "-o", "text", "--endpoint", endpoint],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=child_environment(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"before\n"
+        succeeds(endpoint, "append", f"{channel}/1", stdin=b"after\n")
+        assert process.stdout.readline() == b"after\n"
+
+        process.send_signal(signal.SIGINT)
+
+        _, stderr = process.communicate(timeout=30)
+        assert process.returncode == ExitCode.INTERRUPTED
+        assert b"interrupted: 2 messages" in stderr
+        assert b"Traceback" not in stderr
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_interrupted_append_says_how_much_was_sent(endpoint: str, channel: str) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "append", f"{channel}/0", "--endpoint", endpoint],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=child_environment(),
+    )  # fmt: skip
+    assert process.stdin is not None
+    try:
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        while len(records(succeeds(endpoint, "scan", f"{channel}/0"))) < 2:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+
+        process.wait(30)
+
+        assert process.returncode == ExitCode.INTERRUPTED
+        assert process.stderr is not None
+        assert b"interrupted: 2 messages were sent" in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_reader_that_wants_no_more_is_no_failure(endpoint: str, channel: str) -> None:
+    succeeds(endpoint, "append", f"{channel}/0", stdin=b"x" * 100 + b"\n" + b"line\n" * 100_000)
+    process = subprocess.Popen(
+        [*COMMAND, "scan", f"{channel}/0", "--endpoint", endpoint],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=child_environment(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+
+    assert process.stderr.read() == b""
+    assert process.wait(30) == ExitCode.OK
+    process.stderr.close()
+
+
+def test_trim_removes_what_is_before_a_position(endpoint: str, channel: str) -> None:
+    [answer] = records(succeeds(endpoint, "append", f"{channel}/0", stdin=b"a\nb\nc\n"))
+    keep = answer["last_tick"]
+
+    [trimmed] = records(succeeds(endpoint, "channel", "trim", f"{channel}/0", "--before", str(keep), "-y"))
+
+    assert trimmed["first_available_tick"] == keep
+    assert succeeds(endpoint, "scan", f"{channel}/0", "-o", "text") == b"c\n"
+    assert "trimmed" in refused(
+        endpoint, ExitCode.CONFLICT, "scan", f"{channel}/0", "--from", str(answer["first_tick"])
+    )
+
+
+def test_nothing_is_removed_without_a_word(endpoint: str, channel: str) -> None:
+    assert "--yes" in refused(endpoint, ExitCode.USAGE, "channel", "rm", channel)
+    assert "--yes" in refused(endpoint, ExitCode.USAGE, "channel", "trim", f"{channel}/0", "--all")
+    assert succeeds(endpoint, "channel", "ls", channel, "-n").decode().split() == [channel]
+
+
+def test_exit_codes_tell_what_went_wrong(endpoint: str, channel: str) -> None:
+    assert "does not exist" in refused(endpoint, ExitCode.NOT_FOUND, "scan", "nowhere")
+    assert "exists already" in refused(endpoint, ExitCode.CONFLICT, "channel", "create", channel)
+    assert "not allowed" in refused(endpoint, ExitCode.USAGE, "channel", "create", "Not A Name")
+    assert "write" in refused(endpoint, ExitCode.USAGE, "scan", channel, "--from", "yesterday")
+    assert "--timeout" in refused(endpoint, ExitCode.TIMEOUT, "tail", "-f", channel, "--timeout", "0.5")
+    assert "cannot read" in refused(endpoint, ExitCode.NOT_FOUND, "append", f"{channel}/0", "-i", "/nothing/here")
+    assert "no connection" in refused("127.0.0.1:1", ExitCode.UNAVAILABLE, "channel", "ls")
+    refused(endpoint, ExitCode.USAGE, "scan")
+
+
+def test_the_doctor_reports_a_server_and_misses_one_that_was_named(endpoint: str, tmp_path: Path) -> None:
+    flags = ["--storage.data_dir", str(tmp_path), "--limits.min_free_disk_bytes", "0"]
+
+    healthy = run(endpoint, "doctor", *flags)
+    missing = run("127.0.0.1:1", "doctor", *flags)
+
+    assert healthy.returncode in (ExitCode.OK, ExitCode.DEGRADED)
+    findings = {record["check"]: record for record in records(healthy.stdout)}
+    assert findings["server"] == {"check": "server", "severity": "ok", "text": f"{endpoint} is serving"}
+    assert {"disk sync", "free space", "clock pace", "open files", "version of tidelog"} <= findings.keys()
+    assert missing.returncode == ExitCode.UNHEALTHY
+
+
+def test_the_configuration_is_shown_with_origins_and_validated(endpoint: str, tmp_path: Path) -> None:
+    path = tmp_path / "tidelog.toml"
+    path.write_text('[log]\nlevel = "debug"\n')
+
+    shown = {
+        record["key"]: record
+        for record in records(succeeds(endpoint, "config", "show", "-c", str(path), "--server.grpc_port", "9"))
+    }
+    path.write_text('[log]\nlevel = "loud"\n')
+
+    assert (shown["log.level"]["value"], shown["log.level"]["origin"]) == ("debug", f"{path}:2")
+    assert shown["server.grpc_port"]["origin"] == "flag --server.grpc_port"
+    assert shown["server.host"]["origin"] == "built-in"
+    assert f"{path}:2" in refused(endpoint, ExitCode.BAD_CONFIG, "config", "validate", "-c", str(path))
+
+
+def test_versions_are_shown(endpoint: str) -> None:
+    assert {record["name"] for record in records(succeeds(endpoint, "version"))} >= {"tidelog", "python", "grpcio"}
+
+
+@pytest.mark.parametrize(("module", "extra"), [("typer", "cli"), ("pydantic", "server")])
+def test_a_missing_extra_is_answered_with_the_command_that_installs_it(module: str, extra: str) -> None:
+    program = (
+        f"import sys; sys.modules['{module}'] = None; from tidelog_server.cli import main; main(['config', 'show'])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=child_environment(), check=False
+    )
+
+    assert done.returncode == ExitCode.FAILURE
+    assert f"pip install 'tidelog[{extra}]'" in done.stderr

@@ -1,0 +1,135 @@
+"""The producer, over gRPC, on a server in this process. Method: send in every way, then compare with a scan."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+import tidelog
+from tidelog import AsyncClient, Message, ProducerOptions
+from tidelog.testing import server
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[AsyncClient]:
+    async with server() as client:
+        await client.create_channel("orders")
+        yield client
+
+
+async def payloads(client: AsyncClient) -> list[bytes]:
+    return [payload async for batch in client.scan("orders") for payload in batch.payloads]
+
+
+async def test_every_way_of_sending_keeps_the_order_of_the_calls(client: AsyncClient) -> None:
+    async with client.producer("orders") as producer:
+        await producer.send(b"1")
+        producer.send_nowait(Message(b"2", key=b"k"))
+        await producer.send_many([b"3", Message(b"4"), b"5"])
+        await producer.send(b"6")
+
+    assert await payloads(client) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+async def test_each_ticket_is_the_position_of_its_message(client: AsyncClient) -> None:
+    async with client.producer("orders", max_batch_bytes=100) as producer:
+        tickets = [await producer.send(b"%d" % i) for i in range(100)]
+        results = [await ticket for ticket in tickets]
+
+    ticks = [tick async for batch in client.scan("orders") for tick in batch.ticks]
+    assert [result.first_tick for result in results] == [result.last_tick for result in results] == ticks
+
+
+async def test_a_ticket_may_be_awaited_twice_and_a_cancelled_wait_harms_no_other(client: AsyncClient) -> None:
+    async with client.producer("orders") as producer:
+        first, second = await producer.send(b"a"), await producer.send(b"b")
+
+        async def wait() -> object:
+            return await first
+
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+        assert await second == await second
+        assert (await first).first_tick < (await second).first_tick
+        assert first.done()
+
+
+async def test_a_large_list_is_cut_into_batches_and_arrives_whole(client: AsyncClient) -> None:
+    messages = [b"%d" % i for i in range(25_000)]
+
+    async with client.producer("orders", max_batch_bytes=50_000, max_in_flight_bytes=100_000) as producer:
+        await producer.send_many(messages)
+
+    assert await payloads(client) == messages
+
+
+async def test_a_batch_leaves_when_its_first_message_has_lingered(client: AsyncClient) -> None:
+    async with client.producer("orders", linger_s=0.05) as producer:
+        ticket = await producer.send(b"first")
+
+        async def keep_sending() -> None:
+            # Later messages come faster than the linger; were it restarted by each, the first would never leave.
+            while not ticket.done():
+                await producer.send(b"later")
+                await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(keep_sending(), 5)
+
+
+async def test_a_full_producer_says_so_and_has_room_after_a_flush(client: AsyncClient) -> None:
+    async with client.producer("orders", linger_s=10, max_batch_bytes=100, max_in_flight_bytes=100) as producer:
+        producer.send_nowait(b"x" * 80)
+        with pytest.raises(tidelog.BufferFullError):
+            producer.send_nowait(b"y" * 80)
+        await producer.flush()
+        producer.send_nowait(b"z" * 80)
+
+    assert await payloads(client) == [b"x" * 80, b"z" * 80]
+
+
+async def test_waiting_for_room_does_not_wait_for_the_linger(client: AsyncClient) -> None:
+    async with client.producer("orders", linger_s=60, max_batch_bytes=100, max_in_flight_bytes=100) as producer:
+        for _ in range(5):
+            await asyncio.wait_for(producer.send(b"x" * 60), 5)
+
+
+async def test_a_flush_tells_the_first_failure_and_every_later_send_says_that_the_producer_stopped(
+    client: AsyncClient,
+) -> None:
+    producer = client.producer("nowhere")
+    ticket = await producer.send(b"a")
+
+    with pytest.raises(tidelog.ChannelNotFoundError):
+        await producer.flush()
+    with pytest.raises(tidelog.ChannelNotFoundError):
+        await ticket
+    with pytest.raises(tidelog.ProducerStoppedError) as caught:
+        await producer.send(b"b")
+    assert isinstance(caught.value.__cause__, tidelog.ChannelNotFoundError)
+    assert caught.value.effect == "none"
+
+
+async def test_leaving_the_block_by_an_error_shows_that_error(client: AsyncClient) -> None:
+    async def fail() -> None:
+        async with client.producer("nowhere") as producer:
+            await producer.send(b"a")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await fail()
+
+
+async def test_a_closed_producer_says_so(client: AsyncClient) -> None:
+    async with client.producer("orders") as producer:
+        pass
+
+    with pytest.raises(tidelog.ClosedError):
+        await producer.send(b"a")
+
+
+@pytest.mark.parametrize("options", [{"linger_s": -1}, {"max_batch_bytes": 0}, {"max_in_flight_bytes": 5}])
+async def test_options_out_of_range_are_refused(client: AsyncClient, options: ProducerOptions) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        client.producer("orders", **options)

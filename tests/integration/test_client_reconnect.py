@@ -1,0 +1,172 @@
+"""What becomes of scans and appends when the connection breaks. Method: a real server behind a proxy that is cut.
+
+The proxy hands bytes on and, when told to, closes every connection at once, as a network does.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+import tidelog
+from tidelog import AsyncClient, At
+from tidelog.testing import start_server
+
+
+class Proxy:
+    """Hands connections on to a server until they are cut."""
+
+    def __init__(self, target: str) -> None:
+        self._host, _, self._port = target.rpartition(":")
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._handlers: set[asyncio.Task[None]] = set()
+        self.passes = asyncio.Event()
+        self.passes.set()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._handlers.add(task)
+        upstream_reader, upstream_writer = await asyncio.open_connection(self._host, int(self._port))
+        self._writers |= {writer, upstream_writer}
+        with suppress(OSError, asyncio.CancelledError):
+            await asyncio.gather(self._pump(reader, upstream_writer), self._pump(upstream_reader, writer))
+        writer.close()
+        upstream_writer.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            await self.passes.wait()
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    def cut(self) -> None:
+        """Close every connection, now."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+        self.passes.set()
+
+    async def aclose(self) -> None:
+        self.cut()
+        for handler in self._handlers:
+            handler.cancel()
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+
+
+@asynccontextmanager
+async def cut_off_client() -> AsyncIterator[tuple[AsyncClient, Proxy, AsyncClient]]:
+    """Yield a client behind a proxy, the proxy, and a client that goes straight to the same server."""
+    running = await asyncio.to_thread(start_server)
+    proxy = Proxy(running.endpoint)
+    listener = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    try:
+        async with AsyncClient(f"127.0.0.1:{port}") as client, AsyncClient(running.endpoint) as direct:
+            await direct.create_channel("orders", vchannels=2)
+            yield client, proxy, direct
+    finally:
+        listener.close()
+        await proxy.aclose()
+        await asyncio.to_thread(running.stop)
+
+
+async def test_a_following_scan_goes_on_without_loss_or_repeat_however_often_it_is_cut() -> None:
+    async with (
+        cut_off_client() as (client, proxy, direct),
+        client.scan(["orders/0", "orders/1"], until=At.follow()) as scan,
+    ):
+        seen: list[bytes] = []
+        for i in range(30):
+            await direct.append(f"orders/{i % 2}", [b"%d.%d" % (i, j) for j in range(3)])
+            if i % 3 == 0:
+                proxy.cut()
+            while len(seen) < 3 * (i + 1):
+                seen.extend((await asyncio.wait_for(anext(scan), 10)).payloads)
+
+    assert seen == [b"%d.%d" % (i, j) for i in range(30) for j in range(3)]
+
+
+async def test_a_tail_that_got_nothing_yet_still_misses_nothing() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        await direct.append("orders/0", b"before")
+        async with client.tail("orders/0") as tail:
+            proxy.cut()
+            await direct.append("orders/0", b"while cut off")
+
+            assert (await asyncio.wait_for(anext(tail), 10)).payloads == [b"while cut off"]
+
+
+async def test_a_bounded_scan_keeps_the_end_that_it_began_with() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        expected = [b"%d" % i for i in range(200)]
+        for payload in expected:
+            await direct.append("orders/0", payload)
+        async with client.scan("orders/0", max_response_bytes=1) as scan:
+            seen = list((await anext(scan)).payloads)
+            # Everything from here on was not acknowledged when the scan was opened. The cut comes when the scan has
+            # learnt its end, which it asks for while it opens.
+            await client.wal_name()
+            await direct.append("orders/0", b"later")
+            proxy.cut()
+            async for batch in scan:
+                seen.extend(batch.payloads)
+
+    assert seen == expected
+
+
+async def test_an_append_cut_off_before_its_answer_has_an_unknown_outcome() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        await client.append("orders/0", b"first")
+        proxy.passes.clear()
+        append = asyncio.create_task(client.append("orders/0", b"second"))
+        await asyncio.sleep(0.1)
+        proxy.cut()
+
+        with pytest.raises(tidelog.AppendUnknownError) as caught:
+            await append
+        assert caught.value.effect == "unknown"
+        # The next append opens a new stream by itself.
+        assert (await client.append("orders/0", b"third")).first_tick
+        stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
+        assert stored in ([b"first", b"third"], [b"first", b"second", b"third"])
+
+
+async def test_a_producer_that_lost_an_answer_stops_and_sends_nothing_after_the_gap() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        producer = client.producer("orders/0", linger_s=0)
+        await (await producer.send(b"first"))
+        proxy.passes.clear()
+        ticket = await producer.send(b"second")
+        await asyncio.sleep(0.1)
+        proxy.cut()
+
+        with pytest.raises(tidelog.AppendUnknownError):
+            await ticket
+        with pytest.raises(tidelog.ProducerStoppedError):
+            await producer.send(b"third")
+        stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
+        assert b"third" not in stored
+
+
+async def test_a_producer_with_nothing_under_way_does_not_notice_a_cut() -> None:
+    async with cut_off_client() as (client, proxy, _), client.producer("orders/0", linger_s=0) as producer:
+        first = await (await producer.send(b"first"))
+        proxy.cut()
+        await client.wal_name()
+
+        assert (await (await producer.send(b"second"))).first_tick > first.first_tick
+
+
+async def test_a_scan_gives_up_when_the_server_stays_away() -> None:
+    running = await asyncio.to_thread(start_server)
+    retry = tidelog.Retry(give_up_s=0.5)
+    async with AsyncClient(running.endpoint, retry=retry) as client:
+        await client.create_channel("orders")
+        async with client.tail("orders") as tail:
+            await asyncio.to_thread(running.stop)
+
+            with pytest.raises(tidelog.UnavailableError):
+                await asyncio.wait_for(anext(tail), 20)

@@ -1,0 +1,324 @@
+"""Goal: what Spark reads is exactly what the options and filters say, and what cannot be read says why.
+
+Method: a real server with small channels, and one real Spark session on two cores. What the server sent is taken from
+its own metrics, so that a filter that is said to be pushed down is seen to be.
+"""
+
+import os
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import tidelog
+from tidelog import Client, Message
+from tidelog.spark import SCHEMA, TidelogDataSource
+from tidelog_server.cli.bench.server_process import parse_metrics
+from tidelog_server.testing import RunningServer, start
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+SCHEMA_TEXT = (
+    "struct<channel:string,vchannel:int,tick:bigint,timestamp:timestamp,type:int,key:binary,payload:binary,"
+    "properties:map<string,string>>"
+)
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = start(str(tmp_path_factory.mktemp("spark-server")))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    # Spark's workers are processes of their own and must find the same packages.
+    path = str(Path(tidelog.__file__).parents[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join([path, os.environ.get("PYTHONPATH", "")]))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+            .config(PUSHDOWN, "true")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        session.dataSource.register(TidelogDataSource)
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> Iterator[Client]:
+    with Client(server.endpoint) as opened:
+        yield opened
+
+
+@pytest.fixture
+def read(spark: SparkSession, server: RunningServer) -> Read:
+    def load(path: str | None = None, **options: Any) -> DataFrame:
+        source = spark.read.format("tidelog").option("endpoint", server.endpoint).options(**options)
+        return source.load(path)
+
+    return load
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def channel(client: Client) -> str:
+    """Return the name of a new channel with two vchannels."""
+    name = f"channel-of-test-{next(_numbers)}"
+    client.create_channel(name, vchannels=2)
+    return name
+
+
+def append(client: Client, vchannel: str, *payloads: str) -> list[int]:
+    """Append one batch and return its ticks."""
+    result = client.append(vchannel, [payload.encode() for payload in payloads])
+    return list(range(result.first_tick, result.last_tick + 1))
+
+
+def payloads(frame: DataFrame) -> list[str]:
+    return sorted(bytes(row.payload).decode() for row in frame.select("payload", "tick").collect())
+
+
+def messages_sent(server: RunningServer) -> float:
+    with urllib.request.urlopen(f"http://{server.http_endpoint}/metrics", timeout=10) as response:
+        return parse_metrics(response.read().decode())["tidelog_scan_messages_total"]
+
+
+def error_of(read_it: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException) as raised:
+        read_it()
+    return str(raised.value)
+
+
+def test_the_schema_is_as_documented(read: Read, channel: str) -> None:
+    frame = read(channel)
+
+    assert frame.schema == SCHEMA
+    assert frame.schema.simpleString() == SCHEMA_TEXT
+
+
+def test_every_part_of_a_message_comes_back(client: Client, read: Read, channel: str) -> None:
+    sent = [
+        Message(b"plain"),
+        Message(b"", key=b"", type=7),
+        Message(b"\x00\xff", key=b"k", properties={"a": "1", "ü": ""}),
+    ]
+    first = client.append(f"{channel}/1", sent).first_tick
+
+    rows = read(channel).orderBy("tick").collect()
+
+    assert rows == [
+        Row(
+            channel=channel,
+            vchannel=1,
+            tick=int(first) + i,
+            timestamp=(datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=first >> 18)).replace(tzinfo=None),
+            type=message.type,
+            key=None if message.key is None else bytearray(message.key),
+            payload=bytearray(message.payload),
+            properties=dict(message.properties),
+        )
+        for i, message in enumerate(sent)
+    ]
+
+
+def test_an_empty_channel_has_no_rows(read: Read, channel: str) -> None:
+    assert read(channel).collect() == []
+
+
+def test_sources_are_named_by_channel_channels_or_vchannels(client: Client, read: Read, channel: str) -> None:
+    client.create_channel(f"{channel}-other")
+    append(client, f"{channel}/0", "a")
+    append(client, f"{channel}/1", "b")
+    append(client, f"{channel}-other/0", "c")
+
+    assert payloads(read(channel=channel)) == ["a", "b"]
+    assert payloads(read(channels=f"{channel}, {channel}-other")) == ["a", "b", "c"]
+    assert payloads(read(vchannels=f"{channel}/1,{channel}-other")) == ["b", "c"]
+
+
+def test_the_start_is_inclusive_and_the_end_exclusive(client: Client, read: Read, channel: str) -> None:
+    ticks = append(client, f"{channel}/0", "a", "b", "c", "d")
+
+    assert payloads(read(channel, startingTick=ticks[1], endingTick=ticks[3])) == ["b", "c"]
+    assert payloads(read(channel, startingTick=ticks[3])) == ["d"]
+    assert payloads(read(channel, endingTimestamp="2999-01-01T00:00:00Z")) == ["a", "b", "c", "d"]
+    assert payloads(read(channel, startingTimestamp=ticks[0] >> 18)) == ["a", "b", "c", "d"]
+    assert payloads(read(channel, endingTimestamp=ticks[0] >> 18)) == []
+
+
+def test_a_cut_shows_the_same_rows_of_all_channels_for_ever(client: Client, read: Read, channel: str) -> None:
+    append(client, f"{channel}/0", "a")
+    cut = append(client, f"{channel}/1", "b")[-1]
+    append(client, f"{channel}/0", "c")
+
+    frame = read(channel, asOfTick=cut)
+    before = payloads(frame)
+    append(client, f"{channel}/1", "d")
+
+    assert before == payloads(frame) == ["a", "b"]
+    assert payloads(read(channel)) == ["a", "b", "c", "d"]
+
+
+def test_a_cut_in_the_future_is_refused(client: Client, read: Read, channel: str) -> None:
+    tick = append(client, f"{channel}/0", "a")[0]
+
+    assert "beyond the latest tick" in error_of(read(channel, asOfTick=tick + (1 << 40)).collect)
+
+
+def test_partitions_divide_the_rows_without_loss_or_repeat(client: Client, read: Read, channel: str) -> None:
+    expected = [f"{i:04}" for i in range(1_000)]
+    for begin in range(0, 1_000, 100):
+        append(client, f"{channel}/{begin // 600}", *expected[begin : begin + 100])
+
+    by_messages = read(channel, maxMessagesPerPartition=50)
+    by_number = read(channel, minPartitions=5)
+
+    assert by_messages.rdd.getNumPartitions() == 20
+    assert by_number.rdd.getNumPartitions() >= 5
+    assert payloads(by_messages) == payloads(by_number) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("tick >= {tick_2}", ["2", "3", "4", "5"]),
+        ("tick = {tick_2}", ["2"]),
+        ("vchannel = 1", ["4", "5"]),
+        ("vchannel IN (1, 3)", ["4", "5"]),
+        ("channel = 'elsewhere'", []),
+        ("channel LIKE 'channel-of%' AND vchannel <> 0", ["4", "5"]),
+        ("type = 7", ["4"]),
+        ("type IN (7, 8) AND vchannel = 1", ["4", "5"]),
+        ("timestamp < timestamp'2001-01-01'", []),
+        ("timestamp >= timestamp_millis({time_4})", ["4", "5"]),
+        ("type = 7 AND type = 8", []),
+    ],
+)
+def test_a_filter_is_applied_by_the_server(
+    server: RunningServer, client: Client, read: Read, channel: str, condition: str, expected: list[str]
+) -> None:
+    ticks = append(client, f"{channel}/0", "0", "1", "2", "3")
+    barrier = ((ticks[-1] >> 18) + 2) << 18
+    last = client.append(f"{channel}/1", [Message(b"4", type=7), Message(b"5", type=8)], barrier_tick=barrier)
+    frame = read(channel).where(condition.format(tick_2=ticks[2], time_4=last.first_tick >> 18))
+
+    before = messages_sent(server)
+    found = payloads(frame)
+
+    assert found == expected
+    assert messages_sent(server) - before == len(expected)
+
+
+def test_a_filter_that_the_server_cannot_apply_is_applied_by_spark(
+    client: Client, read: Read, channel: str
+) -> None:
+    ticks = append(client, f"{channel}/0", "a", "b", "c")
+
+    assert payloads(read(channel).where("payload = X'62' AND vchannel >= 0")) == ["b"]
+    assert payloads(read(channel).where(f"tick IN ({ticks[0]}, {ticks[2]})")) == ["a", "c"]
+    assert payloads(read(channel).where(f"tick = {ticks[0]} OR type = 9")) == ["a"]
+
+
+def test_accepted_filters_are_gone_from_the_plan(
+    client: Client, read: Read, channel: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(client, f"{channel}/0", "a")
+
+    read(channel).where("type = 0 AND tick > 5 AND payload = X'61'").explain()
+
+    conditions = [line for line in capsys.readouterr().out.splitlines() if "Filter (" in line]
+    assert len(conditions) == 1
+    assert "payload" in conditions[0]
+    assert "type" not in conditions[0]
+
+
+def test_a_trimmed_start_fails_and_names_both_ticks(client: Client, read: Read, channel: str) -> None:
+    ticks = append(client, f"{channel}/0", "a", "b", "c")
+    append(client, f"{channel}/1", "d")
+    client.trim(f"{channel}/0", tidelog.Tick(ticks[1]))
+
+    text = error_of(read(channel, startingTick=ticks[0]).collect)
+
+    assert f"{channel}/0 was trimmed" in text
+    assert f"tick {ticks[0]}" in text
+    assert f"{ticks[1]}" in text
+    assert "failOnDataLoss" in text
+
+
+def test_what_is_left_is_read_where_loss_is_allowed(client: Client, read: Read, channel: str) -> None:
+    ticks = append(client, f"{channel}/0", "a", "b", "c")
+    append(client, f"{channel}/1", "d")
+    client.trim(f"{channel}/0", tidelog.Tick(ticks[1]))
+
+    assert payloads(read(channel, startingTick=ticks[0], failOnDataLoss="false")) == ["b", "c", "d"]
+    assert payloads(read(channel, startingTimestamp=ticks[0] >> 18)) == ["b", "c", "d"]
+    assert payloads(read(channel)) == ["b", "c", "d"]
+
+
+def test_chosen_columns_are_read_alone(client: Client, read: Read, spark: SparkSession, channel: str) -> None:
+    append(client, f"{channel}/0", "a")
+    endpoint = client.endpoint
+
+    chosen = spark.read.format("tidelog").schema("payload binary, vchannel int").option("endpoint", endpoint)
+
+    assert chosen.load(channel).collect() == [Row(payload=bytearray(b"a"), vchannel=0)]
+    wrong = spark.read.format("tidelog").schema("payload string").option("endpoint", endpoint)
+    assert "no column 'payload string': choose from channel string" in error_of(lambda: wrong.load(channel).collect())
+
+
+def test_reading_works_without_push_down_and_registering_warns(
+    client: Client, read: Read, spark: SparkSession, channel: str
+) -> None:
+    append(client, f"{channel}/0", "a", "b")
+    spark.conf.set(PUSHDOWN, "false")
+    try:
+        with pytest.warns(RuntimeWarning, match="are not pushed down"):
+            spark.dataSource.register(TidelogDataSource)
+        assert payloads(read(channel).where("vchannel = 0 AND payload = X'62'")) == ["b"]
+    finally:
+        spark.conf.set(PUSHDOWN, "true")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"channel": "nowhere"}, "'nowhere' does not exist: create the channel, or correct the name"),
+        ({"channel": "NOWHERE"}, "the name 'NOWHERE' is not allowed"),
+        ({"channel": "a", "startingOffsets": "earliest"}, "has no option 'startingoffsets'"),
+        ({"channel": "a", "asOfTick": "1", "endingTick": "1"}, "contradict each other"),
+        ({"channel": "a", "endpoint": "127.0.0.1:1"}, "127.0.0.1:1"),
+    ],
+)
+def test_an_error_reaches_the_user_as_one_clear_sentence(
+    read: Read, options: dict[str, str], message: str
+) -> None:
+    assert message in error_of(lambda: read(**options).collect())
+
+
+def test_a_vchannel_that_does_not_exist_is_named(read: Read, channel: str) -> None:
+    text = error_of(lambda: read(vchannels=f"{channel}/2").collect())
+
+    assert f"names '{channel}/2', which does not exist: there are {channel}/0, {channel}/1" in text

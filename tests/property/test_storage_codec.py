@@ -1,0 +1,128 @@
+"""Keys sort as their numbers do, and every row comes back as it was packed or not at all.
+
+Method: hypothesis.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.ticks import MAX_TICK, Tick
+from tidelog_server.storage import keys
+from tidelog_server.storage.codec import (
+    ChunkRow,
+    StoreRow,
+    TailRow,
+    chained_hash,
+    pack_chunk,
+    pack_header,
+    pack_store,
+    pack_tail,
+    unpack_chunk,
+    unpack_header,
+    unpack_store,
+    unpack_tail,
+)
+
+vchannel_ids = st.integers(0, keys.MAX_VCHANNEL_ID)
+ticks = st.integers(0, MAX_TICK)
+u64 = st.integers(0, (1 << 64) - 1)
+hashes = st.binary(min_size=16, max_size=16)
+places = st.tuples(vchannel_ids, ticks)
+
+
+def rows_of(kind: Any) -> st.SearchStrategy[Any]:
+    types = kind.__annotations__.values()
+    return st.tuples(*(hashes if annotation is bytes else u64 for annotation in types)).map(kind._make)
+
+
+entries = st.builds(
+    NewEntry,
+    vchannel_id=vchannel_ids,
+    base_tick=ticks.map(Tick),
+    count=st.integers(1, (1 << 32) - 1),
+    message_type=st.integers(-1, (1 << 32) - 1),
+    columns_crc32c=st.integers(0, (1 << 32) - 1),
+    columns=st.binary(max_size=100),
+)
+
+
+@given(places, places)
+def test_log_keys_sort_as_vchannel_and_tick_do(one: tuple[int, int], other: tuple[int, int]) -> None:
+    assert (keys.log_key(*one) < keys.log_key(*other)) == (one < other)
+    assert (keys.chunk_key(*one) < keys.chunk_key(*other)) == (one < other)
+    assert keys.parse_log_key(keys.log_key(*one)) == one
+
+
+@given(places, vchannel_ids)
+def test_ranges_hold_the_keys_of_their_vchannel_only(place: tuple[int, int], vchannel_id: int) -> None:
+    is_same = place[0] == vchannel_id
+    assert (keys.log_key(vchannel_id, 0) <= keys.log_key(*place) < keys.log_end_key(vchannel_id)) == is_same
+    begin, end = keys.index_range(vchannel_id)
+    assert (begin <= keys.chunk_key(*place) < end) == is_same
+    assert (begin <= keys.tail_key(place[0]) < end) == is_same
+
+
+@given(places)
+def test_index_keys_tell_their_kind(place: tuple[int, int]) -> None:
+    chunk, tail = keys.chunk_key(*place), keys.tail_key(place[0])
+    assert (keys.parse_chunk_key(chunk), keys.parse_tail_key(chunk)) == (place, None)
+    assert (keys.parse_chunk_key(tail), keys.parse_tail_key(tail)) == (None, place[0])
+    assert keys.parse_chunk_key(keys.STORE_KEY) is None
+    assert keys.parse_tail_key(keys.STORE_KEY) is None
+
+
+@given(entries, u64, u64, hashes)
+def test_a_header_comes_back(entry: NewEntry, previous_tick: int, sequence: int, previous_hash: bytes) -> None:
+    key, value, chain_hash = pack_header(
+        entry, previous_tick=previous_tick, sequence=sequence, previous_hash=previous_hash
+    )
+    header = unpack_header(key, value)
+    for name in ("vchannel_id", "base_tick", "count", "message_type", "columns_crc32c"):
+        assert getattr(header, name) == getattr(entry, name)
+    assert (header.previous_tick, header.sequence, header.chain_hash) == (previous_tick, sequence, chain_hash)
+    assert header.columns_bytes == len(entry.columns)
+    assert chained_hash(previous_hash, key, value) == chain_hash
+
+
+@given(vchannel_ids, rows_of(TailRow), rows_of(ChunkRow), rows_of(StoreRow))
+def test_index_rows_come_back(vchannel_id: int, tail: TailRow, chunk: ChunkRow, store: StoreRow) -> None:
+    assert unpack_tail(vchannel_id, pack_tail(vchannel_id, tail)) == tail
+    assert unpack_chunk(vchannel_id, chunk.first_tick, pack_chunk(vchannel_id, chunk)) == chunk
+    assert unpack_store(pack_store(store)) == store
+
+
+ROWS: list[tuple[bytes, Callable[[bytes], object]]] = [
+    (pack_tail(7, TailRow()), lambda value: unpack_tail(7, value)),
+    (pack_chunk(7, ChunkRow._make([*range(11), bytes(16)])), lambda value: unpack_chunk(7, 0, value)),
+    (pack_store(StoreRow(bytes(16), 0, 0, bytes(16), 0)), unpack_store),
+    (
+        pack_header(NewEntry(7, Tick(1), 1, 1, 1, b""), previous_tick=0, sequence=1, previous_hash=bytes(16))[1],
+        lambda value: unpack_header(keys.log_key(7, 1), value),
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "unpack"), ROWS)
+def test_no_bit_of_a_row_can_flip_unseen(row: bytes, unpack: Callable[[bytes], object]) -> None:
+    unpack(row)
+    for position in range(len(row) * 8):
+        flipped = bytearray(row)
+        flipped[position // 8] ^= 1 << position % 8
+        with pytest.raises(DataLossError):
+            unpack(bytes(flipped))
+    for size in range(len(row)):
+        with pytest.raises(DataLossError):
+            unpack(row[:size])
+
+
+@given(vchannel_ids, vchannel_ids, rows_of(TailRow))
+def test_a_row_in_the_place_of_another_is_refused(vchannel_id: int, other_id: int, tail: TailRow) -> None:
+    if vchannel_id != other_id:
+        with pytest.raises(DataLossError):
+            unpack_tail(other_id, pack_tail(vchannel_id, tail))

@@ -1,0 +1,155 @@
+"""A log store behaves as a plain list of entries does, whatever is done to it in whatever order.
+
+Method: a hypothesis state machine writes, trims, drops, reads and, for RocksDB, restarts; a model of lists says what
+must come back.
+"""
+
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from tidelog_server.core.entries import NewEntry
+from tidelog_server.storage.log_store import LogStore
+from tidelog_server.storage.memory_log_store import MemoryLogStore
+from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from unit.storage.entries import END, new_entry, place_and_columns, read_all
+
+IDS = [0, 1, 2]
+vchannel_ids = st.sampled_from(IDS)
+offsets = st.integers(-5, 60)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store under test beside lists of all entries ever written and the trim ticks."""
+
+    store: LogStore
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[int, list[NewEntry]] = {}
+        self.trim_ticks: dict[int, int] = {}
+        self.sequence = 0
+
+    def kept(self, vchannel_id: int) -> list[NewEntry]:
+        return [entry for entry in self.written[vchannel_id] if self.trim_ticks[vchannel_id] <= entry.last_tick]
+
+    def next_tick(self, vchannel_id: int) -> int:
+        written = self.written[vchannel_id]
+        return written[-1].last_tick + 1 if written else 100
+
+    @rule(vchannel_id=vchannel_ids)
+    def create(self, vchannel_id: int) -> None:
+        self.store.create_vchannels([vchannel_id])
+        self.written.setdefault(vchannel_id, [])
+        self.trim_ticks.setdefault(vchannel_id, 0)
+
+    @rule(vchannel_id=vchannel_ids)
+    def drop(self, vchannel_id: int) -> None:
+        self.store.drop_vchannels([vchannel_id])
+        self.written.pop(vchannel_id, None)
+        self.trim_ticks.pop(vchannel_id, None)
+
+    @rule(plan=st.lists(st.tuples(vchannel_ids, st.integers(0, 20), st.integers(1, 12)), max_size=6))
+    def write(self, plan: list[tuple[int, int, int]]) -> None:
+        entries = []
+        for vchannel_id, gap, count in plan:
+            if vchannel_id in self.written:
+                entry = new_entry(vchannel_id, self.next_tick(vchannel_id) + gap, count=count, size_bytes=count * 700)
+                self.written[vchannel_id].append(entry)
+                entries.append(entry)
+        self.store.write(entries)
+        self.store.sync()
+        self.sequence += len(entries)
+
+    @rule(vchannel_id=vchannel_ids, offset=offsets)
+    def trim(self, vchannel_id: int, offset: int) -> None:
+        if vchannel_id not in self.written:
+            return
+        before_tick = max(0, self.next_tick(vchannel_id) - offset)
+        goes_through = [e for e in self.written[vchannel_id] if e.base_tick < before_tick <= e.last_tick]
+        gone = [e.last_tick + 1 for e in self.written[vchannel_id] if e.last_tick < before_tick]
+        trim_tick = before_tick if goes_through else max(gone, default=0)
+        self.trim_ticks[vchannel_id] = max(self.trim_ticks[vchannel_id], trim_tick)
+        tail = self.store.trim(vchannel_id, before_tick)
+        assert tail.trim_tick == self.trim_ticks[vchannel_id]
+        trimmed = len(self.written[vchannel_id]) - len(self.kept(vchannel_id))
+        assert tail.trimmed_messages == sum(e.count for e in self.written[vchannel_id][:trimmed])
+        assert tail.trimmed_bytes == sum(len(e.columns) for e in self.written[vchannel_id][:trimmed])
+
+    @rule(vchannel_id=vchannel_ids, back=offsets, length=st.integers(0, 60), max_bytes=st.integers(1, 20_000))
+    def read(self, vchannel_id: int, back: int, length: int, max_bytes: int) -> None:
+        if vchannel_id not in self.written:
+            return
+        begin_tick = max(0, self.next_tick(vchannel_id) - back)
+        end_tick = begin_tick + length
+        first_tick = max(begin_tick, self.trim_ticks[vchannel_id])
+        expected: list[NewEntry] = []
+        for entry in self.kept(vchannel_id):
+            is_full = expected and sum(len(e.columns) for e in expected) >= max_bytes
+            if not is_full and first_tick <= entry.last_tick and entry.base_tick < end_tick and first_tick < end_tick:
+                expected.append(entry)
+        found = self.store.read(vchannel_id, begin_tick, end_tick, max_bytes)
+        assert list(map(place_and_columns, found)) == list(map(place_and_columns, expected))
+
+    @invariant()
+    def everything_is_there(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert self.store.vchannel_ids() == sorted(self.written)
+        assert self.store.head.sequence == self.sequence
+        for vchannel_id, written in self.written.items():
+            found = list(map(place_and_columns, read_all(self.store, vchannel_id, max_bytes=5_000)))
+            assert found == list(map(place_and_columns, self.kept(vchannel_id)))
+            tail = self.store.tail(vchannel_id)
+            assert (tail.batches, tail.messages) == (len(written), sum(entry.count for entry in written))
+            chunks = self.store.chunks(vchannel_id, 0, END)
+            assert not chunks or chunks[-1].messages_before + chunks[-1].messages == tail.messages
+
+
+class MemoryMachine(StoreMachine):
+    @initialize()
+    def open(self) -> None:
+        self.store = MemoryLogStore()
+
+
+class RocksdbMachine(StoreMachine):
+    folder: Path
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = Path(mkdtemp())
+        self.store = open_rocksdb_log_store(self.folder / "store")
+
+    @rule()
+    def reclaim(self) -> None:
+        self.store.reclaim()
+
+    @rule()
+    def restart(self) -> None:
+        self.store.close()
+        self.store = open_rocksdb_log_store(self.folder / "store")
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            shutil.rmtree(self.folder)
+
+
+@pytest.mark.parametrize(("machine", "share"), [(MemoryMachine, 1), (RocksdbMachine, 5)])
+@pytest.mark.usefixtures("small_chunks")
+def test_a_store_behaves_as_a_list_does(machine: Any, share: int) -> None:
+    assert settings.default is not None
+    limits = settings(max_examples=settings.default.max_examples // share, stateful_step_count=25)
+    run_state_machine_as_test(machine, settings=limits)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close chunks early, so that short runs have many."""
+    monkeypatch.setattr("tidelog_server.storage.log_state.CHUNK_BYTES", 6_000)

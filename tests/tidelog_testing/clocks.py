@@ -1,0 +1,18 @@
+"""Clocks that tests set."""
+
+import time
+
+
+class SetClock:
+    """Wall time stands still until the test moves it, in either direction; monotonic time is the machine's."""
+
+    def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = wall_ms
+
+    def wall_ms(self) -> int:
+        """Return the wall time that was set."""
+        return self.now_ms
+
+    def monotonic_s(self) -> float:
+        """Return the machine's monotonic time."""
+        return time.monotonic()

@@ -1,0 +1,108 @@
+"""A node below gRPC, on the test's event loop: log, broker and a store of the test's choice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from tidelog_server.broker.broker import Broker
+from tidelog_server.broker.catalog import Owner
+from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.limits import Limits
+from tidelog_server.core.ticks import Tick
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.node import LogNode
+from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.runtime.clock import Clock, SystemClock
+from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.storage.log_store import LogStore
+
+
+@dataclass
+class Node:
+    """What a test works with.
+
+    Attributes:
+        failures: Storage failures that the node reported.
+        task_failures: Background tasks that failed.
+    """
+
+    log: LogNode
+    broker: Broker
+    failures: list[StorageFailedError] = field(default_factory=list)
+    task_failures: list[str] = field(default_factory=list)
+
+    async def create(self, name: str, vchannels: int = 1) -> None:
+        """Create a channel."""
+        await self.broker.create_channels([name], 0, vchannels, Owner(), if_not_exists=False)
+
+    def submit(self, vchannel: str, batch: Batch, *, needs_sync: bool = True) -> "Submitted":
+        """Append without waiting for the outcome."""
+        log, lane = self.broker.find(vchannel)
+        submitted = Submitted()
+        append = log.try_append(lane, batch, needs_sync=needs_sync, on_settled=submitted.settle)
+        assert append is not None, "the oracle had no ticks ready"
+        submitted.append = append
+        return submitted
+
+    async def append(self, vchannel: str, batch: Batch, *, needs_sync: bool = True) -> Tick:
+        """Append, and return the tick of the first message once it is acknowledged."""
+        submitted = self.submit(vchannel, batch, needs_sync=needs_sync)
+        return await submitted.acknowledged()
+
+
+class Submitted:
+    """An append on its way."""
+
+    append: PendingAppend
+
+    def __init__(self) -> None:
+        self._settled = asyncio.Event()
+
+    def settle(self, _: PendingAppend) -> None:
+        """Note the outcome."""
+        self._settled.set()
+
+    async def outcome(self) -> PendingAppend:
+        """Return the append once its outcome is known."""
+        await self._settled.wait()
+        return self.append
+
+    async def acknowledged(self) -> Tick:
+        """Return its first tick, or raise its failure."""
+        append = await self.outcome()
+        if append.failure is not None:
+            raise append.failure
+        return append.entry.base_tick
+
+
+@asynccontextmanager
+async def running_node(
+    store: LogStore,
+    limits: Limits | None = None,
+    clock: Clock | None = None,
+    metadata: MetadataStore | None = None,
+) -> AsyncIterator[Node]:
+    """Run a node; its store is closed at the end."""
+    failures: list[StorageFailedError] = []
+    task_failures: list[str] = []
+    metrics = Metrics()
+    log = LogNode(store, limits or Limits(), clock or SystemClock(), metrics, folder=None, on_failure=failures.append)
+    tasks = TaskOwner(lambda name, _: task_failures.append(name))
+    broker = Broker(log, tasks)
+    try:
+        await broker.open(metadata or MemoryMetadataStore())
+        yield Node(log, broker, failures, task_failures)
+    finally:
+        await tasks.close()
+        await broker.close()
+        await log.close()
+        store.close()
+
+
+def base_ticks(appends: Sequence[PendingAppend]) -> list[int]:
+    """Return the first tick of each append."""
+    return [append.entry.base_tick for append in appends]

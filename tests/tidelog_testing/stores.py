@@ -1,0 +1,53 @@
+"""A real log store that fails, waits or tells when a test wants it to."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from tidelog_server.core.entries import EntryHeader, NewEntry
+from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.storage.memory_log_store import MemoryLogStore
+
+
+class FaultyStore(MemoryLogStore):
+    """A memory store with faults; without any set it is a plain one.
+
+    Attributes:
+        fails_at_write, fails_at_sync: The number of the call that fails, from 1; every later one fails too.
+        written: The entries of each write, in order, those of a failing one included.
+        synced: How many entries had been written at each sync.
+        may_sync: Syncs wait until it is set.
+        on_headers: Called on the reader thread before headers are read.
+    """
+
+    def __init__(self, *, fails_at_write: int = 0, fails_at_sync: int = 0) -> None:
+        super().__init__()
+        self.fails_at_write = fails_at_write
+        self.fails_at_sync = fails_at_sync
+        self.written: list[list[NewEntry]] = []
+        self.synced: list[int] = []
+        self.may_sync = threading.Event()
+        self.may_sync.set()
+        self.has_synced = threading.Event()
+        self.on_headers: Callable[[], None] = lambda: None
+
+    def write(self, entries: Sequence[NewEntry]) -> None:
+        """Write, or fail."""
+        self.written.append(list(entries))
+        if 0 < self.fails_at_write <= len(self.written):
+            raise StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
+        super().write(entries)
+
+    def sync(self) -> None:
+        """Wait until the test lets it, then sync, or fail."""
+        count = sum(map(len, self.written))
+        self.may_sync.wait()
+        self.synced.append(count)
+        self.has_synced.set()
+        if 0 < self.fails_at_sync <= len(self.synced):
+            raise StorageFailedError("sync: input/output error", effect=Effect.UNKNOWN)
+        super().sync()
+
+    def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
+        """Let the test act, then read."""
+        self.on_headers()
+        return super().headers(vchannel_id, begin_tick, end_tick, max_headers)

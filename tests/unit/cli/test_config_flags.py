@@ -1,0 +1,29 @@
+"""Settings as flags: every form that people type, and a plain word about every other one."""
+
+import pytest
+
+from tidelog_server.cli.config_flags import parse_settings
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+
+
+def test_both_forms_are_understood() -> None:
+    assert parse_settings(["--log.level", "debug", "--server.host=::1"]) == {"log.level": "debug", "server.host": "::1"}
+
+
+def test_a_value_may_hold_an_equals_sign() -> None:
+    assert parse_settings(["--storage.data_dir=a=b"]) == {"storage.data_dir": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["extra"], "unexpected argument 'extra'"),
+        (["--log.level"], "--log.level needs a value"),
+        (["--log.level", "info", "--log.level=info"], "given twice"),
+    ],
+)
+def test_anything_else_is_a_usage_error(arguments: list[str], expected: str) -> None:
+    with pytest.raises(CommandError, match=expected) as caught:
+        parse_settings(arguments)
+
+    assert caught.value.code is ExitCode.USAGE

@@ -1,0 +1,40 @@
+"""Batches from entries. Method: entries made by the codec, and damaged ones."""
+
+from dataclasses import replace
+
+import pytest
+
+from tidelog import Columns, DataLossError, Tick
+from tidelog._batch import Batch
+from tidelog._columns import encode_payloads
+from tidelog._scan import _batch_of
+from tidelog._wire import columns_to_wire
+from tidelog.v1 import message_pb2
+
+
+def an_entry(columns: Columns, **others: object) -> message_pb2.Entry:
+    return message_pb2.Entry(base_tick=100, columns=columns_to_wire(columns), **others)  # type: ignore[arg-type]
+
+
+def test_ticks_are_consecutive_from_the_base_tick() -> None:
+    batch = _batch_of("a/0", an_entry(encode_payloads([b"x", b"y"])))
+
+    assert batch.ticks == range(100, 102)
+    assert (batch.first_tick, batch.last_tick) == (Tick(100), Tick(101))
+
+
+def test_a_damaged_batch_is_data_loss_that_names_the_place() -> None:
+    columns = encode_payloads([b"x", b"y"])
+    damaged = replace(columns, payloads=b"xz")
+
+    with pytest.raises(DataLossError) as caught:
+        _batch_of("a/0", an_entry(damaged))
+
+    assert caught.value.values == {"vchannel": "a/0", "tick": "100"}
+
+
+def test_nothing_is_taken_apart_before_it_is_asked_for() -> None:
+    batch = Batch("a/0", encode_payloads([b"x"]), range(1))
+
+    assert set(vars(batch)) == {"vchannel", "columns", "ticks"}
+    assert batch.payloads is batch.payloads

@@ -1,0 +1,32 @@
+"""What `import tidelog` offers. Method: the list itself, so that nothing appears or vanishes unnoticed."""
+
+import inspect
+
+import tidelog
+
+
+def test_the_public_names_are_sorted_and_all_there() -> None:
+    assert sorted(tidelog.__all__) == tidelog.__all__
+    assert all(hasattr(tidelog, name) for name in tidelog.__all__)
+
+
+def test_nothing_else_is_public() -> None:
+    offered = {
+        name for name, value in vars(tidelog).items() if not name.startswith("_") and not inspect.ismodule(value)
+    }
+
+    assert offered == set(tidelog.__all__)
+
+
+def test_people_see_the_public_module_of_every_class() -> None:
+    classes = [getattr(tidelog, name) for name in tidelog.__all__ if isinstance(getattr(tidelog, name), type)]
+
+    assert {kind.__module__ for kind in classes} == {"tidelog"}
+
+
+def test_every_error_is_a_tidelog_error_and_stands_in_the_tree() -> None:
+    errors = [getattr(tidelog, name) for name in tidelog.__all__ if name.endswith("Error")]
+    tree = inspect.getdoc(inspect.getmodule(tidelog.TidelogError._tick)) or ""
+
+    assert all(issubclass(error, tidelog.TidelogError) for error in errors)
+    assert all(error.__name__ in tree for error in errors)

@@ -1,0 +1,248 @@
+"""Group commit keeps the order, syncs before it acknowledges, and stops for good at the first failure.
+
+Method: a node on a store that counts writes and syncs, holds syncs back, and fails at a chosen one.
+"""
+
+import asyncio
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from tidelog_server.core.errors import ShutdownError, StorageFailedError
+from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
+from tidelog_server.log.committer import PendingAppend
+from tidelog_server.runtime.clock import SystemClock
+from tidelog_testing.batches import a_batch
+from tidelog_testing.nodes import Node, Submitted, running_node
+from tidelog_testing.stores import FaultyStore
+
+
+async def outcomes(appends: list[Submitted]) -> list[PendingAppend]:
+    return list(await asyncio.gather(*(append.outcome() for append in appends)))
+
+
+async def until(store: FaultyStore, writes: int) -> None:
+    while len(store.written) < writes:
+        await asyncio.sleep(0)
+
+
+async def test_appends_are_written_in_the_order_of_their_ticks() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a", 2)
+        await node.create("b")
+        settled: list[int] = []
+        appends = [node.submit(["a/0", "b/0", "a/1"][number % 3], a_batch(b"x")) for number in range(3_000)]
+        for append in await outcomes(appends):
+            assert append.failure is None
+            settled.append(append.entry.base_tick)
+    written = [entry.base_tick for group in store.written for entry in group]
+    assert written == settled
+    assert all(first < second for first, second in pairwise(written))
+
+
+async def test_what_arrives_during_a_sync_shares_the_next_groups() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        store.may_sync.clear()
+        appends = [node.submit("a", a_batch(b"first"))]
+        await until(store, 1)
+        appends += [node.submit("a", a_batch(b"x")) for _ in range(500)]
+        store.may_sync.set()
+        await outcomes(appends)
+        # One for what arrived while the first was synced; perhaps one more for what the second turn picked up early.
+        assert len(store.written) <= 4
+
+
+async def test_a_group_is_bounded_in_bytes_and_batches() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        store.may_sync.clear()
+        large = a_batch(bytes(1 << 20))
+        appends = [node.submit("a", large) for _ in range(20)]
+        appends += [node.submit("a", a_batch(b"")) for _ in range(MAX_GROUP_BATCHES + 100)]
+        store.may_sync.set()
+        await outcomes(appends)
+    assert sum(map(len, store.written)) == len(appends)
+    for group in store.written:
+        assert sum(len(entry.columns) for entry in group) <= MAX_GROUP_BYTES
+        assert len(group) <= MAX_GROUP_BATCHES
+
+
+async def test_an_append_is_acknowledged_only_after_its_sync() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        store.may_sync.clear()
+        append = node.submit("a", a_batch(b"x"))
+        await until(store, 1)
+        log, vchannel = node.broker.find("a")
+        assert not append.append.settled
+        assert vchannel.durable_tick == 0
+        assert log.watermark() == append.append.entry.base_tick - 1
+        store.may_sync.set()
+        tick = await append.acknowledged()
+        assert vchannel.durable_tick == tick <= log.watermark()
+
+
+async def test_an_append_that_asks_for_no_sync_is_acknowledged_without_one() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        syncs = len(store.synced)
+        store.may_sync.clear()
+        await node.append("a", a_batch(b"x"), needs_sync=False)
+        assert len(store.synced) == syncs
+        store.may_sync.set()
+
+
+async def test_one_append_that_asks_for_a_sync_gets_it_for_its_whole_group() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        store.may_sync.clear()
+        appends = [node.submit("a", a_batch(b"x"), needs_sync=number == 50) for number in range(100)]
+        store.may_sync.set()
+        await outcomes(appends)
+        assert max(store.synced) >= 51
+
+
+@pytest.mark.parametrize("appends", [1, 2, 3, 4])
+async def test_what_needed_no_sync_is_synced_soon_after_the_last_append(appends: int) -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        for _ in range(appends):
+            store.has_synced.clear()
+            await node.append("a", a_batch(b"x"), needs_sync=False)
+        # Nothing else happens: only the idle log itself can sync.
+        assert await asyncio.to_thread(store.has_synced.wait, 5)
+        assert store.synced[-1] == appends
+
+
+class SlowClock(SystemClock):
+    """A clock that gives every other thread a turn whenever a writing thread looks at it."""
+
+    def monotonic_s(self) -> float:
+        if threading.current_thread().name.startswith("tidelog-writer"):
+            time.sleep(0.02)
+        return super().monotonic_s()
+
+
+async def test_it_is_synced_however_the_writing_threads_take_turns() -> None:
+    store = FaultyStore()
+    async with running_node(store, clock=SlowClock()) as node:
+        await node.create("a")
+        await node.append("a", a_batch(b"x"), needs_sync=False)
+        assert await asyncio.to_thread(store.has_synced.wait, 5)
+
+
+async def test_jobs_run_between_groups_after_everything_before_them() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        seen: list[int] = []
+        appends = []
+        for number in range(1, 50):
+            appends.append(node.submit("a", a_batch(b"x")))
+            if number % 10 == 0:
+                node.log.committer.submit_job(lambda: seen.append(store.head.sequence))
+        await outcomes(appends)
+        assert seen == [10, 20, 30, 40]
+
+
+async def test_closing_finishes_and_syncs_what_was_submitted() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        appends = [node.submit("a", a_batch(b"x"), needs_sync=False) for _ in range(100)]
+    assert all(append.failure is None for append in await outcomes(appends))
+    assert store.synced[-1] == 100
+
+
+async def failed_node_appends(node: Node, store: FaultyStore) -> list[PendingAppend]:
+    await node.create("a")
+    good = await node.append("a", a_batch(b"good"))
+    store.may_sync.clear()
+    appends = [node.submit("a", a_batch(b"x")) for _ in range(10)]
+    await until(store, 2)
+    appends += [node.submit("a", a_batch(b"y")) for _ in range(10)]
+    store.may_sync.set()
+    settled = await outcomes(appends)
+    log, vchannel = node.broker.find("a")
+    assert vchannel.durable_tick == good
+    assert log.watermark() < settled[0].entry.base_tick
+    return settled
+
+
+@pytest.mark.parametrize(("fault", "cause"), [("write", "no space left"), ("sync", "input/output error")])
+async def test_the_first_failure_settles_everything_in_flight_with_its_cause(fault: str, cause: str) -> None:
+    store = FaultyStore(**{f"fails_at_{fault}": 2})
+    async with running_node(store) as node:
+        settled = await failed_node_appends(node, store)
+        assert all(append.failure is not None and cause in append.failure.message for append in settled)
+        assert [failure for failure in node.failures if cause in failure.message] == node.failures[:1]
+
+
+@pytest.mark.parametrize("fault", ["write", "sync"])
+async def test_after_a_failure_nothing_is_written_and_every_call_is_refused(fault: str) -> None:
+    store = FaultyStore(**{f"fails_at_{fault}": 2})
+    async with running_node(store) as node:
+        await failed_node_appends(node, store)
+        written = len(store.written)
+        with pytest.raises(StorageFailedError) as caught:
+            await node.append("a", a_batch(b"z"))
+        assert caught.value.effect.value == "none"
+        with pytest.raises(StorageFailedError):
+            await node.create("b")
+        with pytest.raises(StorageFailedError):
+            await node.broker.trim("a")
+        assert len(store.written) == written
+
+
+async def test_a_failure_of_the_idle_sync_stops_the_log() -> None:
+    store = FaultyStore(fails_at_sync=1)
+    async with running_node(store) as node:
+        await node.create("a")
+        await node.append("a", a_batch(b"x"), needs_sync=False)
+        assert await asyncio.to_thread(store.has_synced.wait, 5)
+        while not node.failures:
+            await asyncio.sleep(0)
+        with pytest.raises(StorageFailedError, match="input/output error"):
+            await node.append("a", a_batch(b"z"))
+
+
+async def test_a_node_that_shuts_down_takes_nothing_new_and_finishes_the_rest() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        store.may_sync.clear()
+        append = node.submit("a", a_batch(b"x"))
+        node.log.begin_shutdown()
+        with pytest.raises(ShutdownError):
+            node.submit("a", a_batch(b"y"))
+        store.may_sync.set()
+        assert await append.acknowledged()
+
+
+class BuggyStore(FaultyStore):
+    """A store with a defect of its own."""
+
+    def stall_reason(self) -> str | None:
+        raise ZeroDivisionError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_defect_of_the_writing_threads_stops_the_log() -> None:
+    async with running_node(BuggyStore()) as node:
+        await node.create("a")
+        node.submit("a", a_batch(b"x"))
+        while not node.failures:
+            await asyncio.sleep(0)
+        assert "ZeroDivisionError" in node.failures[0].message
+        with pytest.raises(StorageFailedError):
+            node.submit("a", a_batch(b"y"))

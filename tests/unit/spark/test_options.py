@@ -1,0 +1,88 @@
+"""Goal: an option means what the table in tidelog.spark.options says, and a wrong one says how to mend it.
+
+Method: parse single sets of options as Spark hands them over, in small letters and as text.
+"""
+
+import pytest
+
+from tidelog.spark.options import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE, OptionError, parse_options
+
+
+def parse_with(**options: str):  # type: ignore[no-untyped-def]  # the type is that of parse_options
+    return parse_options({"channel": "orders", **options})
+
+
+def test_names_are_taken_in_any_case() -> None:
+    assert parse_options({"CHANNEL": "orders", "startingtick": "7"}) == parse_with(startingTick="7")
+
+
+def test_path_is_the_channel() -> None:
+    assert parse_options({"path": "orders"}).channels == ("orders",)
+
+
+def test_channels_and_vchannels_are_divided_by_commas() -> None:
+    assert parse_options({"channels": "a, b"}).channels == ("a", "b")
+    assert parse_options({"vchannels": "a/0,b/1"}).vchannels == ("a/0", "b/1")
+
+
+def test_the_endpoint_comes_from_the_option_then_the_environment_then_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
+    assert parse_with().endpoint == DEFAULT_ENDPOINT
+
+    monkeypatch.setenv(ENDPOINT_VARIABLE, "log:1")
+    assert parse_with().endpoint == "log:1"
+    assert parse_with(endpoint="log:2").endpoint == "log:2"
+
+
+def test_the_start_is_inclusive_and_the_end_exclusive_but_a_cut_is_inclusive() -> None:
+    parsed = parse_with(startingTick="10", endingTick="20")
+    assert (parsed.begin_tick, parsed.end_tick, parsed.begin_is_tick, parsed.is_cut) == (10, 20, True, False)
+
+    cut = parse_with(asOfTick="20")
+    assert (cut.end_tick, cut.is_cut) == (21, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1500", 1500),
+        ("1970-01-01T00:00:01.500Z", 1500),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-02", 86_400_000),
+        ("1970-01-01T00:00:00.000001Z", 1),
+    ],
+)
+def test_a_time_is_milliseconds_or_iso_8601_and_rounds_up(text: str, milliseconds: int) -> None:
+    parsed = parse_with(startingTimestamp=text)
+
+    assert parsed.begin_tick == milliseconds << 18
+    assert not parsed.begin_is_tick
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"channel": "a", "startTick": "1"}, "did you mean 'startingTick'"),
+        ({"channel": "a", "colour": "red"}, "no option 'colour': known are endpoint"),
+        ({}, "say what to read"),
+        ({"channel": "a", "channels": "a,b"}, "'channel' and 'channels' contradict"),
+        ({"channel": "a", "path": "b"}, "not both"),
+        ({"channel": "a,b"}, "several go into 'channels'"),
+        ({"channels": "a,,b"}, "empty name"),
+        ({"vchannels": "a/0,a/0"}, "names 'a/0' twice"),
+        ({"channel": "a", "startingTick": "1", "startingTimestamp": "1"}, "contradict"),
+        ({"channel": "a", "asOfTick": "1", "endingTick": "1"}, "'endingTick' and 'asOfTick' contradict"),
+        ({"channel": "a", "startingTick": "20", "endingTick": "20"}, "not before 'endingTick'"),
+        ({"channel": "a", "endingTick": "0"}, "nothing lies before it"),
+        ({"channel": "a", "startingTick": "-1"}, "whole number from 0 to"),
+        ({"channel": "a", "startingTimestamp": "yesterday"}, "milliseconds since the epoch, or ISO 8601"),
+        ({"channel": "a", "startingTimestamp": "1969-12-31T00:00:00Z"}, "from 1970"),
+        ({"channel": "a", "minPartitions": "0"}, "whole number from 1 to 100000"),
+        ({"channel": "a", "failOnDataLoss": "maybe"}, "write true or false"),
+    ],
+)
+def test_a_wrong_option_says_what_is_expected(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_options(options)

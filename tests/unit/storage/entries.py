@@ -1,0 +1,40 @@
+"""Entries for tests of the stores: small, distinct, and cheap to compare."""
+
+from collections.abc import Iterator
+
+from tidelog_server.core.entries import Entry, NewEntry
+from tidelog_server.core.ticks import MAX_TICK, Tick
+from tidelog_server.storage.log_store import LogStore
+
+FIRST_TICK = Tick(1_000)
+END = MAX_TICK
+
+
+def new_entry(vchannel_id: int, base_tick: int, *, count: int = 10, size_bytes: int = 100) -> NewEntry:
+    """Return an entry whose columns are made from its place, so that no two are alike."""
+    seed = f"{vchannel_id}/{base_tick};".encode()
+    columns = (seed * (size_bytes // len(seed) + 1))[:size_bytes]
+    return NewEntry(vchannel_id, Tick(base_tick), count, 7, base_tick & 0xFFFF_FFFF, columns)
+
+
+def run_of_entries(
+    vchannel_id: int, entries: int, *, first_tick: int = FIRST_TICK, count: int = 10, size_bytes: int = 100
+) -> list[NewEntry]:
+    """Return consecutive entries with a gap of one tick between them."""
+    return [
+        new_entry(vchannel_id, first_tick + i * (count + 1), count=count, size_bytes=size_bytes) for i in range(entries)
+    ]
+
+
+def place_and_columns(entry: Entry | NewEntry) -> tuple[int, int, int, bytes]:
+    """Return what an entry that was read must share with the one that was written."""
+    header = entry.header if isinstance(entry, Entry) else entry
+    return header.vchannel_id, header.base_tick, header.count, entry.columns
+
+
+def read_all(store: LogStore, vchannel_id: int, *, max_bytes: int = 1 << 20) -> Iterator[Entry]:
+    """Yield everything that a vchannel holds, page by page."""
+    begin_tick = 0
+    while page := store.read(vchannel_id, begin_tick, END, max_bytes):
+        yield from page
+        begin_tick = page[-1].header.last_tick + 1

@@ -1,0 +1,101 @@
+"""The bytes on disk are those of format 1, and server/FORMAT.md shows the same.
+
+Method: each row is packed from fixed values and compared with fixed bytes, which the document must contain.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.ticks import Tick
+from tidelog_server.metadata import embedded
+from tidelog_server.metadata.store import Versioned
+from tidelog_server.storage import keys
+from tidelog_server.storage.codec import (
+    NO_HASH,
+    ChunkRow,
+    StoreRow,
+    TailRow,
+    first_hash,
+    pack_chunk,
+    pack_header,
+    pack_store,
+    pack_tail,
+    roll_hash,
+)
+from tidelog_server.storage.data_folder import FORMAT_STAMP
+from tidelog_server.storage.head_file import SLOT_BYTES, Head, pack_slot
+from tidelog_server.storage.rocksdb_engine import FAMILIES
+
+FORMAT_PAGE = Path(__file__).parents[3] / "server" / "FORMAT.md"
+INCARNATION = bytes(range(16))
+ENTRY = NewEntry(7, Tick(0x0102030405060708), 3, -1, 0xAABBCCDD, b"columns")
+HEADER_KEY, HEADER, CHAIN_HASH = pack_header(
+    ENTRY, previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION)
+)
+VALUE_KEY = embedded.value_key("cluster/orders")
+VALUE = embedded.pack_value(VALUE_KEY, Versioned(b"three", 2))
+
+GOLDEN = {
+    "first hash": (first_hash(INCARNATION), "f9477b91722fe719f946834577e0e8a2"),
+    "header key": (HEADER_KEY, "000000070102030405060708"),
+    "header": (
+        HEADER,
+        "0101000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
+        "6635dae34221bc595564368c58b17609469c2100",
+    ),
+    "tail key": (keys.tail_key(7), "0000000774"),
+    "tail": (
+        pack_tail(7, TailRow._make([*range(1, 11), b"L" * 16, *range(11, 16), b"O" * 16, 16])),
+        "01" + "".join(f"{i:016x}" for i in range(1, 11)) + "4c" * 16
+        + "".join(f"{i:016x}" for i in range(11, 16)) + "4f" * 16 + f"{16:016x}" + "f503af40",
+    ),
+    "chunk key": (keys.chunk_key(7, 1), "00000007630000000000000001"),
+    "chunk": (
+        pack_chunk(7, ChunkRow._make([*range(1, 12), b"C" * 16])),
+        "01" + "".join(f"{i:016x}" for i in range(1, 12)) + "43" * 16 + "6d811d44",
+    ),
+    "store key": (keys.STORE_KEY, "73"),
+    "store": (
+        pack_store(StoreRow(INCARNATION, 1, 2, b"H" * 16, 3)),
+        "01000102030405060708090a0b0c0d0e0f00000000000000010000000000000002" + "48" * 16 + "000000000000000335018138",
+    ),
+    "head": (
+        pack_slot(Head(5, INCARNATION, 2, 9, b"H" * 16, 100, 7, 98, 1234, True)).rstrip(b"\0"),
+        "5449444548454144000000010000000000000005000102030405060708090a0b0c0d0e0f00000000000000020000000000000009"
+        + "48" * 16 + "000000000000006400000007000000000000006200000000000004d201adf4c51f",
+    ),
+    "value key": (VALUE_KEY, "76636c75737465722f6f7264657273"),
+    "value": (VALUE, "0100000000000000027468726565795d6d2b"),
+    "summary": (
+        embedded.pack_summary(embedded.Summary(2, 1, embedded.row_hash(VALUE_KEY, VALUE))),
+        "0100000000000000020000000000000001f3cb0df9f6588af25b8f4bea1af8c4b5aa417afd",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("packed", "golden"), GOLDEN.values(), ids=GOLDEN.keys())
+def test_a_row_has_the_bytes_of_format_1(packed: bytes, golden: str) -> None:
+    assert packed.hex() == golden
+
+
+@pytest.mark.parametrize("golden", [golden for _, golden in GOLDEN.values()], ids=GOLDEN.keys())
+def test_the_page_shows_the_same_bytes(golden: str) -> None:
+    assert golden in re.sub(r"\s|key|value", "", FORMAT_PAGE.read_text())
+
+
+def test_a_chunk_hash_rolls_over_the_chain_hashes() -> None:
+    assert CHAIN_HASH.hex() == "6635dae34221bc595564368c58b17609"
+    assert roll_hash(NO_HASH, CHAIN_HASH).hex() == "f8b3438fed1a8c81a2e7fd3a4d22f086"
+
+
+def test_a_slot_fills_its_4_kib() -> None:
+    assert len(pack_slot(Head(1, INCARNATION, 0, 0, NO_HASH, 0, 0, 0, 0, False))) == SLOT_BYTES == 4_096
+
+
+def test_the_names_of_format_1_stay() -> None:
+    assert FORMAT_STAMP == b"tidelog data format 1\n"
+    assert FAMILIES == ("log", "columns", "staged", "producers", "index", "metadata")
+    assert all(f"`{name}`" in FORMAT_PAGE.read_text() for name in FAMILIES)

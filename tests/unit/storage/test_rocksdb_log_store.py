@@ -1,0 +1,246 @@
+"""What only the store on RocksDB does: survive a restart, give the disk back, stop on a failure, notice damage.
+
+Method: real stores on a real disk; damage is done to rows through the engine, so that RocksDB's own checks pass and
+only ours can notice.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tidelog_server.core.errors import DataLossError, StorageFailedError
+from tidelog_server.core.limits import MIB
+from tidelog_server.storage.keys import chunk_key, log_key, tail_key
+from tidelog_server.storage.log_store import LogStore
+from tidelog_server.storage.rocksdb_engine import check_options_file
+from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
+from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from unit.storage.entries import END, FIRST_TICK, new_entry, place_and_columns, read_all, run_of_entries
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RocksdbLogStore]:
+    opened = open_rocksdb_log_store(tmp_path / "store")
+    opened.create_vchannels([1, 2])
+    yield opened
+    opened.close()
+
+
+def disk_bytes(store: RocksdbLogStore) -> int:
+    """Return the bytes of tables and blob files; the WAL is bounded by itself."""
+    return sum(path.stat().st_size for path in (store.folder / "db").iterdir() if path.suffix in {".sst", ".blob"})
+
+
+def test_it_is_a_log_store(store: RocksdbLogStore) -> None:
+    as_protocol: LogStore = store
+    assert as_protocol.wal_name == "rocksdb"
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    store = open_rocksdb_log_store(tmp_path / "store")
+    store.create_vchannels([1, 2, 3])
+    store.write([*run_of_entries(1, 30, size_bytes=MIB), *run_of_entries(2, 5), *run_of_entries(3, 5)])
+    store.trim(1, FIRST_TICK + 11 * 9 + 4)
+    store.drop_vchannels([3])
+    head, tails = store.head, [store.tail(v) for v in store.vchannel_ids()]
+    chunks = store.chunks(1, 0, END)
+    entries = [place_and_columns(entry) for entry in read_all(store, 1)]
+    store.close()
+    store = open_rocksdb_log_store(tmp_path / "store")
+    assert (store.head, [store.tail(v) for v in store.vchannel_ids()]) == (head, tails)
+    assert store.chunks(1, 0, END) == chunks
+    assert [place_and_columns(entry) for entry in read_all(store, 1)] == entries
+    store.write([new_entry(2, 5_000)])
+    assert store.head.sequence == head.sequence + 1
+    store.close()
+
+
+def test_the_engine_runs_with_the_options_that_durability_needs(store: RocksdbLogStore) -> None:
+    check_options_file(store.folder / "db")
+
+
+def test_another_option_is_noticed(store: RocksdbLogStore, tmp_path: Path) -> None:
+    newest = max((store.folder / "db").glob("OPTIONS-*"))
+    text = newest.read_text().replace("kPointInTimeRecovery", "kSkipAnyCorruptedRecords")
+    (tmp_path / "OPTIONS-000001").write_text(text)
+    with pytest.raises(DataLossError, match="wal_recovery_mode"):
+        check_options_file(tmp_path)
+
+
+def test_the_disk_of_trimmed_entries_comes_back(store: RocksdbLogStore) -> None:
+    for entry in run_of_entries(1, 100, size_bytes=MIB):
+        store.write([entry])
+        store.sync()
+    store._engine.columns.flush()
+    full_bytes = disk_bytes(store)
+    assert full_bytes > 99 * MIB
+    store.trim(1, store.tail(1).last_tick - 10 * 11)
+    store.reclaim()
+    assert disk_bytes(store) < 12 * MIB
+    assert len(list(read_all(store, 1, max_bytes=8 * MIB))) == 11
+
+
+def test_the_disk_comes_back_although_another_vchannel_shares_the_files(store: RocksdbLogStore) -> None:
+    for i, entry in enumerate(run_of_entries(1, 60, size_bytes=MIB)):
+        store.write([entry, new_entry(2, 1_000 + 20 * i, size_bytes=100_000)])
+        store.sync()
+    store._engine.columns.flush()
+    assert disk_bytes(store) > 60 * MIB
+    store.drop_vchannels([1])
+    store.reclaim()
+    assert disk_bytes(store) < 8 * MIB
+    assert len(list(read_all(store, 2))) == 60
+
+
+def test_what_was_dropped_before_a_restart_is_reclaimed_after_it(tmp_path: Path) -> None:
+    store = open_rocksdb_log_store(tmp_path / "store")
+    store.create_vchannels([1, 2, 3])
+    for entries in zip(
+        run_of_entries(1, 40, size_bytes=MIB // 2), run_of_entries(3, 40, size_bytes=MIB // 2), strict=True
+    ):
+        store.write(entries)
+        store.sync()
+    store.trim(3, END)
+    store.drop_vchannels([1])
+    store.close()
+    store = open_rocksdb_log_store(tmp_path / "store")
+    store.reclaim()
+    assert disk_bytes(store) < MIB
+    store.close()
+
+
+def test_a_close_ends_a_running_reclaim_and_the_next_start_finishes_it(tmp_path: Path) -> None:
+    store = open_rocksdb_log_store(tmp_path / "store")
+    store.create_vchannels([1, 2])
+    for entry in run_of_entries(1, 150, size_bytes=MIB):
+        store.write([entry, new_entry(2, entry.base_tick, size_bytes=200_000)])
+        store.sync()
+    store.drop_vchannels([1])
+    with ThreadPoolExecutor(1) as executor:
+        reclaiming = executor.submit(store.reclaim)
+        while not store._reclaimer._run_lock.locked() and not reclaiming.done():
+            pass
+        store.close()
+        reclaiming.result(timeout=30)
+    store = open_rocksdb_log_store(tmp_path / "store")
+    assert len(list(read_all(store, 2))) == 150
+    store.reclaim()
+    assert disk_bytes(store) < 50 * MIB
+    store.close()
+
+
+def test_the_first_failure_stops_the_store_and_reads_go_on(store: RocksdbLogStore) -> None:
+    store.write(run_of_entries(1, 3))
+    store.fail("the disk broke")
+    store.fail("a later cause")
+    for attempt in (
+        lambda: store.write([new_entry(1, 9_000)]),
+        store.sync,
+        lambda: store.trim(1, END),
+        lambda: store.create_vchannels([9]),
+        lambda: store.drop_vchannels([1]),
+        lambda: store.metadata_table().apply([(b"k", b"v")], []),
+    ):
+        with pytest.raises(StorageFailedError, match="the disk broke"):
+            attempt()
+    assert len(list(read_all(store, 1))) == 3
+
+
+def test_a_missing_entry_is_never_passed_over(store: RocksdbLogStore) -> None:
+    entries = run_of_entries(1, 5)
+    store.write(entries)
+    for gone in entries:
+        key = log_key(1, gone.base_tick)
+        header = store._engine.log.get(key)
+        assert isinstance(header, bytes)
+        store._engine.log.delete(key)
+        for begin_tick, end_tick in ((0, END), (gone.base_tick, gone.last_tick + 1), (gone.base_tick + 3, END)):
+            with pytest.raises(DataLossError) as loss:
+                store.read(1, begin_tick, end_tick, 1 << 20)
+            assert loss.value.values["vchannel_id"] == "1"
+        store._engine.log.put(key, header)
+    assert len(store.read(1, 0, END, 1 << 20)) == 5
+
+
+def test_a_missing_entry_does_not_hide_its_neighbours(store: RocksdbLogStore) -> None:
+    entries = run_of_entries(1, 5)
+    store.write(entries)
+    store._engine.log.delete(log_key(1, entries[2].base_tick))
+    assert len(store.read(1, 0, entries[1].last_tick + 1, 200)) == 2
+    assert len(store.read(1, entries[4].base_tick, END, 1 << 20)) == 1
+
+
+def test_missing_or_exchanged_columns_are_noticed(store: RocksdbLogStore) -> None:
+    first, second, third = run_of_entries(1, 3, size_bytes=5_000)
+    store.write([first, second, third])
+    columns = store._engine.columns
+    columns.put(log_key(1, first.base_tick), second.columns)
+    columns.delete(log_key(1, third.base_tick))
+    for entry, problem in ((first, "damaged"), (third, "missing")):
+        with pytest.raises(DataLossError, match=problem):
+            store.read(1, entry.base_tick, entry.last_tick + 1, 1)
+    assert store.read(1, second.base_tick, second.last_tick + 1, 1)[0].columns == second.columns
+
+
+def test_a_header_in_the_wrong_place_is_noticed(store: RocksdbLogStore) -> None:
+    first, second = run_of_entries(1, 2)
+    store.write([first, second])
+    header = store._engine.log.get(log_key(1, second.base_tick))
+    assert isinstance(header, bytes)
+    store._engine.log.put(log_key(1, first.base_tick), header)
+    with pytest.raises(DataLossError, match="header"):
+        store.read(1, 0, END, 1 << 20)
+
+
+def test_a_missing_chunk_row_is_noticed(store: RocksdbLogStore) -> None:
+    store.write(run_of_entries(1, 20, size_bytes=MIB))
+    chunks = store.chunks(1, 0, END)
+    for chunk in chunks[:-1]:
+        key = chunk_key(1, chunk.first_tick)
+        row = store._engine.index.get(key)
+        assert isinstance(row, bytes)
+        store._engine.index.delete(key)
+        with pytest.raises(DataLossError, match="chunk"):
+            store.chunks(1, 0, END)
+        store._engine.index.put(key, row)
+
+
+def spoil(store: RocksdbLogStore, what: str) -> None:
+    """Remove one row behind the store's back, as a lost table would."""
+    engine, first = store._engine, run_of_entries(1, 1)[0]
+    match what:
+        case "first entry of a chunk":
+            engine.log.delete(log_key(1, first.base_tick))
+        case "last entry":
+            engine.log.delete(log_key(1, store._state.tails[1].last_base_tick))
+        case "entry of the open chunk":
+            engine.log.delete(log_key(1, store._state.tails[1].open_first_tick))
+        case "chunk row":
+            engine.index.delete(chunk_key(1, first.base_tick))
+        case "tail row":
+            engine.index.delete(tail_key(1))
+        case "tail row of an unused vchannel's neighbour":
+            engine.index.put(tail_key(1), engine.index.get(tail_key(2)))
+        case "store row":
+            engine.index.delete(b"s")
+        case _:
+            engine.columns.delete(log_key(1, store._state.tails[1].last_base_tick))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "first entry of a chunk", "last entry", "entry of the open chunk", "chunk row", "tail row",
+        "tail row of an unused vchannel's neighbour", "store row", "last columns",
+    ],
+)  # fmt: skip
+def test_the_gate_notices_a_missing_row(tmp_path: Path, what: str) -> None:
+    store = open_rocksdb_log_store(tmp_path / "store")
+    store.create_vchannels([1, 2])
+    store.write(run_of_entries(1, 22, size_bytes=MIB // 2))
+    spoil(store, what)
+    store.close()
+    with pytest.raises(DataLossError):
+        open_rocksdb_log_store(tmp_path / "store")

@@ -1,0 +1,173 @@
+"""Configuration: four layers, one name per setting, nothing ignored.
+
+Method: whole configurations are loaded from literal files, environments and flags; typos are drawn by hypothesis.
+"""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tidelog_server.config import Config, ConfigError, describe_settings, load_config
+from tidelog_server.config.layers import KEYS
+from tidelog_server.core.limits import Limits
+
+ALL_KEYS = sorted(KEYS)
+
+
+def problems_of(
+    file: Path | None = None, environ: dict[str, str] | None = None, flags: dict[str, str] | None = None
+) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, environ or {}, flags or {})
+    return str(caught.value)
+
+
+def a_file(folder: Path, text: str) -> Path:
+    path = folder / "tidelog.toml"
+    path.write_text(text)
+    return path
+
+
+def with_flags(**flags: str) -> Config:
+    return load_config(None, {}, {name.replace("__", "."): value for name, value in flags.items()})
+
+
+def test_without_any_layer_everything_is_built_in() -> None:
+    config = load_config(None, {"PATH": "/bin"}, {})
+
+    assert (config.server.host, config.server.grpc_port, config.server.http_port) == ("127.0.0.1", 7420, 7421)
+    assert (config.storage.kind, config.storage.durability) == ("rocksdb", "sync")
+    assert config.limits == Limits()
+    assert set(config.origins.values()) == {"built-in"}
+
+
+def test_a_later_layer_wins_and_is_named_as_origin(tmp_path: Path) -> None:
+    path = a_file(tmp_path, '[log]\nlevel = "error"\n[server]\ngrpc_port = 1\nhttp_port = 1\nshutdown_grace_s = 1\n')
+    environ = {"TIDELOG_SERVER__HTTP_PORT": "2", "TIDELOG_SERVER__GRPC_PORT": "2"}
+
+    config = load_config(path, environ, {"server.grpc_port": "3"})
+
+    assert (config.server.grpc_port, config.server.http_port, config.server.shutdown_grace_s) == (3, 2, 1.0)
+    assert config.log.level == "error"
+    assert config.origins["server.grpc_port"] == "flag --server.grpc_port"
+    assert config.origins["server.http_port"] == "environment TIDELOG_SERVER__HTTP_PORT"
+    assert config.origins["server.shutdown_grace_s"] == f"{path}:6"
+    assert config.origins["log.level"] == f"{path}:2"
+    assert config.origins["log.format"] == "built-in"
+
+
+def test_the_line_of_a_dotted_key_is_found(tmp_path: Path) -> None:
+    path = a_file(tmp_path, '# a comment\nstorage.durability = "os"\n')
+
+    assert load_config(path, {}, {}).origins["storage.durability"] == f"{path}:2"
+
+
+def test_the_configuration_cannot_be_changed() -> None:
+    config = load_config(None, {}, {})
+
+    with pytest.raises(ValueError, match="frozen"):
+        config.server.grpc_port = 1
+
+
+def test_limits_take_units() -> None:
+    config = with_flags(limits__tail_ring_bytes="16MiB", limits__max_message_bytes="1000")
+
+    assert config.limits.tail_ring_bytes == 16 << 20
+    assert config.limits.max_message_bytes == 1_000
+    assert config.texts["limits.tail_ring_bytes"] == "16MiB"
+
+
+@given(key=st.sampled_from(ALL_KEYS), position=st.integers(0, 40), letter=st.sampled_from("aeiourstnl_"))
+def test_a_typo_in_any_layer_is_refused_and_the_right_key_suggested(
+    key: str, position: int, letter: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    section, name = key.split(".")
+    position %= len(name)
+    typo = name[:position] + letter + name[position + 1 :]
+    assume(f"{section}.{typo}" not in KEYS)
+    file = a_file(tmp_path_factory.mktemp("typo"), f"[{section}]\n{typo} = 1\n")
+    variable = f"TIDELOG_{section}__{typo}".upper()
+
+    assert f"did you mean '{key}'?" in problems_of(file)
+    assert f"did you mean 'TIDELOG_{key.upper().replace('.', '__')}'?" in problems_of(environ={variable: "1"})
+    assert f"did you mean '--{key}'?" in problems_of(flags={f"{section}.{typo}": "1"})
+
+
+def test_a_key_in_the_wrong_section_is_refused_with_the_right_one() -> None:
+    assert "did you mean '--storage.durability'?" in problems_of(flags={"server.durability": "os"})
+
+
+def test_a_section_that_is_a_value_is_refused(tmp_path: Path) -> None:
+    assert "unknown setting 'storage'" in problems_of(a_file(tmp_path, "storage = 1\n"))
+
+
+def test_unknown_keys_of_all_layers_are_reported_together(tmp_path: Path) -> None:
+    text = problems_of(a_file(tmp_path, "[zzz]\na = 1\n"), {"TIDELOG_ZZZ": "1"}, {"zzz": "1"})
+
+    assert len(text.splitlines()) == 3
+    assert "tidelog.toml:2" in text
+
+
+def test_variables_that_are_no_settings_are_allowed() -> None:
+    environ = {"TIDELOG_ENDPOINT": "127.0.0.1:1", "TIDELOG_FAILPOINT": "", "TIDELOG_CONFIG": "x"}
+
+    assert set(load_config(None, environ, {}).origins.values()) == {"built-in"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("storage.durability", "sink", "'sync' or 'os'"),
+        ("server.grpc_port", "70000", "less than or equal to 65535"),
+        ("server.insecure", "perhaps", "boolean"),
+        ("limits.tail_ring_bytes", "many", "could not parse"),
+        ("limits.tail_ring_bytes", "0", "greater than 0"),
+        ("log.slow_append_ms", "-1", "greater than or equal to 0"),
+        ("server.shutdown_grace_s", "nan", "finite"),
+        ("server.host", "", "at least 1 character"),
+    ],
+)
+def test_a_bad_value_names_key_value_origin_and_what_is_allowed(key: str, value: str, expected: str) -> None:
+    text = problems_of(flags={key: value})
+
+    assert text.startswith(f"{key} = '{value}' (flag --{key}) is not allowed: ")
+    assert expected in text
+
+
+def test_a_limit_above_the_one_that_contains_it_is_refused() -> None:
+    text = problems_of(flags={"limits.max_message_bytes": "8MiB"})
+
+    assert "limits.max_message_bytes = 8MiB" in text or "limits.max_message_bytes = '8MiB'" in text
+    assert "at most limits.max_batch_bytes, which is 4194304 bytes" in text
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
+@pytest.mark.parametrize("key", ["server.host", "server.http_host"])
+def test_an_address_beyond_this_machine_needs_a_word_from_the_operator(key: str, host: str) -> None:
+    assert "server.insecure = true" in problems_of(flags={key: host})
+    assert load_config(None, {}, {key: host, "server.insecure": "true"}).texts[key] == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_addresses_need_none(host: str) -> None:
+    assert with_flags(server__host=host).server.host == host
+
+
+def test_a_missing_file_and_a_broken_one_are_refused(tmp_path: Path) -> None:
+    assert "No such file" in problems_of(tmp_path / "nothing.toml")
+    assert "is not a TOML file" in problems_of(a_file(tmp_path, "[server\n"))
+
+
+def test_every_setting_is_described() -> None:
+    descriptions = describe_settings()
+
+    assert {setting.key for setting in descriptions} == KEYS
+    assert all(setting.text and setting.default for setting in descriptions)
+
+
+def test_what_is_shown_can_be_loaded_again() -> None:
+    config = load_config(None, {}, {})
+
+    assert load_config(None, {}, dict(config.texts)).limits == config.limits
