@@ -72,12 +72,18 @@ class _Lane:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Submissions on their way together, and the request that carries them."""
+    """Submissions on their way together.
+
+    Attributes:
+        request: The bytes of the AppendStreamRequest that carries them.
+    """
 
     lane: _Lane
     submissions: list[Submission]
     size_bytes: int
-    request: wal_service_pb2.AppendStreamRequest
+    request_id: int
+    count: int
+    request: bytes
 
 
 class AppendQueue:
@@ -133,7 +139,7 @@ class AppendQueue:
     def answered(self, response: wal_service_pb2.AppendStreamResponse, error: TidelogError | None) -> None:
         """Settle the oldest batch in flight: with the result of ``response``, or with ``error`` if that is given."""
         batch = self._in_flight.popleft()
-        assert batch.request.request_id == response.request_id
+        assert batch.request_id == response.request_id
         self._landed(batch)
         error = error or _wrong_answer(batch, response)
         if error is None:
@@ -191,13 +197,8 @@ class AppendQueue:
             self._refuse(lane, submissions, error)
             return None
         self._last_request_id += 1
-        request = wal_service_pb2.AppendStreamRequest(
-            request_id=self._last_request_id,
-            vchannel=lane.vchannel,
-            columns=_wire.columns_to_wire(columns),
-            options=_wire.append_options(0, lane.durability),
-        )
-        batch = Batch(lane, submissions, size_bytes, request)
+        request = _wire.append_stream_request(self._last_request_id, lane.vchannel, columns, lane.durability)
+        batch = Batch(lane, submissions, size_bytes, self._last_request_id, columns.count, request)
         self._in_flight.append(batch)
         self._in_flight_bytes += size_bytes
         lane.batches_in_flight += 1
@@ -264,11 +265,9 @@ def as_messages(messages: Sequence[Appendable]) -> list[Message]:
 
 def _wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) -> TidelogError | None:
     ticks = response.result.last_tick - response.result.first_tick + 1
-    if ticks == batch.request.columns.count:
+    if ticks == batch.count:
         return None
-    return ServerError(
-        f"the server gave {ticks} ticks to a batch of {batch.request.columns.count} messages", effect="unknown"
-    )
+    return ServerError(f"the server gave {ticks} ticks to a batch of {batch.count} messages", effect="unknown")
 
 
 def _is_fault_of_one(error: TidelogError) -> bool:

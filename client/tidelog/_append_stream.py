@@ -139,7 +139,7 @@ class AppendStream:
                 self._queue.fail_waiting(error)
                 self._changed.set()
                 continue
-            await self._serve(self._transport.wal.AppendStream())
+            await self._serve(self._transport.append_stream())
             self._was_broken = True
             # What waits goes over a new stream.
             self._wake.set()

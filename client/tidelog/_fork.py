@@ -5,6 +5,7 @@ with a segmentation fault at its first call (grpcio 1.85). So whoever can pause 
 after it, in the parent as in the child; and where something had to stay open, the child gets a ForkError instead.
 """
 
+import gc
 import os
 from collections.abc import Callable
 from weakref import WeakSet
@@ -24,12 +25,27 @@ class _Forks:
         self.connected: WeakSet[object] = WeakSet()
         self.is_poisoned = False
         self._unusable: list[object] = []
+        self._collects_garbage = False
+
+    def before(self) -> None:
+        """Let no garbage be collected while a child begins: gRPC objects crash it that are freed as when used."""
+        self._collects_garbage = gc.isenabled() and bool(self.connected)
+        if self._collects_garbage:
+            gc.disable()
+
+    def after_in_parent(self) -> None:
+        """Collect garbage again."""
+        if self._collects_garbage:
+            gc.enable()
 
     def after_in_child(self) -> None:
-        self.is_poisoned = self.is_poisoned or bool(self.connected)
-        # Why kept: freeing gRPC objects that a fork copied in use can crash as well as using them.
-        self._unusable.extend(self.connected)
+        """Remember whether gRPC was in use, and then keep what it left for good."""
+        if self.connected:
+            self.is_poisoned = True
+            self._unusable.extend(self.connected)
+            gc.freeze()
         self.connected = WeakSet()
+        self.after_in_parent()
 
 
 _forks = _Forks()
@@ -59,4 +75,6 @@ def pause_around_forks(*, before: Callable[[], None], after_in_child: Callable[[
     os.register_at_fork(before=before, after_in_child=after_in_child)
 
 
-os.register_at_fork(after_in_child=_forks.after_in_child)
+os.register_at_fork(
+    before=_forks.before, after_in_parent=_forks.after_in_parent, after_in_child=_forks.after_in_child
+)

@@ -11,7 +11,7 @@ from tidelog import _fork
 from tidelog._errors import DeadlineError, TidelogError, UnavailableError
 from tidelog._retry import Retry, may_repeat
 from tidelog._status import error_of_status
-from tidelog.v1 import channel_service_pb2_grpc, wal_service_pb2_grpc
+from tidelog.v1 import channel_service_pb2_grpc, wal_service_pb2, wal_service_pb2_grpc
 
 MIB: Final = 1 << 20
 # Source: spec of the server's limits. Keepalive finds a dead peer within 25 s; pings more often than each 10 s would
@@ -53,11 +53,13 @@ class Connection:
     Attributes:
         channel: Its gRPC channel.
         wal: The data plane on it.
+        append_stream: Its AppendStream, which takes requests as bytes.
         scans: How many scans run on it.
     """
 
     channel: grpc.aio.Channel
     wal: Any
+    append_stream: Any
     scans: int = 0
 
 
@@ -77,6 +79,11 @@ class Transport:
     def wal(self) -> Any:
         """The data plane on the first connection."""
         return self._connections[0].wal
+
+    @property
+    def append_stream(self) -> Any:
+        """AppendStream on the first connection; its requests are bytes."""
+        return self._connections[0].append_stream
 
     @property
     def scans(self) -> int:
@@ -156,7 +163,12 @@ class Transport:
 
     def _new_connection(self) -> Connection:
         channel = grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
-        return Connection(channel, wal_service_pb2_grpc.WalServiceStub(channel))  # type: ignore[no-untyped-call]
+        append_stream: Any = channel.stream_stream(
+            "/tidelog.v1.WalService/AppendStream",
+            response_deserializer=wal_service_pb2.AppendStreamResponse.FromString,
+        )
+        wal = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
+        return Connection(channel, wal, append_stream)
 
 
 def deadline_error(what: str, timeout_s: float) -> TidelogError:

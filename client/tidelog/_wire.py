@@ -1,6 +1,7 @@
 """From the client's types to protocol messages and back. The only module, beside ``_status``, that builds them."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from tidelog import _columns
 from tidelog._columns import Columns
@@ -55,6 +56,51 @@ def columns_to_wire(columns: Columns) -> message_pb2.Columns:
         property_values=columns.property_values, event_times_ms=columns.event_times_ms,
         event_time_validity=columns.event_time_validity, crc32c=columns.crc32c,
     )  # fmt: skip
+
+
+def append_stream_request(request_id: int, vchannel: str, columns: Columns, durability: Durability | None) -> bytes:
+    """Return the bytes of an AppendStreamRequest, the very ones that protobuf would make.
+
+    Payloads go into place once. Protobuf would copy them into its message and again into the bytes, which for a batch
+    of 1 MiB costs three times as much as encoding it does.
+    """
+    before = message_pb2.Columns(count=columns.count, payload_offsets=columns.payload_offsets).SerializeToString()
+    after = _without_payloads(columns).SerializeToString()
+    payloads = (_COLUMNS_PAYLOADS, _varint(len(columns.payloads)), columns.payloads) if columns.payloads else ()
+    inner = (before, *payloads, after)
+    options = append_options(0, durability)
+    return b"".join(
+        (
+            wal_service_pb2.AppendStreamRequest(request_id=request_id, vchannel=vchannel).SerializeToString(),
+            _REQUEST_COLUMNS, _varint(sum(map(len, inner))), *inner,
+            b"" if options is None else wal_service_pb2.AppendStreamRequest(options=options).SerializeToString(),
+        )
+    )  # fmt: skip
+
+
+def _without_payloads(columns: Columns) -> message_pb2.Columns:
+    """Return the fields of ``columns`` that come after the payloads."""
+    if columns.is_plain:
+        return message_pb2.Columns(uniform_type=columns.uniform_type, crc32c=columns.crc32c)
+    rest = columns_to_wire(columns)
+    for field in ("count", "payload_offsets", "payloads"):
+        rest.ClearField(field)
+    return rest
+
+
+# Key of a length-delimited field: its number << 3 | 2.
+_REQUEST_COLUMNS: Final = bytes([wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER << 3 | 2])
+_COLUMNS_PAYLOADS: Final = bytes([message_pb2.Columns.PAYLOADS_FIELD_NUMBER << 3 | 2])
+
+
+def _varint(number: int) -> bytes:
+    """Return ``number`` in protobuf's encoding: seven bits a byte, lowest first, the high bit meaning more."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def columns_from_wire(wire: message_pb2.Columns) -> Columns:

@@ -8,17 +8,20 @@ the kernel has dropped.
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
 from tidelog.v1 import error_pb2
 from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_server.core.ticks import MAX_TICK
 from tidelog_testing.history import History, Outcome, check, shown
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.system_faults import failing_calls, injected, injection
+from tidelog_testing.processes import ServerDiedError, ServerProcess
+from tidelog_testing.system_faults import failing_calls, injected, injection, require_strace
 from tidelog_testing.workload import Load, create_channel, read_all, until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
@@ -30,42 +33,71 @@ NOT_READY_WITHIN_S = 2.0
 
 @dataclass(slots=True)
 class Disk:
-    """A data folder whose disk fails again and again, and what clients know about it."""
+    """A data folder whose disk fails again and again, and what clients know about it.
+
+    Attributes:
+        begin: Appends of the last server that failed, from here on.
+        slowest_s: The longest time from the first append that was not acknowledged to "not ready".
+    """
 
     folder: Path
     history: History
     vchannels: list[str]
+    begin: int = 0
     slowest_s: float = 0.0
+    failures: int = 0
 
-    async def fail(self, options: Callable[[Path], Sequence[str]]) -> None:
+    async def fail(self, options: Sequence[str]) -> None:
         """Run a server under load until the calls that ``options`` name have made it stop."""
         report = self.folder.with_name("strace.txt")
-        load = Load(self.history, self.vchannels, random.Random(0))
+        load = Load(self.history, self.vchannels, random.Random(self.failures))
         with ServerProcess(self.folder) as server:
             await self.judge(server)
-            before = len(self.history.appends)
-            with failing_calls(server, options(self.folder), report):
+            self.begin = len(self.history.appends)
+            with failing_calls(server, [*options, *self._of_this_server(options)], report):
                 running = asyncio.ensure_future(load.run(server.grpc))
-                await self._expect_stop(load, server)
+                await self._expect_not_ready(load, server)
                 await running
                 assert await asyncio.to_thread(server.wait) == ExitCode.STORAGE_FAILED, server.errors
             assert "storage failed" in server.errors
         assert injected(report) > 0
         assert set(load.refusals) <= {error_pb2.REASON_STORAGE_FAILED, error_pb2.REASON_ON_SHUTDOWN}, load.refusals
-        assert any(append.outcome is Outcome.UNKNOWN for append in self.history.appends[before:])
+        assert any(append.outcome is Outcome.UNKNOWN for append in self.history.appends[self.begin :])
+        self.failures += 1
 
     async def judge(self, server: ServerProcess) -> None:
-        """Read everything after a restart: nothing acknowledged is lost, and no ack came after a failure."""
+        """Read everything after a restart: nothing acknowledged is lost, and no ack came after the failure."""
         log = await read_all(server.grpc, self.vchannels)
         anomalies = check(self.history, log)
         assert not anomalies, shown(anomalies)
+        ticks = {value: tick for rows in log.values() for tick, value in rows}
+        recent = self.history.appends[self.begin :]
+        acknowledged = [append.first_tick for append in recent if append.outcome is Outcome.OK]
+        unknown = [ticks.get(append.values()[0]) for append in recent if append.outcome is Outcome.UNKNOWN]
+        # All appends of a node are written and acknowledged in the order of their ticks.
+        assert max(acknowledged, default=0) < min((tick for tick in unknown if tick), default=MAX_TICK)
 
-    async def _expect_stop(self, load: Load, server: ServerProcess) -> None:
+    async def survives(self) -> str:
+        """Judge what the last failure left, and return what was tested."""
+        with ServerProcess(self.folder) as server:
+            await self.judge(server)
+        acks = self.history.count(Outcome.OK)
+        assert acks > 0, "void: nothing was ever acknowledged"
+        unknown = self.history.count(Outcome.UNKNOWN)
+        return f"{self.failures} failures, {acks} acknowledged, {unknown} unknown, not ready in {self.slowest_s:.2f} s"
+
+    async def _expect_not_ready(self, load: Load, server: ServerProcess) -> None:
         await until(lambda: bool(load.refusals) or server.code is not None, 30, "an append that is not acknowledged")
         begin_s = time.monotonic()
         await asyncio.to_thread(_wait_not_ready, server)
         self.slowest_s = max(self.slowest_s, time.monotonic() - begin_s)
         assert self.slowest_s < NOT_READY_WITHIN_S
+
+    def _of_this_server(self, options: Sequence[str]) -> list[str]:
+        """Return the options that narrow writes to the write-ahead log, which has a new name after each start."""
+        if any(WRITES in option for option in options):
+            return [option for path in self.folder.glob("db/*.log") for option in ("-P", str(path))]
+        return []
 
 
 def _wait_not_ready(server: ServerProcess) -> None:
@@ -74,7 +106,7 @@ def _wait_not_ready(server: ServerProcess) -> None:
             status, _ = server.get("/readyz")
         except OSError:
             return
-        if status == 503:
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
             return
 
 
@@ -83,18 +115,64 @@ async def a_disk(folder: Path) -> Disk:
         return Disk(folder, History(), await create_channel(server.grpc, "disk", 3))
 
 
-def live_wal(folder: Path) -> list[str]:
-    """Return strace's options that look at RocksDB's write-ahead log alone."""
-    return [option for path in folder.glob("db/*.log") for option in ("-P", str(path))]
-
-
 async def test_after_a_failed_sync_nothing_is_acknowledged_and_nothing_is_lost(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     disk = await a_disk(tmp_path / "log")
-    counts = (1, 2, 3, 7, 40)
-    for count in counts:
-        await disk.fail(lambda _, count=count: injection(SYNCS, "EIO", f"{count}"))  # type: ignore[misc]
+    for count in (1, 2, 7, 40):
+        await disk.fail(injection(SYNCS, "EIO", f"{count}"))
+    record_property("measured", await disk.survives())
+
+
+async def test_after_a_failed_write_of_the_log_nothing_is_acknowledged_and_nothing_is_lost(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    disk = await a_disk(tmp_path / "log")
+    for error, count in (("EIO", 1), ("ENOSPC", 5), ("EDQUOT", 40)):
+        await disk.fail(injection(WRITES, error, f"{count}"))
+    record_property("measured", await disk.survives())
+
+
+async def test_a_head_that_cannot_be_written_stops_the_server_too(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    disk = await a_disk(tmp_path / "log")
+    head = ["-P", str(disk.folder / "HEAD")]
+    for calls, error, count in ((SYNCS, "EIO", 2), ("pwrite64", "ENOSPC", 1)):
+        await disk.fail([*injection(calls, error, f"{count}"), *head])
+    record_property("measured", await disk.survives())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+async def test_any_of_the_first_failed_syncs_and_writes_loses_nothing(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    disk = await a_disk(tmp_path / "log")
+    for count in range(1, 61):
+        await disk.fail(injection(SYNCS, "EIO", f"{count}"))
+        await disk.fail(injection(WRITES, "EIO", f"{count}"))
+    record_property("measured", await disk.survives())
+
+
+async def test_a_start_during_which_the_disk_fails_loses_nothing(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    disk = await a_disk(tmp_path / "log")
+    load = Load(disk.history, disk.vchannels, random.Random(0), unaries=0)
     with ServerProcess(disk.folder) as server:
-        await disk.judge(server)
-    record_property("measured", f"{len(counts)} failed syncs; not ready {disk.slowest_s:.2f} s after, at most")
+        running = asyncio.ensure_future(load.run(server.grpc))
+        await load.acknowledged.wait()
+        server.kill()
+        await running
+    ends: Counter[int] = Counter()
+    report = tmp_path / "strace.txt"
+    strace = [require_strace(), "-f", "--seccomp-bpf", "-o", str(report)]
+    for count in (1, 2, 4):
+        with pytest.raises(ServerDiedError) as died:
+            ServerProcess(disk.folder, wrapper=[*strace, *injection(SYNCS, "EIO", f"{count}")])
+        ends[died.value.code] += 1
+        assert injected(report) > 0
+        assert "Traceback" not in died.value.errors, died.value.errors
+    assert set(ends) <= {ExitCode.DATA_LOSS, ExitCode.DATA_DIR_UNUSABLE, ExitCode.STORAGE_FAILED}, ends
+    record_property("measured", f"{await disk.survives()}; starts ended with {dict(ends)}")

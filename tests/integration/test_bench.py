@@ -4,6 +4,7 @@ Method: each with very few messages in a process of its own. The figures mean no
 """
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +18,21 @@ COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import mai
 FIGURES = {"messages_per_second", "megabytes_per_second"}
 
 
-def bench(folder: Path, *arguments: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
+def bench(folder: Path, *arguments: str, timeout_s: float = 110) -> list[dict[str, Any]]:
+    process = subprocess.Popen(
         [*COMMAND, "bench", *arguments, "--json", "--folder", str(folder)],
-        capture_output=True, text=True, env=child_environment(), timeout=110, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment(),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        # Not SIGKILL: the benchmark must stop the server that it started.
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        raise
+    assert process.returncode == 0, stderr
     assert list(folder.iterdir()) == []
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in stdout.splitlines()]
 
 
 def test_append_reports_rates_memory_and_floor(tmp_path: Path) -> None:
@@ -61,8 +69,20 @@ def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_spark_reads_the_log_and_parquet(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "spark", "--messages", "10000")
+    [report] = bench(tmp_path, "spark", "--messages", "10000", timeout_s=240)
 
     assert report["name"] == "spark"
     assert 0 < report["ratio"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_twenty_million_messages_do_not_age_the_server(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "append", "--messages", "20000000", "--stalled-follower", timeout_s=900)
+
+    assert report["server_rss_bytes"] < 500_000_000
+    assert 0.8 <= report["details"]["last_tenth_to_first"]
+    assert report["details"]["seek_p50_ms"] < 10
+    assert report["details"]["restart_s"] < 3

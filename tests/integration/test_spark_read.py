@@ -232,9 +232,7 @@ def test_a_filter_is_applied_by_the_server(
     assert messages_sent(server) - before == len(expected)
 
 
-def test_a_filter_that_the_server_cannot_apply_is_applied_by_spark(
-    client: Client, read: Read, channel: str
-) -> None:
+def test_a_filter_that_the_server_cannot_apply_is_applied_by_spark(client: Client, read: Read, channel: str) -> None:
     ticks = append(client, f"{channel}/0", "a", "b", "c")
 
     assert payloads(read(channel).where("payload = X'62' AND vchannel >= 0")) == ["b"]
@@ -312,9 +310,7 @@ def test_reading_works_without_push_down_and_registering_warns(
         ({"channel": "a", "endpoint": "127.0.0.1:1"}, "127.0.0.1:1"),
     ],
 )
-def test_an_error_reaches_the_user_as_one_clear_sentence(
-    read: Read, options: dict[str, str], message: str
-) -> None:
+def test_an_error_reaches_the_user_as_one_clear_sentence(read: Read, options: dict[str, str], message: str) -> None:
     assert message in error_of(lambda: read(**options).collect())
 
 

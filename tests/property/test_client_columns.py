@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog import Columns, Message
+from tidelog import Columns, Durability, Message
 from tidelog._columns import (
     checksum,
     decode_event_times_ms,
@@ -18,7 +18,8 @@ from tidelog._columns import (
     encode_messages,
     encode_payloads,
 )
-from tidelog._wire import columns_from_wire, columns_to_wire
+from tidelog._wire import append_options, append_stream_request, columns_from_wire, columns_to_wire
+from tidelog.v1 import wal_service_pb2
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 MESSAGES = st.builds(
@@ -49,6 +50,20 @@ def test_the_wire_carries_columns_unchanged(messages: list[Message]) -> None:
     columns = encode_messages(messages)
 
     assert columns_from_wire(columns_to_wire(columns)) == columns
+
+
+@given(BATCHES, st.sampled_from([None, "sync", "os"]), st.integers(1, 1 << 40))
+def test_requests_have_the_bytes_that_protobuf_would_make(
+    messages: list[Message], durability: Durability | None, request_id: int
+) -> None:
+    columns = encode_messages(messages)
+
+    expected = wal_service_pb2.AppendStreamRequest(
+        request_id=request_id, vchannel="a/0", columns=columns_to_wire(columns), options=append_options(0, durability)
+    )
+
+    request = append_stream_request(request_id, "a/0", columns, durability)
+    assert request == expected.SerializeToString(deterministic=True)
 
 
 @given(st.binary(max_size=100), st.integers(1, 400))

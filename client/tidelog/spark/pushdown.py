@@ -63,7 +63,7 @@ class Pushdown:
 
     def passes(self, channel: str, index: int) -> bool:
         """Tell whether messages of the vchannel ``channel/index`` can pass."""
-        values = {"channel": channel, "vchannel": index}
+        values: dict[str, str | int] = {"channel": channel, "vchannel": index}
         return all(_holds(entry, values[_column(entry)]) for entry in self.lane_filters)
 
 
@@ -88,9 +88,7 @@ def _narrow(pushed: Pushdown, entry: Filter) -> tuple[Pushdown, bool]:
             return replace(pushed, lane_filters=(*pushed.lane_filters, entry)), True
         case "tick" | "timestamp":
             (begin, end), is_exact = _tick_range(entry, column)
-            narrowed = replace(
-                pushed, begin_tick=max(pushed.begin_tick, begin), end_tick=min(pushed.end_tick, end)
-            )
+            narrowed = replace(pushed, begin_tick=max(pushed.begin_tick, begin), end_tick=min(pushed.end_tick, end))
             return narrowed, is_exact
         case "type":
             types = _types(entry)

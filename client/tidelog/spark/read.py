@@ -30,7 +30,7 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
         try:
             yield from _record_batches(client, partition, partition.begin_tick, schema)
         except PositionTrimmedError as error:
-            # Only the first position of a scan can have been trimmed, so nothing has been yielded yet.
+            # The first available tick lies beyond everything that was yielded: nothing comes twice.
             if partition.fail_on_data_loss:
                 raise _lost(partition, error) from None
             _log.warning("%s; reading what is left, because failOnDataLoss is false", error)

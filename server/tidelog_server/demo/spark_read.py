@@ -18,9 +18,7 @@ _CONTENT: Final = (
     "concat(key, X'00', cast(cast(type AS STRING) AS BINARY), X'00', cast(properties['source'] AS BINARY), X'00', "
     "cast(properties['line'] AS BINARY), X'00', payload)"
 )
-_CONTENT_HASH: Final = (
-    f"cast(conv(substring(sha2({_CONTENT}, 256), 1, {HASH_HEX_DIGITS}), 16, 10) AS DECIMAL(38, 0))"
-)
+_CONTENT_HASH: Final = f"cast(conv(substring(sha2({_CONTENT}, 256), 1, {HASH_HEX_DIGITS}), 16, 10) AS DECIMAL(38, 0))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +67,16 @@ def spark_session() -> "Iterator[SparkSession]":
 
 
 def read_back(spark: "SparkSession", endpoint: str, channel: str) -> ReadBack:
-    """Read the whole channel in Spark: once for its speed, then for what is in it."""
+    """Read the whole channel in Spark: for what is in it, and then once more for the speed."""
     messages = spark.read.format("tidelog").option("endpoint", endpoint).load(channel)
-    # The first query also starts Spark's Python workers, which is no part of reading.
-    messages.limit(1).collect()
+    # Ordering: these also start Spark's Python workers, which is no part of reading and takes longer.
+    summary = Summary(_lanes(messages), _carriers(messages))
+    disordered = _disordered(messages)
     start = time.perf_counter()
     messages.write.format("noop").mode("overwrite").save()
     read_s = time.perf_counter() - start
-    summary = Summary(_lanes(messages), _carriers(messages))
     rows = sum(count for count, _ in summary.lanes.values())
-    return ReadBack(summary, _disordered(messages), rows, read_s)
+    return ReadBack(summary, disordered, rows, read_s)
 
 
 def _lanes(messages: "DataFrame") -> dict[int, tuple[int, int]]:

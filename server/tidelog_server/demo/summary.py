@@ -2,9 +2,9 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tidelog_server.demo.flights import MESSAGE_TYPE, SOURCE, Flight, lane_of
 
@@ -54,13 +54,8 @@ class Summary:
     def differences(self, other: "Summary") -> list[str]:
         """Return what differs, a line each; none if both describe the same messages."""
         return [
-            f"{kind} {name}: {ours.get(name)} in the source, {theirs.get(name)} read back"
-            for kind, ours, theirs in (
-                ("vchannel", self.lanes, other.lanes),
-                ("carrier", self.carriers, other.carriers),
-            )
-            for name in sorted(ours.keys() | theirs.keys(), key=str)
-            if ours.get(name) != theirs.get(name)
+            *_differences("vchannel", self.lanes, other.lanes),
+            *_differences("carrier", self.carriers, other.carriers),
         ]
 
 
@@ -92,3 +87,9 @@ def _count(figures: CarrierFigures, flight: Flight) -> None:
     if flight.arrival_delay is not None:
         figures.arrived += 1
         figures.arrival_delay += flight.arrival_delay
+
+
+def _differences(kind: str, source: Mapping[Any, object], read: Mapping[Any, object]) -> Iterator[str]:
+    for name in sorted(source.keys() | read.keys()):
+        if source.get(name) != read.get(name):
+            yield f"{kind} {name}: {source.get(name)} in the source, {read.get(name)} read back"

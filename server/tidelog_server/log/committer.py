@@ -183,7 +183,8 @@ class GroupCommitter:
             return carried
         while True:
             try:
-                return self._queue.get(timeout=None if self._unsynced_since_s is None else _IDLE_SYNC_S)
+                # Always with an end: the other thread may only now be noting that its group needs a sync later.
+                return self._queue.get(timeout=_IDLE_SYNC_S)
             except queue.Empty:
                 with self._sync_turn:
                     self._sync_idle()

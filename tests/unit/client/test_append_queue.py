@@ -19,15 +19,19 @@ def submit(queue: AppendQueue, *messages: Appendable, vchannel: str = "a/0") -> 
     return future
 
 
+def request_of(batch: Batch) -> wal_service_pb2.AppendStreamRequest:
+    return wal_service_pb2.AppendStreamRequest.FromString(batch.request)
+
+
 def payloads_of(batch: Batch | None) -> list[bytes]:
     assert batch is not None
-    return decode_payloads(columns_from_wire(batch.request.columns))
+    return decode_payloads(columns_from_wire(request_of(batch).columns))
 
 
 def answer(queue: AppendQueue, batch: Batch, first_tick: int, error: TidelogError | None = None) -> None:
-    response = wal_service_pb2.AppendStreamResponse(request_id=batch.request.request_id)
+    response = wal_service_pb2.AppendStreamResponse(request_id=batch.request_id)
     response.result.first_tick = first_tick
-    response.result.last_tick = first_tick + batch.request.columns.count - 1
+    response.result.last_tick = first_tick + batch.count - 1
     queue.answered(response, error)
 
 
@@ -65,7 +69,7 @@ async def test_different_vchannels_take_turns() -> None:
 
     batches = [queue.next_batch(), queue.next_batch()]
 
-    assert [batch.request.vchannel for batch in batches if batch] == ["a/0", "b/0"]
+    assert [request_of(batch).vchannel for batch in batches if batch] == ["a/0", "b/0"]
 
 
 async def test_small_appends_wait_for_an_answer_once_two_batches_are_out() -> None:
@@ -184,7 +188,7 @@ async def test_a_result_of_the_wrong_size_is_no_acknowledgement() -> None:
     batch = queue.next_batch()
     assert batch is not None
 
-    response = wal_service_pb2.AppendStreamResponse(request_id=batch.request.request_id)
+    response = wal_service_pb2.AppendStreamResponse(request_id=batch.request_id)
     response.result.first_tick = response.result.last_tick = 5
     queue.answered(response, None)
 

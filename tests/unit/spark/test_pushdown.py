@@ -4,6 +4,8 @@ Method: hypothesis draws filters and rows; the rows that the pushdown leaves are
 filters by SQL's own rules, written down here once more in the plainest way.
 """
 
+import operator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,7 +30,14 @@ from pyspark.sql.datasource import (
 from tidelog.spark.pushdown import Pushdown, push
 
 EPOCH = datetime.fromtimestamp(0, UTC)
-COMPARISONS = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+COMPARISONS: dict[type[Filter], Callable[[Any, Any], object]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
 TICKS = st.integers(0, 8 << 18)
 TIMES = st.integers(0, 9_000).map(lambda microseconds: EPOCH + timedelta(microseconds=microseconds))
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -44,7 +53,7 @@ def filters() -> st.SearchStrategy[Filter]:
     def on_column(column: str) -> st.SearchStrategy[Filter]:
         values = VALUES[column]
         plain = st.one_of(
-            st.builds(lambda kind, value: kind((column,), value), st.sampled_from(COMPARISONS), values),
+            st.builds(lambda kind, value: kind((column,), value), st.sampled_from(list(COMPARISONS)), values),
             st.builds(lambda several: In((column,), tuple(several)), st.lists(values, min_size=1, max_size=3)),
             st.sampled_from([IsNull((column,)), IsNotNull((column,))]),
         )
@@ -66,15 +75,9 @@ def passes(entry: Filter, row: dict[str, Any]) -> bool:
     if isinstance(entry, IsNull | IsNotNull):
         return isinstance(entry, IsNotNull)
     expected = entry.value  # type: ignore[attr-defined]
-    return {
-        EqualTo: lambda: actual == expected,
-        EqualNullSafe: lambda: actual == expected,
-        GreaterThan: lambda: actual > expected,
-        GreaterThanOrEqual: lambda: actual >= expected,
-        LessThan: lambda: actual < expected,
-        LessThanOrEqual: lambda: actual <= expected,
-        In: lambda: actual in expected,
-    }[type(entry)]()
+    if isinstance(entry, In):
+        return actual in expected
+    return bool(COMPARISONS[type(entry)](actual, expected))
 
 
 def is_left(pushed: Pushdown, row: dict[str, Any]) -> bool:

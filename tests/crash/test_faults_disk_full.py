@@ -1,0 +1,109 @@
+"""A full disk refuses appends and nothing else; where it strikes unannounced, the server stops and loses nothing.
+
+Method: the data folder is on a small tmpfs, which needs root; a real server fills it. Growing it is a remount.
+"""
+
+import asyncio
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.v1 import error_pb2
+from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_testing.history import History, Outcome, check, shown
+from tidelog_testing.processes import ServerProcess
+from tidelog_testing.workload import Load, create_channel, read_all, trim, until
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+PADDING = b" " + bytes(4_000)
+FULL_WITHIN_S = 60.0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tidelog-test", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def grow(folder: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=1g", folder], check=True)
+
+
+def a_load(history: History, vchannels: list[str]) -> Load:
+    return Load(history, vchannels, random.Random(0), streams=2, unaries=1, padding=PADDING)
+
+
+async def judge(server: ServerProcess, history: History, vchannels: list[str]) -> None:
+    anomalies = check(history, await read_all(server.grpc, vchannels))
+    assert not anomalies, shown(anomalies)
+
+
+def is_full(load: Load) -> bool:
+    return load.refusals[error_pb2.REASON_DISK_FULL] > 0
+
+
+async def resumes(load: Load) -> None:
+    """Wait until an append is acknowledged again."""
+    load.acknowledged.clear()
+    async with asyncio.timeout(FULL_WITHIN_S):
+        await load.acknowledged.wait()
+
+
+async def test_a_nearly_full_disk_refuses_appends_until_there_is_room(
+    disk: Path, record_property: Callable[[str, object], None]
+) -> None:
+    history = History()
+    with ServerProcess(disk / "log", {"limits.min_free_disk_bytes": "48MiB"}) as server:
+        vchannels = await create_channel(server.grpc, "full", 2)
+        load = a_load(history, vchannels)
+        running = asyncio.ensure_future(load.run(server.grpc))
+        await until(lambda: is_full(load), FULL_WITHIN_S, "the disk is full")
+        assert server.get("/readyz") == (503, "not ready: the disk is nearly full\n")
+        load.stopping.set()
+        await running
+        # Reads work, and nothing that was refused is there.
+        await judge(server, history, vchannels)
+        assert set(load.refusals) == {error_pb2.REASON_DISK_FULL}
+        assert history.count(Outcome.UNKNOWN) == 0
+
+        # Trims work, and appends resume by themselves.
+        load = a_load(history, vchannels)
+        running = asyncio.ensure_future(load.run(server.grpc))
+        await until(lambda: is_full(load), FULL_WITHIN_S, "the disk is full")
+        for vchannel in vchannels:
+            last = max(each.first_tick for each in history.appends if each.vchannel == vchannel)
+            await trim(server.grpc, history, vchannel, last)
+        await resumes(load)
+
+        await until(lambda: is_full(load), FULL_WITHIN_S, "the disk is full again")
+        grow(disk)
+        await resumes(load)
+        load.stopping.set()
+        await running
+        await judge(server, history, vchannels)
+    record_property("measured", f"{history.count(Outcome.OK)} acknowledged, {history.count(Outcome.FAIL)} refused")
+
+
+async def test_a_disk_that_is_full_without_warning_stops_the_server_and_loses_nothing(
+    disk: Path, record_property: Callable[[str, object], None]
+) -> None:
+    history = History()
+    with ServerProcess(disk / "log") as server:
+        vchannels = await create_channel(server.grpc, "full", 2)
+        load = a_load(history, vchannels)
+        await load.run(server.grpc)
+        assert await asyncio.to_thread(server.wait) == ExitCode.STORAGE_FAILED, server.errors
+        assert "No space left" in server.errors
+    assert set(load.refusals) <= {error_pb2.REASON_STORAGE_FAILED, error_pb2.REASON_ON_SHUTDOWN}
+    grow(disk)
+    with ServerProcess(disk / "log") as server:
+        await judge(server, history, vchannels)
+    assert history.count(Outcome.UNKNOWN) > 0
+    record_property("measured", f"{history.count(Outcome.OK)} acknowledged, {history.count(Outcome.UNKNOWN)} unknown")

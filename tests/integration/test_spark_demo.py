@@ -1,0 +1,53 @@
+"""Goal: the demonstration does what it says, and notices when what came back is not what was appended.
+
+Method: the real program with a few flights, as a user runs it but without a terminal; and its comparison alone.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidelog_server.demo.flights import Flight, read_flights
+from tidelog_server.demo.summary import summarise
+
+ROOT = Path(__file__).parents[2]
+FLIGHTS = 2_000
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_demonstration_agrees_with_its_source(tmp_path: Path) -> None:
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("client", "server"))
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidelog_server.demo", "--flights", str(FLIGHTS), "--output", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr
+    assert f"{FLIGHTS:,} messages came back" in ran.stdout
+    assert "United Air Lines" in ran.stdout
+    assert "killed the server with SIGKILL" in ran.stderr
+    assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def flights() -> list[Flight]:
+    return read_flights(50)
+
+
+def test_the_comparison_finds_no_difference_in_another_order(flights: list[Flight]) -> None:
+    assert summarise(flights, 4).differences(summarise(reversed(flights), 4)) == []
+
+
+def test_the_comparison_finds_a_message_that_is_missing_doubled_or_changed(flights: list[Flight]) -> None:
+    first, second, *rest = flights
+    changed = Flight(
+        first.line, first.carrier, first.payload + b" ", first.event_time, first.departure_delay, first.arrival_delay
+    )
+
+    for other in ([second, *rest], [first, first, second, *rest], [second, second, *rest], [changed, second, *rest]):
+        assert summarise(flights, 4).differences(summarise(other, 4)) != []

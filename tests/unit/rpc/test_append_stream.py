@@ -1,0 +1,71 @@
+"""An AppendStream holds a bounded part of what a client sends, also while the client reads no answers.
+
+Method: the call on a node below gRPC; what gRPC would pass in is an iterator that counts and a writer that waits.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from tidelog.v1 import wal_service_pb2
+from tidelog_server.rpc.append import AppendCalls, AppendStreamCall
+from tidelog_server.rpc.calls import Context
+from tidelog_testing.batches import a_columns
+from tidelog_testing.nodes import running_node
+from tidelog_testing.stores import FaultyStore
+
+
+class SlowReader:
+    """A client's side of a stream: sends without end, and reads answers only when the test lets it."""
+
+    def __init__(self, requests: list[bytes]) -> None:
+        self.requests = requests
+        self.sent_bytes = 0
+        self.answers: list[bytes] = []
+        self.may_read = asyncio.Event()
+
+    async def send(self) -> AsyncIterator[bytes]:
+        """Yield the requests, giving way after each."""
+        for request in self.requests:
+            self.sent_bytes += len(request)
+            yield request
+            await asyncio.sleep(0)
+
+    async def write(self, answer: bytes) -> None:
+        """Take an answer once the client reads."""
+        await self.may_read.wait()
+        self.answers.append(answer)
+
+
+def a_request(payload_bytes: int, vchannel: str = "a") -> bytes:
+    columns = a_columns([bytes(payload_bytes)]) if payload_bytes else None
+    return wal_service_pb2.AppendStreamRequest(vchannel=vchannel, columns=columns).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("requests", "max_sent"),
+    [
+        pytest.param([a_request(0)] * 30_000, 17_000, id="tiny refused ones"),
+        pytest.param([a_request(1)] * 30_000, 17_000, id="tiny ones"),
+        pytest.param([a_request(1 << 20)] * 20, 9, id="large ones"),
+        pytest.param([a_request(1)] * 200 + [a_request(3 << 20)] * 20, 203, id="large ones after small ones"),
+    ],
+)
+async def test_what_is_in_flight_stays_within_the_limit(requests: list[bytes], max_sent: int) -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        client = SlowReader(requests)
+        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)))
+        serving = asyncio.create_task(call.run(client.send()))
+        bound = sum(map(len, requests[:max_sent]))
+        before = -1
+        while before != client.sent_bytes:
+            before = client.sent_bytes
+            await asyncio.sleep(0.05)
+        assert 0 < client.sent_bytes <= bound
+        client.may_read.set()
+        await serving
+        assert len(client.answers) == len(requests)
