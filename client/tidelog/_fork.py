@@ -75,6 +75,4 @@ def pause_around_forks(*, before: Callable[[], None], after_in_child: Callable[[
     os.register_at_fork(before=before, after_in_child=after_in_child)
 
 
-os.register_at_fork(
-    before=_forks.before, after_in_parent=_forks.after_in_parent, after_in_child=_forks.after_in_child
-)
+os.register_at_fork(before=_forks.before, after_in_parent=_forks.after_in_parent, after_in_child=_forks.after_in_child)

@@ -128,7 +128,9 @@ class Server:
         self._stop_because(error.values["cause"])
 
     def _task_failed(self, name: str, cause: BaseException) -> None:
-        _log.critical("task_failed", task=name, exc_info=cause)
+        # A storage failure was logged where it happened, and takes the tasks that write along.
+        if not isinstance(cause, StorageFailedError):
+            _log.critical("task_failed", task=name, exc_info=cause)
         self._stop_because(f"the background task '{name}' failed: {cause}")
 
     def _stop_because(self, cause: str) -> None:

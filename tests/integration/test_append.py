@@ -5,6 +5,7 @@ Method: a server on the test's event loop, on RocksDB where durability matters, 
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -47,7 +48,9 @@ async def test_an_append_in_rows_comes_back_as_it_was(tmp_path: Path) -> None:
 async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as server, connected(server) as client:
         await client.create("orders")
-        results = [await client.append("orders", str(number).encode(), durability=1 + number % 2) for number in range(9)]
+        results = [
+            await client.append("orders", str(number).encode(), durability=1 + number % 2) for number in range(9)
+        ]
     async with running_server(tmp_path / "data") as server, connected(server) as client:
         rows = await client.rows("orders")
         assert rows == [("orders/0", result.first_tick, str(i).encode()) for i, result in enumerate(results)]
@@ -251,9 +254,7 @@ async def test_a_shutdown_does_not_wait_for_idle_streams_and_scans() -> None:
         )
         scan = client.wal.Scan(follow)
         await scan.read()
-        late = asyncio.create_task(
-            client.append_all([a_request("a", barrier_tick=(1 << 63) - 1)])
-        )
+        late = asyncio.create_task(client.append_all([a_request("a", barrier_tick=(1 << 63) - 1)]))
         await asyncio.sleep(0)
         # Far below the grace that calls in flight are given.
         await asyncio.wait_for(server.stop(), 5)
@@ -287,7 +288,7 @@ async def test_after_a_storage_failure_outcomes_are_unknown_or_none_and_nothing_
 
 async def test_a_node_with_too_much_in_flight_refuses_rows_and_holds_streams() -> None:
     store = FaultyStore()
-    limits = {"limits__max_in_flight_bytes": 200_000, "limits__max_in_flight_bytes_per_stream": 150_000,
+    limits: dict[str, Any] = {"limits__max_in_flight_bytes": 200_000, "limits__max_in_flight_bytes_per_stream": 150_000,
               "limits__max_batch_bytes": 150_000, "limits__max_message_bytes": 150_000}  # fmt: skip
     async with running_server(store=store, **limits) as server, connected(server) as client:
         await client.create("a")

@@ -5,6 +5,7 @@ switch between ring and store; each scan is compared with the sorted list of wha
 """
 
 import asyncio
+import itertools
 import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ class Received:
     def take(self, page: Page) -> None:
         rows = rows_of(page, self.lanes)
         ticks = [tick for tick, _, _ in [*self.rows[-1:], *rows]]
-        assert all(first < second for first, second in zip(ticks, ticks[1:], strict=False)), "order, or a repeat"
+        assert all(first < second for first, second in itertools.pairwise(ticks)), "order, or a repeat"
         assert all(self.watermark < tick for tick, _, _ in rows), "a watermark was not kept"
         assert page.watermark == 0 or self.watermark <= page.watermark
         self.watermark = max(self.watermark, page.watermark)
@@ -134,12 +135,14 @@ async def check_scans(store: LogStore, ring: int, plan: list[tuple[str, list[int
             end_tick = None if case.end is None else ticks[round(case.end * (len(ticks) - 1))]
             scan = ScanPlan(end_tick is None, end_tick, case.types, case.max_page_bytes, 0.01)
             received = Received(case.lanes)
+            last: Page | None = None
             async with node.broker.scanner(sources_of(node, case.lanes, begin_tick), scan) as scanner:
                 async for page in scanner.pages():
                     received.take(page)
                     assert not page.pieces or page_size(page) < case.max_page_bytes
                     last = page
             assert received.rows == expected(stored, case, begin_tick, end_tick or ticks[-1] + 1)
+            assert last is not None
             assert last.is_caught_up
             assert (end_tick or 0) - 1 <= last.watermark
 

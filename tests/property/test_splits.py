@@ -3,6 +3,8 @@
 Method: random runs of entries with gaps, clipped, divided and joined; every tick is followed through.
 """
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +43,7 @@ def test_splits_hold_every_message_of_the_range_once_and_in_order(
     splits = list(join(extents, bounds))
     wanted = [tick for tick in ticks_of(entries) if begin <= tick < end]
     assert [tick for split in splits for tick in wanted if split.begin_tick <= tick < split.end_tick] == wanted
-    assert all(first.end_tick <= second.begin_tick for first, second in zip(splits, splits[1:], strict=False))
+    assert all(first.end_tick <= second.begin_tick for first, second in itertools.pairwise(splits))
     assert all(begin <= split.begin_tick < split.end_tick <= end for split in splits)
     for split in splits:
         held = [tick for tick in wanted if split.begin_tick <= tick < split.end_tick]
@@ -55,7 +57,7 @@ def test_splits_are_as_large_as_the_bounds_allow(entries: list[EntryHeader], mos
     extents = list(extents_of_headers(entries, most))
     bounds = SplitBounds(most, max_bytes)
     splits = list(join(extents, bounds))
-    for split, following in zip(splits, splits[1:], strict=False):
+    for split, following in itertools.pairwise(splits):
         head = next(extent for extent in extents if extent.first_tick == following.begin_tick)
         assert bounds.are_exceeded_by(split.messages + head.messages, split.columns_bytes + head.columns_bytes)
 

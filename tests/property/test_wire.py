@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.core.errors import MalformedRequestError
 from tidelog_server.rpc import wire
-from tidelog_server.rpc.append import StreamRequest, parse_stream_request
+from tidelog_server.rpc.append import parse_stream_request
 from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView
 
 uint32 = st.integers(0, (1 << 32) - 1)
 uint64 = st.integers(0, (1 << 64) - 1)
 columns = st.builds(
     lambda numbers, named: message_pb2.Columns(**numbers, **named),
-    st.fixed_dictionaries({}, optional={name: uint32 for name in ("count", "uniform_type", "crc32c")}),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("count", "uniform_type", "crc32c"), uint32)),
     st.dictionaries(st.sampled_from(sorted(COLUMN_NAMES.values())), st.binary(max_size=20), max_size=4),
 )
 options = st.builds(wal_service_pb2.AppendOptions, barrier_tick=uint64, durability=st.integers(-(1 << 31), 5))
@@ -30,13 +30,15 @@ requests = st.builds(
     columns=st.none() | columns,
     options=st.none() | options,
 )
-unknown_fields = st.sampled_from([
-    b"",
-    b"\xa0\x06\x05",  # Field 100, a varint.
-    b"\xa2\x06\x02ab",  # Field 100, two bytes.
-    b"\xa1\x06" + bytes(8),  # Field 100, fixed64.
-    b"\xa5\x06" + bytes(4),  # Field 100, fixed32.
-])
+unknown_fields = st.sampled_from(
+    [
+        b"",
+        b"\xa0\x06\x05",  # Field 100, a varint.
+        b"\xa2\x06\x02ab",  # Field 100, two bytes.
+        b"\xa1\x06" + bytes(8),  # Field 100, fixed64.
+        b"\xa5\x06" + bytes(4),  # Field 100, fixed32.
+    ]
+)
 REFUSALS = (wire.WireFormatError, UnicodeDecodeError, DecodeError)
 
 
@@ -166,7 +168,9 @@ def test_a_varint_comes_back(value: int) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2_000), uint64, st.binary(max_size=9), columns), max_size=4), uint64, st.booleans()
+    st.lists(st.tuples(st.integers(0, 2_000), uint64, st.binary(max_size=9), columns), max_size=4),
+    uint64,
+    st.booleans(),
 )
 def test_a_scan_response_is_what_protobuf_would_write(
     entries: list[tuple[int, int, bytes, message_pb2.Columns]], watermark: int, is_caught_up: bool
@@ -179,7 +183,5 @@ def test_a_scan_response_is_what_protobuf_would_write(
     expected = wal_service_pb2.ScanResponse(watermark=watermark, caught_up=is_caught_up)
     for source, base_tick, deltas, batch in entries:
         expected.entries.add(source=source, base_tick=base_tick, tick_deltas=deltas, columns=batch)
-    response = wal_service_pb2.ScanResponse.FromString(
-        wire.scan_response(parts, watermark, is_caught_up=is_caught_up)
-    )
+    response = wal_service_pb2.ScanResponse.FromString(wire.scan_response(parts, watermark, is_caught_up=is_caught_up))
     assert response == expected

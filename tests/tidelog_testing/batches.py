@@ -1,5 +1,6 @@
 """Batches: built by the client's codec, for any layer of the server."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -43,7 +44,7 @@ def payloads_of(encoded: bytes) -> list[bytes]:
     """Return the payloads of serialised Columns."""
     columns = message_pb2.Columns.FromString(encoded)
     offsets = memoryview(columns.payload_offsets).cast("i").tolist()
-    return [columns.payloads[begin:end] for begin, end in zip(offsets, offsets[1:], strict=False)]
+    return [columns.payloads[begin:end] for begin, end in itertools.pairwise(offsets)]
 
 
 _texts = st.text(max_size=6)

@@ -284,7 +284,7 @@ async def until(is_true: Callable[[], bool], within_s: float, what: str) -> None
     """Wait until a condition holds, looking every few milliseconds. Raises TimeoutError that names ``what``."""
     try:
         async with asyncio.timeout(within_s):
-            while not is_true():  # noqa: ASYNC110 - the condition is of another process
+            while not is_true():
                 await asyncio.sleep(_PAUSE_S)
     except TimeoutError:
         raise TimeoutError(f"not within {within_s} s: {what}") from None

@@ -28,6 +28,9 @@ class Admission:
     """Whether the node takes appends, and how much is in flight. One per node.
 
     Invariant: ``in_flight_bytes`` is the sum over all appends that were submitted and not settled.
+
+    Attributes:
+        free_disk_bytes: As last looked at, less what was submitted since may take; None before the first look.
     """
 
     limits: Limits
@@ -46,7 +49,7 @@ class Admission:
         self.check_storage()
         if self.is_disk_full:
             assert self.free_disk_bytes is not None
-            raise DiskFullError(free_bytes=self.free_disk_bytes, needed_bytes=self.limits.min_free_disk_bytes)
+            raise DiskFullError(free_bytes=max(0, self.free_disk_bytes), needed_bytes=self.limits.min_free_disk_bytes)
 
     def check_storage(self) -> None:
         """Raise why nothing is changed now, not even to free disk. Nothing happened then."""
@@ -54,6 +57,12 @@ class Admission:
             raise StorageFailedError(self.failure.values["cause"])
         if self.is_shutting_down:
             raise ShutdownError
+
+    def note_submitted(self, size_bytes: int) -> None:
+        """Count an append in. Each byte is written twice: to the write-ahead log, and later to its place."""
+        self.in_flight_bytes += size_bytes
+        if self.free_disk_bytes is not None:
+            self.free_disk_bytes -= 2 * size_bytes
 
     def has_room(self, size_bytes: int) -> bool:
         """Tell whether a batch of ``size_bytes`` fits into what may be in flight."""
@@ -155,7 +164,7 @@ class ChannelLog:
         append = PendingAppend(entry, needs_sync, on_settled, node.clock.monotonic_s())
         self._in_flight.append(tick)
         self._drained.clear()
-        node.admission.in_flight_bytes += len(batch.columns)
+        node.admission.note_submitted(len(batch.columns))
         node.committer.submit(append)
         return append
 

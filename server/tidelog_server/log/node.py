@@ -51,6 +51,7 @@ class LogNode:
         self.admission = Admission(limits)
         self._clock = clock
         self._folder = folder
+        self._is_disk_full = False
         self._on_failure = on_failure
         # Set when the node begins to shut down: by then nobody may wait for more work.
         self.watchers: set[asyncio.Event] = set()
@@ -94,10 +95,10 @@ class LogNode:
 
     def note_free_disk(self, free_bytes: int) -> None:
         """Stop or resume taking appends, by how much disk is free."""
-        was_full = self.admission.is_disk_full
         self.admission.free_disk_bytes = free_bytes
-        if self.admission.is_disk_full != was_full:
-            _log.warning("disk_has_room_again" if was_full else "disk_nearly_full", free_bytes=free_bytes)
+        if self.admission.is_disk_full != self._is_disk_full:
+            self._is_disk_full = not self._is_disk_full
+            _log.warning("disk_nearly_full" if self._is_disk_full else "disk_has_room_again", free_bytes=free_bytes)
 
     def refresh_metrics(self) -> None:
         """Set the gauges that are read, not pushed."""

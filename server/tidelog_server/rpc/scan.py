@@ -65,12 +65,12 @@ class ScanCalls:
 
     async def plan_scan(self, request: wal_service_pb2.PlanScanRequest, _: Context) -> wal_service_pb2.PlanScanResponse:
         """Fix a cut and divide what lies before it."""
-        _check_sources(len(request.vchannels), len(set(request.vchannels)))
         _check_tick(request.begin_tick, "begin_tick")
         _check_tick(request.end_tick, "end_tick")
         if request.min_splits > MAX_SPLITS:
             raise InvalidRequestError(f"min_splits is {request.min_splits}, at most {MAX_SPLITS}", field="min_splits")
         targets = [self._broker.find(name) for name in request.vchannels]
+        _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
         wanted = PlanRequest(
             request.begin_tick,
             request.end_tick,

@@ -6,6 +6,9 @@ from typing import Literal
 
 import structlog
 
+# Without local variables: they hold what clients wrote.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
 Format = Literal["auto", "console", "json"]
 
 
@@ -25,7 +28,7 @@ def configure_logging(level: str, log_format: Format) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-            *([structlog.processors.dict_tracebacks] if as_json else []),
+            *([_TRACEBACKS] if as_json else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

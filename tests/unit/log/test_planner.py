@@ -92,7 +92,9 @@ async def test_splits_are_within_their_bounds_and_estimate_what_they_hold() -> N
             [node.broker.find("b")], PlanRequest(ticks[3] + 5, ticks[7] + 2, 0, 4, 1 << 62)
         )
         read = [tick for split in halves for tick in await scanned(node, "b", split)]
-        assert read == [tick for base in ticks for tick in range(base, base + 10) if ticks[3] + 5 <= tick < ticks[7] + 2]
+        assert read == [
+            tick for base in ticks for tick in range(base, base + 10) if ticks[3] + 5 <= tick < ticks[7] + 2
+        ]
         assert max(split.messages for split in halves) <= 4
 
 
