@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 PADDING = b" " + bytes(4_000)
 FULL_WITHIN_S = 60.0
+NOT_READY = (503, "not ready: the disk is nearly full\n")
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ async def test_a_nearly_full_disk_refuses_appends_until_there_is_room(
         load = a_load(history, vchannels)
         running = asyncio.ensure_future(load.run(server.grpc))
         await until(lambda: is_full(load), FULL_WITHIN_S, "the disk is full")
-        assert server.get("/readyz") == (503, "not ready: the disk is nearly full\n")
+        await until(lambda: server.get("/readyz") == NOT_READY, FULL_WITHIN_S, "the server is not ready")
         load.stopping.set()
         await running
         # Reads work, and nothing that was refused is there.

@@ -156,7 +156,7 @@ def refusal_in(answer: wal_service_pb2.AppendStreamResponse) -> Refusal:
 
 
 def a_request(
-    vchannel: str, *messages: Message | bytes, request_id: int = 0, **options: int
+    vchannel: str, *messages: Message | bytes, request_id: int = 0, **options: Any
 ) -> wal_service_pb2.AppendStreamRequest:
     """Return one request of an AppendStream."""
     return wal_service_pb2.AppendStreamRequest(

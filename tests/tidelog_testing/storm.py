@@ -28,7 +28,7 @@ class Storm:
         folder: The data folder.
         random: Decides everything that is left to chance.
         seed: Where ``random`` began, for the text of a failure.
-        followings: Followers of all vchannels but the first, which may be trimmed.
+        followed: Followers of all vchannels but the first, which may be trimmed.
         rounds: Servers that were killed under load.
         load_s: How long there was load.
     """
@@ -37,7 +37,7 @@ class Storm:
     seed: int
     history: History = field(default_factory=History)
     vchannels: list[str] = field(default_factory=list)
-    followings: list[Following] = field(default_factory=list)
+    followed: list[Following] = field(default_factory=list)
     rounds: int = 0
     load_s: float = 0.0
     random: Random = field(init=False)
@@ -50,12 +50,12 @@ class Storm:
         left = await create_channel(server.grpc, "left", 3)
         right = await create_channel(server.grpc, "right", 3)
         self.vchannels = [*left, *right]
-        self.followings = [Following(self.vchannels[1:]), Following(left[1:]), Following(right)]
+        self.followed = [Following(self.vchannels[1:]), Following(left[1:]), Following(right)]
 
     async def run_until_killed(self, server: ServerProcess, on_load: Callable[[], object]) -> None:
         """Put load on ``server`` and call ``on_load`` once it flows; the server must then be killed by somebody."""
         begin_s = time.monotonic()
-        load = Load(self.history, self.vchannels, self.random, followings=self.followings)
+        load = Load(self.history, self.vchannels, self.random, followed=self.followed)
         running = asyncio.ensure_future(load.run(server.grpc))
         async with asyncio.timeout(_DIES_WITHIN_S):
             flowing = asyncio.ensure_future(load.acknowledged.wait())
@@ -73,7 +73,7 @@ class Storm:
         """Read everything from a server that nobody appends to, and fail if it contradicts the history."""
         log = await read_all(server.grpc, self.vchannels)
         anomalies = check(self.history, log)
-        for following in self.followings:
+        for following in self.followed:
             anomalies += following.check(log)
         if anomalies:
             path = self.folder.with_name("history.jsonl")
@@ -83,7 +83,7 @@ class Storm:
     def check_not_void(self) -> str:
         """Fail a run that tested nothing; return what it tested, in one line."""
         acks, unknown = self.history.count(Outcome.OK), self.history.count(Outcome.UNKNOWN)
-        seen = sum(len(following.rows) for following in self.followings)
+        seen = sum(len(following.rows) for following in self.followed)
         text = (
             f"seed {self.seed}: {self.rounds} rounds, {acks} acknowledged appends in {self.load_s:.1f} s of load, "
             f"{unknown} unknown, {seen} messages seen by followers"

@@ -42,7 +42,7 @@ class Load:
         vchannels: What is appended to; every producer writes to all of them.
         random: Chooses vchannels and sizes of batches.
         streams, unaries: How many producers use AppendStream and Append.
-        followings: What the followers see.
+        followed: What the followers see.
         padding: Appended to each payload behind a space, to fill disks.
         acknowledged: Set at the first acknowledgement.
         stopping: Set it to have the producers finish what they have in flight and end.
@@ -54,7 +54,7 @@ class Load:
     random: Random
     streams: int = 4
     unaries: int = 2
-    followings: Sequence[Following] = ()
+    followed: Sequence[Following] = ()
     padding: bytes = b""
     acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -63,7 +63,7 @@ class Load:
     async def run(self, endpoint: str) -> None:
         """Append and follow until the server is gone, or has answered everything after ``stopping``."""
         async with connect(endpoint) as channel, asyncio.TaskGroup() as group:
-            following = [group.create_task(self._follow(channel, each)) for each in self.followings]
+            following = [group.create_task(self._follow(channel, each)) for each in self.followed]
             async with asyncio.TaskGroup() as producers:
                 for number in range(self.streams):
                     producers.create_task(_StreamProducer(self, f"stream{number}").run(channel))

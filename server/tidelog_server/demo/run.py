@@ -53,7 +53,7 @@ def _through_the_log(source: Sequence[Flight], folder: Path, progress: Console) 
         progress.print("every flight is acknowledged: killed the server with SIGKILL, starting it again")
         restart_s = server.start()
         progress.print(f"ready after {restart_s:.2f} s; starting Spark")
-        with spark_session() as spark:
+        with spark_session(folder) as spark:
             progress.print("reading everything back in Spark")
             return append_s, restart_s, read_back(spark, server.grpc, CHANNEL)
     finally:

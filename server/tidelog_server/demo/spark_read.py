@@ -3,9 +3,11 @@
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidelog.spark import TidelogDataSource
@@ -19,6 +21,17 @@ _CONTENT: Final = (
     "cast(properties['line'] AS BINARY), X'00', payload)"
 )
 _CONTENT_HASH: Final = f"cast(conv(substring(sha2({_CONTENT}, 256), 1, {HASH_HEX_DIGITS}), 16, 10) AS DECIMAL(38, 0))"
+
+# Read before the session exists: what Spark says while it starts is no concern of somebody who watches.
+_ONLY_ERRORS: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +52,14 @@ class ReadBack:
 
 
 @contextmanager
-def spark_session() -> "Iterator[SparkSession]":
-    """Yield a local Spark session that knows Tidelog, and stop it afterwards."""
+def spark_session(folder: Path) -> "Iterator[SparkSession]":
+    """Yield a local Spark session that knows Tidelog, and stop it afterwards; its own files go to ``folder``."""
+    # PySpark says so once in each session; nothing here uses pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
+
+    logging_settings = folder / "log4j2.properties"
+    logging_settings.write_text(_ONLY_ERRORS)
 
     # Spark's workers must be this very Python with these very packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -51,6 +69,9 @@ def spark_session() -> "Iterator[SparkSession]":
         .appName("tidelog demo")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging_settings.as_uri()}")
+        .config("spark.local.dir", str(folder))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "4")
@@ -58,7 +79,6 @@ def spark_session() -> "Iterator[SparkSession]":
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(TidelogDataSource)
     try:
         yield spark
@@ -70,7 +90,7 @@ def read_back(spark: "SparkSession", endpoint: str, channel: str) -> ReadBack:
     """Read the whole channel in Spark: for what is in it, and then once more for the speed."""
     messages = spark.read.format("tidelog").option("endpoint", endpoint).load(channel)
     # Ordering: these also start Spark's Python workers, which is no part of reading and takes longer.
-    summary = Summary(_lanes(messages), _carriers(messages))
+    summary = _summary(messages)
     disordered = _disordered(messages)
     start = time.perf_counter()
     messages.write.format("noop").mode("overwrite").save()
@@ -79,32 +99,31 @@ def read_back(spark: "SparkSession", endpoint: str, channel: str) -> ReadBack:
     return ReadBack(summary, disordered, rows, read_s)
 
 
-def _lanes(messages: "DataFrame") -> dict[int, tuple[int, int]]:
-    """Return count and digest of each vchannel, the latter as ``summary.content_hash`` makes it."""
-    from pyspark.sql import functions as sql
-
-    found = messages.groupBy("vchannel").agg(
-        sql.count("*").alias("messages"), sql.sum(sql.expr(_CONTENT_HASH)).alias("digest")
-    )
-    return {row.vchannel: (row.messages, int(row.digest)) for row in found.collect()}
-
-
-def _carriers(messages: "DataFrame") -> dict[str, CarrierFigures]:
+def _summary(messages: "DataFrame") -> Summary:
+    """Return what ``summary.summarise`` returns for the source, out of one pass over the messages."""
     from pyspark.sql import functions as sql
 
     flight = sql.from_json(messages.payload.cast("string"), "dep_delay INT, arr_delay INT")
-    figures = (
-        messages.select(messages.key.cast("string").alias("carrier"), flight.alias("flight"))
-        .groupBy("carrier")
+    found = (
+        messages.withColumn("carrier", messages.key.cast("string"))
+        .withColumn("flight", flight)
+        .groupBy("vchannel", "carrier")
         .agg(
+            sql.sum(sql.expr(_CONTENT_HASH)).alias("digest"),
             sql.count("*").alias("flights"),
             sql.count("flight.dep_delay").alias("departed"),
             sql.sum("flight.dep_delay").alias("departure_delay"),
             sql.count("flight.arr_delay").alias("arrived"),
             sql.sum("flight.arr_delay").alias("arrival_delay"),
         )
+        .collect()
     )
-    return {row.carrier: _figures(row) for row in figures.collect()}
+    lanes: dict[int, tuple[int, int]] = {}
+    for row in found:
+        count, digest = lanes.get(row.vchannel, (0, 0))
+        lanes[row.vchannel] = count + row.flights, digest + int(row.digest)
+    # A carrier that came back on two vchannels shows as a difference on both of them.
+    return Summary(lanes, {row.carrier: _figures(row) for row in found})
 
 
 def _figures(row: "Row") -> CarrierFigures:

@@ -49,7 +49,7 @@ class Admission:
         self.check_storage()
         if self.is_disk_full:
             assert self.free_disk_bytes is not None
-            raise DiskFullError(free_bytes=max(0, self.free_disk_bytes), needed_bytes=self.limits.min_free_disk_bytes)
+            raise DiskFullError(free_bytes=self.free_disk_bytes, needed_bytes=self.limits.min_free_disk_bytes)
 
     def check_storage(self) -> None:
         """Raise why nothing is changed now, not even to free disk. Nothing happened then."""
@@ -62,7 +62,7 @@ class Admission:
         """Count an append in. Each byte is written twice: to the write-ahead log, and later to its place."""
         self.in_flight_bytes += size_bytes
         if self.free_disk_bytes is not None:
-            self.free_disk_bytes -= 2 * size_bytes
+            self.free_disk_bytes = max(0, self.free_disk_bytes - 2 * size_bytes)
 
     def has_room(self, size_bytes: int) -> bool:
         """Tell whether a batch of ``size_bytes`` fits into what may be in flight."""

@@ -2,12 +2,14 @@
 
 import logging
 import sys
-from typing import Literal
+from typing import Final, Literal
 
 import structlog
 
 # Without local variables: they hold what clients wrote.
-_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+_TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
 
 Format = Literal["auto", "console", "json"]
 

@@ -48,7 +48,6 @@ def a_request(payload_bytes: int, vchannel: str = "a") -> bytes:
     ("requests", "max_sent"),
     [
         pytest.param([a_request(0)] * 20_000, 16_500, id="tiny refused ones"),
-        pytest.param([a_request(1)] * 16_000, 15_500, id="tiny ones"),
         pytest.param([a_request(1 << 20)] * 20, 9, id="large ones"),
         pytest.param([a_request(1)] * 200 + [a_request(3 << 20)] * 20, 203, id="large ones after small ones"),
     ],

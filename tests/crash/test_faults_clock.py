@@ -1,0 +1,75 @@
+"""Ticks grow strictly and follow the order of events, whatever is done to the clock, between starts or meanwhile.
+
+Method: the storm, on servers whose injected wall clock is set back and forth: by a day, to 1970, and a hundred times a
+second by 200 ms. A process with the machine's own clock moved would need libfaketime; only the clock layer differs.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tidelog_testing.processes import ServerProcess
+from tidelog_testing.skewed_server import SKEW_FILE
+from tidelog_testing.storm import Storm
+
+pytestmark = pytest.mark.crash
+
+DAY_MS = 86_400_000
+SINCE_1970_MS = 100 * 365 * DAY_MS
+LOAD_S = 0.6
+PROGRAM = ("-m", "tidelog_testing.skewed_server")
+
+
+class Skew:
+    """How far the server's wall clock is off."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.set_ms(0)
+
+    def set_ms(self, skew_ms: int) -> None:
+        new_path = self.path.with_suffix(".new")
+        new_path.write_text(str(skew_ms))
+        # At once: the server reads it at any moment.
+        new_path.replace(self.path)
+
+    async def strobe(self, skew_ms: int) -> None:
+        """Move the clock a hundred times a second, for as long as a round lasts."""
+        for number in range(int(LOAD_S * 100)):
+            self.set_ms(skew_ms + (-200 if number % 2 else 200))
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.timeout(300)
+async def test_ticks_grow_when_the_clock_is_set_back_and_forth(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32))
+    skew = Skew(tmp_path / "skew")
+    # At the start, and while it runs.
+    for number, (at_start_ms, later_ms) in enumerate(
+        [(0, -DAY_MS), (-DAY_MS, -SINCE_1970_MS), (DAY_MS, 0), (0, 2_000), (-DAY_MS, DAY_MS), (0, 0)]
+    ):
+        skew.set_ms(at_start_ms)
+        with ServerProcess(storm.folder, env={SKEW_FILE: str(skew.path)}, program=PROGRAM) as server:
+            await (storm.judge(server) if number else storm.prepare(server))
+            loop = asyncio.get_running_loop()
+            tasks: list[asyncio.Task[None]] = []
+
+            def meddle() -> None:
+                loop.call_later(LOAD_S / 2, skew.set_ms, later_ms)  # noqa: B023
+                if later_ms == 0:  # noqa: B023
+                    tasks.append(loop.create_task(skew.strobe(0)))  # noqa: B023
+                loop.call_later(LOAD_S, server.kill)  # noqa: B023
+
+            await storm.run_until_killed(server, meddle)
+            await asyncio.gather(*tasks)
+    skew.set_ms(-DAY_MS)
+    with ServerProcess(storm.folder, env={SKEW_FILE: str(skew.path)}, program=PROGRAM) as server:
+        await storm.judge(server)
+        lead_s = server.metric("tidelog_tick_lead_seconds")
+    assert lead_s > DAY_MS / 1_000
+    record_property("measured", f"{storm.check_not_void()}; ticks ahead of the clock by {lead_s:.0f} s at the end")

@@ -1,0 +1,98 @@
+"""The HTTP port: alive while the process runs, ready only while the server takes work, and metrics that count.
+
+Method: plain HTTP against servers that are well, whose storage failed, whose disk is full, and that shut down.
+"""
+
+import asyncio
+import urllib.error
+import urllib.request
+
+from tidelog_server.app import Server
+from tidelog_testing.grpc_calls import a_request, connected, refusal_in, refused, running_server
+from tidelog_testing.stores import FaultyStore
+
+from tidelog.v1 import channel_service_pb2, error_pb2
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def get(server: Server, path: str) -> tuple[int, str]:
+    return await asyncio.to_thread(_get, f"http://{server.http_endpoint}{path}")
+
+
+async def metric(server: Server, name: str) -> float:
+    _, text = await get(server, "/metrics")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return float(line.split()[1])
+
+
+async def test_a_server_that_is_well_is_alive_and_ready() -> None:
+    async with running_server() as server:
+        assert await get(server, "/livez") == (200, "ok\n")
+        assert await get(server, "/readyz") == (200, "ok\n")
+        assert (await get(server, "/nothing"))[0] == 404
+
+
+async def test_metrics_count_what_was_done() -> None:
+    async with running_server() as server, connected(server) as client:
+        await client.create("a", vchannels=3)
+        await client.append_all([a_request("a/0", b"x", b"y")] * 10 + [a_request("a/9")])
+        await client.rows("a/0")
+        assert await metric(server, "tidelog_append_messages_total") == 20
+        assert await metric(server, "tidelog_append_batches_total") == 10
+        assert await metric(server, "tidelog_scan_messages_total") == 20
+        assert await metric(server, "tidelog_append_in_flight_bytes") == 0
+        assert await metric(server, "tidelog_vchannels") == 3
+        assert await metric(server, "tidelog_scanners") == 0
+        assert await metric(server, "tidelog_storage_failed") == 0
+        assert await metric(server, 'tidelog_append_errors_total{reason="REASON_CHANNEL_NOT_EXIST"}') == 1
+
+
+async def test_readiness_turns_red_when_storage_fails_and_says_why() -> None:
+    async with running_server(store=FaultyStore(fails_at_sync=1)) as server, connected(server) as client:
+        await client.create("a")
+        await client.append_all([a_request("a")])
+        status, text = await get(server, "/readyz")
+        assert status == 503
+        assert "sync: input/output error" in text
+        assert await get(server, "/livez") == (200, "ok\n")
+        assert await metric(server, "tidelog_storage_failed") == 1
+        described = await client.channels.DescribeChannels(
+            channel_service_pb2.DescribeChannelsRequest(names=["a"])
+        )
+        assert described.channels[0].stopped_by == "sync: input/output error"
+
+
+async def test_readiness_turns_red_at_shutdown() -> None:
+    async with running_server() as server:
+        server._node.begin_shutdown()
+        assert await get(server, "/readyz") == (503, "not ready: shutting down\n")
+
+
+async def test_readiness_turns_red_while_the_disk_is_nearly_full_and_green_again() -> None:
+    async with running_server(limits__min_free_disk_bytes="1GiB") as server, connected(server) as client:
+        await client.create("a", "b")
+        await client.append("a", b"x")
+        server._node.note_free_disk(500 << 20)
+        assert await get(server, "/readyz") == (503, "not ready: the disk is nearly full\n")
+        (answer,) = await client.append_all([a_request("a")])
+        refusal = refusal_in(answer)
+        assert refusal.reason == error_pb2.REASON_DISK_FULL
+        assert "500 MiB free and appends stop below 1024 MiB: trim channels or enlarge the disk" in refusal.text
+        async with refused() as found:
+            await client.create("c")
+        assert found[0].reason == error_pb2.REASON_DISK_FULL
+        # What frees disk goes on, and so do reads.
+        assert len(await client.rows("a")) == 1
+        await server._broker.trim("a")
+        await server._broker.destroy_channels(["b"], ignore_missing=False)
+        server._node.note_free_disk(2 << 30)
+        assert await get(server, "/readyz") == (200, "ok\n")
+        await client.append("a", b"y")

@@ -1,0 +1,43 @@
+"""A server whose wall clock is off by what a file says: ``python -m tidelog_testing.skewed_server --setting value``.
+
+The variable ``SKEW_FILE`` names a file with milliseconds, read anew at each look at the clock.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from tidelog_server.app import Server
+from tidelog_server.config import load_config
+from tidelog_server.runtime.clock import SystemClock
+
+SKEW_FILE: Final = "SKEW_FILE"
+
+
+class SkewedClock(SystemClock):
+    """The system's clock, with its wall time moved."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since the epoch as a clock that somebody set would."""
+        return max(0, super().wall_ms() + int(self._path.read_text() or 0))
+
+
+async def _serve(arguments: list[str]) -> None:
+    flags = {name.removeprefix("--"): value for name, value in zip(arguments[::2], arguments[1::2], strict=True)}
+    server = await Server.start(load_config(None, {}, flags), SkewedClock(Path(os.environ[SKEW_FILE])))
+    ready = {"event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid()}
+    sys.stdout.write(json.dumps(ready) + "\n")
+    sys.stdout.flush()
+    raise SystemExit(await server.wait_stopped())
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1:]))
