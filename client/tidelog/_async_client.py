@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from tidelog import _wire
+# Ordering: `_fork` before everything else, for it has a say in how grpc is imported.
+from tidelog import _fork, _wire  # noqa: F401 - imported for its effect
 from tidelog._append_queue import as_messages
 from tidelog._append_stream import AppendStream
 from tidelog._async_handles import AsyncChannel, AsyncVchannel

@@ -3,14 +3,33 @@
 gRPC's asyncio interface runs a thread as long as one of its objects lives, and a child that was forked meanwhile dies
 with a segmentation fault at its first call (grpcio 1.85). So whoever can pause does so before a fork, and opens anew
 after it, in the parent as in the child; and where something had to stay open, the child gets a ForkError instead.
+
+gRPC has fork handlers of its own, which serve its synchronous interface only, and crash about one child in four when
+the asynchronous one is in use, whatever the child does. They are left out, unless grpc was imported before or the
+environment asks for them.
 """
 
 import gc
+import importlib
 import os
 from collections.abc import Callable
 from weakref import WeakSet
 
 from tidelog._errors import ForkError
+
+_FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
+
+
+def _import_grpc_without_fork_handlers() -> None:
+    """Import gRPC, which looks at the variable then and never again; other programs shall not inherit it."""
+    was_set = _FORK_SUPPORT in os.environ
+    os.environ.setdefault(_FORK_SUPPORT, "0")
+    importlib.import_module("grpc")
+    if not was_set:
+        del os.environ[_FORK_SUPPORT]
+
+
+_import_grpc_without_fork_handlers()
 
 
 class _Forks:
@@ -25,27 +44,14 @@ class _Forks:
         self.connected: WeakSet[object] = WeakSet()
         self.is_poisoned = False
         self._unusable: list[object] = []
-        self._collects_garbage = False
-
-    def before(self) -> None:
-        """Let no garbage be collected while a child begins: gRPC objects crash it that are freed as when used."""
-        self._collects_garbage = gc.isenabled() and bool(self.connected)
-        if self._collects_garbage:
-            gc.disable()
-
-    def after_in_parent(self) -> None:
-        """Collect garbage again."""
-        if self._collects_garbage:
-            gc.enable()
 
     def after_in_child(self) -> None:
-        """Remember whether gRPC was in use, and then keep what it left for good."""
+        """Remember whether gRPC was in use, and then keep what it left: freeing it may crash as using it does."""
         if self.connected:
             self.is_poisoned = True
             self._unusable.extend(self.connected)
             gc.freeze()
         self.connected = WeakSet()
-        self.after_in_parent()
 
 
 _forks = _Forks()
@@ -75,4 +81,4 @@ def pause_around_forks(*, before: Callable[[], None], after_in_child: Callable[[
     os.register_at_fork(before=before, after_in_child=after_in_child)
 
 
-os.register_at_fork(before=_forks.before, after_in_parent=_forks.after_in_parent, after_in_child=_forks.after_in_child)
+os.register_at_fork(after_in_child=_forks.after_in_child)

@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 SYNCS = "fdatasync,fsync,sync_file_range"
 WRITES = "write,pwrite64,writev"
-NOT_READY_WITHIN_S = 2.0
+# What is promised is a second; the test may share its cores with others.
+NOT_READY_WITHIN_S = 5.0
 
 
 @dataclass(slots=True)

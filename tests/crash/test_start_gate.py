@@ -17,6 +17,7 @@ from crash.damage import content_of, crashed_copy, cut, damaged, digests, filled
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.data_folder import DataFolderError, FolderInUseError, lock_data_folder
 from tidelog_server.storage.head_file import SLOT_BYTES
+from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 from tidelog_server.storage.start_gate import pass_gate
 from tidelog_server.storage.wal_scan import wal_files
@@ -176,6 +177,42 @@ def test_lost_metadata_is_refused_although_no_entry_is_lost(tmp_path: Path) -> N
     cut(newest_wal(folder), sound_bytes)
     with pytest.raises(DataLossError, match="metadata"):
         open_rocksdb_log_store(folder)
+
+
+def trim_on(store: RocksdbLogStore) -> None:
+    store.trim(2, store.tail(2).last_tick + 1)
+
+
+def drop_on(store: RocksdbLogStore) -> None:
+    store.drop_vchannels([2])
+
+
+def make_again_on(store: RocksdbLogStore) -> None:
+    store.drop_vchannels([2])
+    store.create_vchannels([2])
+
+
+def make_again_and_write_on(store: RocksdbLogStore) -> None:
+    make_again_on(store)
+    store.write(run_of_entries(2, 2_000, first_tick=2_000_000))
+    store.sync()
+
+
+@pytest.mark.parametrize("change", [trim_on, drop_on, make_again_on, make_again_and_write_on])
+def test_a_head_older_than_a_trim_or_drop_is_no_harm(tmp_path: Path, change: Callable[[RocksdbLogStore], None]) -> None:
+    store = filled_store(tmp_path / "live", flushed=0, unflushed=3)
+    store.write(run_of_entries(2, 3, first_tick=100_000))
+    store.sync()
+    old_head = (crashed_copy(store, tmp_path / "before") / "HEAD").read_bytes()
+    change(store)
+    store.write(run_of_entries(1, 3, first_tick=3_000_000))
+    store.sync()
+    folder = crashed_copy(store, tmp_path / "after")
+    (folder / "HEAD").write_bytes(old_head)
+    reopened = open_rocksdb_log_store(folder)
+    assert content_of(reopened) == content_of(store)
+    reopened.close()
+    store.close()
 
 
 def test_one_bad_slot_of_the_head_is_no_harm(crashed: Path, tmp_path: Path) -> None:

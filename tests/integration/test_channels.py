@@ -4,7 +4,9 @@ Method: a server on RocksDB that is started again, and calls that are cancelled 
 """
 
 import asyncio
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_testing.grpc_calls import Client, connected, refused, running_server
 
 
-async def listed(client: Client, **fields: str | int) -> list[str]:
+async def listed(client: Client, **fields: Any) -> list[str]:
     response = await client.channels.ListChannels(pb.ListChannelsRequest(**fields))
     return [channel.name for channel in response.channels]
 
@@ -27,8 +29,8 @@ async def test_a_channel_is_described_as_it_was_created(tmp_path: Path) -> None:
         assert [channel.name for channel in created] == ["b", "a"]
         last = (await client.append("a/1", b"1", b"2")).last_tick
     async with running_server(tmp_path / "data") as server, connected(server) as client:
-        request = pb.DescribeChannelsRequest(names=["a", "b"])
-        a, b = (await client.channels.DescribeChannels(request)).channels
+        described = await client.channels.DescribeChannels(pb.DescribeChannelsRequest(names=["a", "b"]))
+        a, b = described.channels
         assert (a.name, b.name, a.owner) == ("a", "b", owner)
         assert [vchannel.name for vchannel in a.vchannels] == ["a/0", "a/1", "a/2"]
         assert [vchannel.messages for vchannel in a.vchannels] == [0, 2, 0]
@@ -155,6 +157,6 @@ async def test_allocated_ticks_belong_to_nobody_else() -> None:
         request = wal.AllocateTicksRequest(count=1_000_000)
         answers = await asyncio.gather(*(client.wal.AllocateTicks(request) for _ in range(20)))
         firsts = sorted(answer.first_tick for answer in answers)
-        assert all(second - first >= 1_000_000 for first, second in zip(firsts, firsts[1:], strict=False))
+        assert all(second - first >= 1_000_000 for first, second in itertools.pairwise(firsts))
         assert (await client.append("a", b"x")).first_tick >= firsts[-1] + 1_000_000
         assert (await client.wal.AllocateTicks(wal.AllocateTicksRequest())).count == 1

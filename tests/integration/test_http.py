@@ -7,11 +7,10 @@ import asyncio
 import urllib.error
 import urllib.request
 
+from tidelog.v1 import channel_service_pb2, error_pb2
 from tidelog_server.app import Server
 from tidelog_testing.grpc_calls import a_request, connected, refusal_in, refused, running_server
 from tidelog_testing.stores import FaultyStore
-
-from tidelog.v1 import channel_service_pb2, error_pb2
 
 
 def _get(url: str) -> tuple[int, str]:
@@ -64,9 +63,7 @@ async def test_readiness_turns_red_when_storage_fails_and_says_why() -> None:
         assert "sync: input/output error" in text
         assert await get(server, "/livez") == (200, "ok\n")
         assert await metric(server, "tidelog_storage_failed") == 1
-        described = await client.channels.DescribeChannels(
-            channel_service_pb2.DescribeChannelsRequest(names=["a"])
-        )
+        described = await client.channels.DescribeChannels(channel_service_pb2.DescribeChannelsRequest(names=["a"]))
         assert described.channels[0].stopped_by == "sync: input/output error"
 
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tidelog.v1 import error_pb2
 from tidelog.v1 import wal_service_pb2 as wal
-from tidelog_testing.batches import batches_of_messages
-from tidelog_testing.batches import Message
+from tidelog_testing.batches import Message, batches_of_messages
 from tidelog_testing.grpc_calls import Client, a_request, connected, running_server
 
 sent = st.one_of(
@@ -38,12 +37,14 @@ def encode(kind: str, content: list[Message] | bytes, seed: int) -> bytes:
 
 
 async def send(client: Client, requests: list[bytes]) -> list[wal.AppendStreamResponse]:
+    """Return the answers, up to the end of the stream or to where the server refused a malformed request."""
     answers: list[wal.AppendStreamResponse] = []
     try:
         async for answer in client.raw_append_stream(iter(requests)):
             answers.append(wal.AppendStreamResponse.FromString(answer))
     except grpc.aio.AioRpcError as error:
-        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+        if error.code() != grpc.StatusCode.INVALID_ARGUMENT:
+            raise
     return answers
 
 
@@ -80,7 +81,11 @@ async def test_a_connection_with_more_calls_than_it_may_have_at_once_serves_them
 
 
 async def test_two_clients_on_connections_of_their_own_do_not_wait_for_each_other() -> None:
-    async with running_server() as server, connected(server) as one, connected(server, use_local_subchannel_pool=1) as two:
+    async with (
+        running_server() as server,
+        connected(server) as one,
+        connected(server, use_local_subchannel_pool=1) as two,
+    ):
         await one.create("a")
         call = one.raw_append_stream()
         await call.write(a_request("a", barrier_tick=(1 << 62)).SerializeToString())

@@ -70,6 +70,7 @@ class Load:
                 for number in range(self.unaries):
                     producers.create_task(self._append(channel, f"unary{number}"))
             if self.stopping.is_set():
+                await until(self._is_everything_seen, _ANSWER_WITHIN_S, "the followers have seen everything")
                 for task in following:
                     task.cancel()
 
@@ -91,6 +92,10 @@ class Load:
         self.refusals[detail.reason] += 1
         if detail.effect == error_pb2.EFFECT_NONE:
             append.refuse()
+
+    def _is_everything_seen(self) -> bool:
+        last_tick = max((append.first_tick for append in self.history.appends), default=0)
+        return all(following.reached > last_tick + MAX_BATCH for following in self.followed)
 
     async def _append(self, channel: grpc.aio.Channel, producer: str) -> None:
         call = channel.unary_unary(

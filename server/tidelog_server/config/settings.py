@@ -42,7 +42,9 @@ class StorageSettings(Section):
     kind: Literal["rocksdb", "memory"] = Field("rocksdb", description="log store; memory forgets at exit")
     data_dir: Path = Field(Path("tidelog-data"), description="folder of the data, made when it is missing")
     durability: Literal["sync", "os"] = Field("sync", description="what an ack promises: on disk, or in the OS")
-    accept_head_loss: bool = Field(False, description="starts although the end of the log is gone; use once")
+    accept_head_loss: bool = Field(
+        False, description="start although HEAD is lost, and with it the proof that nothing else is; use once"
+    )
 
 
 class MetadataSettings(Section):

@@ -1,7 +1,7 @@
 """The tick oracle: hands out ticks that grow strictly, across restarts and clocks that jump.
 
-Source: the timestamp oracle of Milvus (spec of the streaming service): an upper bound of what was handed out is saved
-three seconds ahead, so that a restart begins above it without a write for each tick.
+Source: the timestamp oracle of Milvus: an upper bound of what was handed out is saved three seconds ahead,
+so that a restart begins above it without a write for each tick.
 """
 
 import asyncio

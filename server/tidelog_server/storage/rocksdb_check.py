@@ -132,14 +132,26 @@ def _check_entry_at_head(engine: Engine, index: StoreIndex, state: LogState, hea
         if head.chain_hash != state.head.chain_hash:
             raise _unlike("HEAD", head.vchannel_id, head.last_tick)
         return
-    tail = index.tails.get(head.vchannel_id)
-    if head.sequence == 0 or (tail is None and head.sequence <= index.store.sequence):
-        return  # The vchannel was dropped after HEAD was written.
-    if tail is not None and head.last_tick < tail.trim_tick:
-        return  # The entry was trimmed after HEAD was written.
+    if head.sequence == 0 or _is_gone_by_request(index, head):
+        return
     header = _header(engine, head.vchannel_id, head.base_tick)
     if header is None or (header.sequence, header.chain_hash) != (head.sequence, head.chain_hash):
         raise _unlike("HEAD", head.vchannel_id, head.last_tick)
+
+
+def _is_gone_by_request(index: StoreIndex, head: Head) -> bool:
+    """Tell whether the entry that HEAD tells of was trimmed or dropped after HEAD was written."""
+    tail = index.tails.get(head.vchannel_id)
+    if tail is not None and head.last_tick < tail.trim_tick:
+        return True
+    if index.store.sequence < head.sequence:
+        return False  # Nothing was dropped since.
+    if tail is None:
+        return True
+    # The vchannel may have been made again since; it then holds nothing as old as HEAD.
+    chunks = index.chunks.get(head.vchannel_id)
+    first_sequence = chunks[0].first_sequence if chunks else tail.open_first_sequence
+    return tail.removed_batches == 0 and (tail.batches == 0 or head.sequence < first_sequence)
 
 
 class _VchannelChecker:

@@ -44,7 +44,7 @@ _MAX_OPEN_FILES: Final = 512
 # Why so high: a slowed or stopped write would hold the GIL. ``stall_reason`` applies back-pressure before that.
 _NEVER: Final = 1 << 20
 
-# What 5.7 of the reliability rules asks for, as the OPTIONS file spells it.
+# The options that durability rests on, as the OPTIONS file spells them.
 _REQUIRED_OPTIONS: Final = {
     "wal_recovery_mode": "kPointInTimeRecovery",
     "paranoid_checks": "true",

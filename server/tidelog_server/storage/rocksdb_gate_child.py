@@ -1,6 +1,6 @@
 """The start-up gate's child: opens the database read-only, checks it, prints one JSON line.
 
-``python -m tidelog_server.storage.rocksdb_gate_child <data folder> [--accept-head-loss]``
+``python -m tidelog_server.storage.rocksdb_gate_child <data folder>``
 
 A process of its own because a damaged MANIFEST can make RocksDB spin for ever, or delete healthy files, while it
 opens. Read-only it deletes nothing, and a process can be killed at a deadline.

@@ -53,7 +53,7 @@ def pass_gate(folder: DataFolder, *, accept_head_loss: bool, deadline_s: float |
     if head is None and not accept_head_loss:
         raise DataLossError(
             "HEAD is missing or both of its slots are damaged, so nobody can tell whether the log is complete: restore "
-            "HEAD, or accept the loss with --accept-head-loss",
+            "HEAD, or accept the loss by starting once with --storage.accept_head_loss",
             file="HEAD",
         )
     if not (folder.database_path / "CURRENT").is_file():
@@ -95,8 +95,8 @@ def _ask_child(folder: Path, deadline_s: float) -> dict[str, Any]:
         child = subprocess.run(command, env=environment, capture_output=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired:
         raise DataLossError(
-            f"opening the database read-only did not end within {deadline_s:.0f} s: its MANIFEST is probably damaged; "
-            "restore the data folder from a backup",
+            f"opening the database read-only did not end within {deadline_s:.0f} s: its MANIFEST or its WAL is "
+            "probably damaged; restore the data folder from a backup",
             deadline_s=f"{deadline_s:.0f}",
         ) from None
     try:

@@ -1,0 +1,108 @@
+"""A process that says what a damaged data folder answers with, and that may be killed when RocksDB spins."""
+
+import multiprocessing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from crash.damage import Content
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.storage.head_file import read_head
+from tidelog_server.storage.rocksdb_check import check_store
+from tidelog_server.storage.rocksdb_engine import close_engine, engine_errors, open_engine
+from tidelog_server.storage.rocksdb_reader import EntryReader
+from unit.storage.entries import END, place_and_columns
+
+REFUSED: Final = "refused"
+SPUN: Final = "refused at the deadline"
+READ_FAILED: Final = "reported by a read"
+HARMLESS: Final = "harmless"
+CHANGED: Final = "answered with something else"
+
+_DEADLINE_S: Final = 3.0
+_START_WITHIN_S: Final = 60.0
+_SPAWN: Final = multiprocessing.get_context("spawn")
+
+
+class Judge:
+    """Does what the gate's child does, then reads everything, and compares it with what the folder held.
+
+    Nothing is modified. What takes longer than three seconds was refused by the gate's deadline (a healthy folder
+    takes some milliseconds); a judge who is killed, or who crashes, is followed by another one.
+    """
+
+    def __init__(self, content: Content) -> None:
+        """Begin with the content that a healthy folder has."""
+        self._content = content
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_serve, args=(theirs, self._content), daemon=True)
+        self._process.start()
+        theirs.close()
+        assert self._pipe.poll(_START_WITHIN_S), "the judge did not start"
+        self._pipe.recv()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def __enter__(self) -> Self:
+        """Return self."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the process."""
+        self._end()
+
+    def ask(self, folder: Path) -> str:
+        """Return what becomes of an attempt to open and read ``folder``."""
+        self._pipe.send(folder)
+        outcome = SPUN
+        if self._pipe.poll(_DEADLINE_S):
+            try:
+                return str(self._pipe.recv())
+            except EOFError:
+                outcome = REFUSED  # It crashed, as the gate's child would have.
+        self._end()
+        self._begin()
+        return outcome
+
+
+def _serve(pipe: Connection, content: Content) -> None:
+    pipe.send("ready")
+    while True:
+        try:
+            folder = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_judge(folder, content))
+
+
+def _judge(folder: Path, content: Content) -> str:
+    try:
+        head = read_head(folder / "HEAD")
+        if head is None or not (folder / "db" / "CURRENT").is_file():
+            return REFUSED
+        with engine_errors("opening the database"):
+            engine = open_engine(folder / "db", read_only=True)
+    except DataLossError:
+        return REFUSED
+    try:
+        index = check_store(engine, folder / "db", head)
+    except DataLossError:
+        close_engine(engine)
+        return REFUSED
+    try:
+        reader = EntryReader(engine, index.tails)
+        found = {v: list(map(place_and_columns, reader.read(v, 0, END, 1 << 40))) for v in sorted(index.tails)}
+    except DataLossError:
+        return READ_FAILED
+    finally:
+        close_engine(engine)
+    return HARMLESS if found == content else CHANGED
