@@ -44,16 +44,23 @@ async def test_exactly_the_messages_below_the_tick_go(client: Client, place: int
     first = await trim(client, before_tick=ticks[place])
     assert first <= ticks[place]
     assert await ticks_left(client) == ticks[place:]
+    found_rows = await client.rows("a", policy=wal.DeliverPolicy(from_tick=first))
+    assert [tick for _, tick, _ in found_rows] == ticks[place:]
+
+
+@pytest.mark.parametrize("place", [1, 3, 14, 15, 29])
+async def test_a_position_below_the_trim_is_refused_with_the_first_that_is_left(client: Client, place: int) -> None:
+    ticks = await filled(client)
+    first = await trim(client, before_tick=ticks[place])
+    assert first > ticks[0]
     async with refused() as found:
         await client.rows("a", policy=wal.DeliverPolicy(from_tick=first - 1))
     assert (found[0].code, found[0].reason) == (
         grpc.StatusCode.OUT_OF_RANGE.value[0], error_pb2.REASON_POSITION_TRIMMED,
-    ) if first else True  # fmt: skip
+    )  # fmt: skip
     assert found[0].values == {
         "vchannel": "a/0", "requested_tick": str(first - 1), "first_available_tick": str(first),
     }  # fmt: skip
-    found_rows = await client.rows("a", policy=wal.DeliverPolicy(from_tick=first))
-    assert [tick for _, tick, _ in found_rows] == ticks[place:]
 
 
 @pytest.mark.parametrize("until", [{"before_tick": 0}, {"before_tick": 1}, {"before_time_ms": 0}])

@@ -29,6 +29,8 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
     largest = max(limits.max_batch_bytes, MAX_RESPONSE_BYTES) + MIB
     return [
         ("grpc.max_concurrent_streams", 100),
+        # It also counts streams that Python has not let go of yet, and so refuses a third of a busy client's calls.
+        ("grpc.http.overload_protection", 0),
         ("grpc.max_allowed_incoming_connections", 10_000),
         ("grpc.server.max_pending_requests", 5_000),
         ("grpc.server.max_pending_requests_hard_limit", 10_000),
