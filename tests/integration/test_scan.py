@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+import structlog.testing
 
 from tidelog.v1 import error_pb2, message_pb2
 from tidelog.v1 import wal_service_pb2 as wal
@@ -263,6 +264,24 @@ async def test_a_cancelled_follower_leaves_nothing_behind() -> None:
         async with asyncio.timeout(5):
             while vchannel.followers:
                 await asyncio.sleep(0.01)
+
+
+async def test_a_reader_who_goes_away_amid_a_page_is_no_defect() -> None:
+    async with running_server() as server, connected(server) as client:
+        await client.create("a")
+        for _ in range(20):
+            await client.append("a", bytes(1 << 20))
+        with structlog.testing.capture_logs() as logs:
+            for reads in range(60):
+                call = await follow(client, "a")
+                for _ in range(reads % 8):
+                    await call.read()
+                call.cancel()
+            _, vchannel = server._broker.find("a")
+            async with asyncio.timeout(5):
+                while vchannel.followers:
+                    await asyncio.sleep(0.01)
+    assert [event for event in logs if event["event"] == "defect"] == []
 
 
 def test_the_formats_are_those_of_the_protocol() -> None:

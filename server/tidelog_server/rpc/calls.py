@@ -76,7 +76,12 @@ class CallSupervisor:
                 return await method(request, context)
             except TidelogServerError as error:
                 await self._abort(name, error, context)
+            except grpc.aio.InternalError as error:
+                # A write met a call that its client has ended; gRPC would have cancelled it a moment later.
+                raise asyncio.CancelledError from error
             except BaseExceptionGroup as group:
+                if _is_callers_end(group):
+                    raise asyncio.CancelledError from group
                 await self._abort(name, _error_of(name, group), context)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
@@ -102,6 +107,13 @@ def _parser(descriptor: MethodDescriptor) -> Callable[[bytes], Message | Malform
             return _MALFORMED
 
     return parse
+
+
+def _is_callers_end(group: BaseExceptionGroup[BaseException]) -> bool:
+    """Tell whether the tasks of a call failed because its client has ended it, and for nothing else."""
+    ended, _ = group.split(grpc.aio.InternalError)
+    _, rest = group.split((grpc.aio.InternalError, asyncio.CancelledError))
+    return ended is not None and rest is None
 
 
 def _error_of(name: str, group: BaseExceptionGroup[BaseException]) -> TidelogServerError:
