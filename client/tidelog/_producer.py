@@ -95,6 +95,8 @@ class AsyncProducer:
         self._unsettled: deque[tuple[Submission, int]] = deque()
         # Everything sent and not acknowledged, the gathered messages included.
         self._in_flight_bytes = 0
+        # Of the messages that ``send_many`` took last, on average; 0 before the first.
+        self._message_bytes = 0.0
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._failure: TidelogError | None = None
         self._is_closed = False
@@ -156,7 +158,10 @@ class AsyncProducer:
                 await self._room(size_bytes)
             self._check_open()
             self._start_batch()
-            self._gathered.extend(part)
+            if self._gathered or not isinstance(part, list):
+                self._gathered.extend(part)
+            else:
+                self._gathered = part  # A slice, so it is nobody else's.
             self._gathered_is_plain = self._gathered_is_plain and is_plain
             self._count_gathered(size_bytes)
             self._ship_if_full()
@@ -226,10 +231,14 @@ class AsyncProducer:
         """Return the messages from ``begin`` on that fit into the current batch, at least one, with their size."""
         room_bytes = max(self._max_batch_bytes - self._gathered_bytes, 1)
         count = max(MAX_MESSAGES_PER_BATCH - len(self._gathered), 1)
+        if self._message_bytes:
+            # What the last messages took is a good guess, and one that is too large costs measuring twice.
+            count = max(1, min(count, int(room_bytes / self._message_bytes)))
         while True:
             part = messages[begin : begin + count]
             is_plain, size_bytes = measure_all(part)
             if size_bytes <= room_bytes or len(part) == 1:
+                self._message_bytes = size_bytes / len(part)
                 return part, is_plain, size_bytes
             count = max(1, min(len(part) - 1, len(part) * room_bytes // size_bytes))
 

@@ -29,14 +29,14 @@ PUSHDOWN_SETTING: Final = "spark.sql.python.filterPushdown.enabled"
 
 SCHEMA: Final = (
     StructType()
-    .add("channel", StringType())
-    .add("vchannel", IntegerType())
-    .add("tick", LongType())
-    .add("timestamp", TimestampType())
-    .add("type", IntegerType())
+    .add("channel", StringType(), nullable=False)
+    .add("vchannel", IntegerType(), nullable=False)
+    .add("tick", LongType(), nullable=False)
+    .add("timestamp", TimestampType(), nullable=False)
+    .add("type", IntegerType(), nullable=False)
     .add("key", BinaryType())
-    .add("payload", BinaryType())
-    .add("properties", MapType(StringType(), StringType()))
+    .add("payload", BinaryType(), nullable=False)
+    .add("properties", MapType(StringType(), StringType()), nullable=False)
 )
 """The columns, in this order. ``vchannel`` is the index; ``timestamp`` is the tick's time; ``key`` may be NULL."""
 

@@ -1,6 +1,7 @@
 """``tidelog scan`` and ``tidelog tail``: messages out of channels."""
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -102,7 +103,9 @@ def scan(
     def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
         return _scanned(client, names, begin, until, types)
 
-    printed = _Printed(count, Progress("scanning", is_shown=show_progress(no_progress=no_progress, quiet=quiet)))
+    # Rows that scroll past are progress enough, and a line drawn between them would tear them.
+    draws = show_progress(no_progress=no_progress, quiet=quiet) and not sys.stdout.isatty()
+    printed = _Printed(count, Progress("scanning", is_shown=draws))
     printer = printer_of(chosen_output(output), framing)
     run(_print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tidelog_server.app import Server
     from tidelog_server.config import Config
 
+# How long a thread may hold the interpreter while another one waits for it. A reader or the writer that comes back from
+# the disk waits for the event loop otherwise 5 ms, which is ten syncs; scans gain about a tenth by it.
+_SWITCH_INTERVAL_S = 0.000_5
 _ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 
 
@@ -36,6 +39,7 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
     "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT finishes what is in flight, the second ends at once.
     """
     settings = effective_config(config, context.args)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     raise typer.Exit(asyncio.run(_serve(settings)))
 
 

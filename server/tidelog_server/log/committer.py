@@ -288,7 +288,6 @@ class GroupCommitter:
     def _settle(self, group: _Group) -> None:
         """Publish a group's outcome on the event loop, in order."""
         if group.failure is None:
-            self._observe(group)
             self._on_committed(group.appends)
         else:
             self._on_failure(group.failure)
@@ -296,6 +295,9 @@ class GroupCommitter:
             append.failure = group.failure
             append.settled = True
             append.on_settled(append)
+        if group.failure is None:
+            # Behind the answers, which were woken above.
+            self._loop.call_soon(self._observe, group)
 
     def _observe(self, group: _Group) -> None:
         metrics = self._metrics

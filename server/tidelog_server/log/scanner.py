@@ -21,6 +21,8 @@ Result = TypeVar("Result")
 # Headers that a scan looks ahead, shared among its sources: some 100 kB of memory.
 _LOOK_AHEAD: Final = 1_024
 _MIN_LOOK_AHEAD: Final = 16
+# Pages that are read while another is on its way: one reader waits for the disk while another checks and copies.
+_PAGES_AHEAD: Final = 2
 # Entries that one page looks at, wanted or not: what the event loop does in one go stays small, however small they are.
 _MAX_PAGE_ENTRIES: Final = 1_024
 # How soon a scan that waits for its end looks at the watermark again, at the earliest.
@@ -104,7 +106,9 @@ class ScanSource:
 class Scanner:
     """Delivers pages; used as an asynchronous context manager, by one task.
 
-    Memory: the columns of one page, and headers of ``_LOOK_AHEAD`` entries.
+    While the caller sends a page, the next ones are read.
+
+    Memory: the columns of ``_PAGES_AHEAD`` + 2 pages, and headers of ``_LOOK_AHEAD`` entries.
     """
 
     def __init__(
@@ -118,6 +122,7 @@ class Scanner:
         self._wake = asyncio.Event()
         self._look_ahead = max(_MIN_LOOK_AHEAD, _LOOK_AHEAD // len(sources))
         self._logs = list({id(source.log): source.log for source in sources}.values())
+        self._reading: deque[_PageInReading] = deque()
 
     async def __aenter__(self) -> "Scanner":
         for source in self._sources:
@@ -126,6 +131,11 @@ class Scanner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        # Without an await: a call may be cancelled again while it ends, and what follows must be done all the same.
+        for reading in self._reading:
+            if not reading.stored.cancel() and not reading.stored.cancelled():
+                # Asked for, because asyncio complains of a failure that nobody looked at; this one is nobody's.
+                reading.stored.exception()
         for source in self._sources:
             source.vchannel.followers.discard(self._wake)
         self._metrics.scanners.dec()
@@ -150,14 +160,15 @@ class Scanner:
             self._wake.clear()
             if not plan.ends_at_durable:
                 horizon = self._horizon()
-            held: list[Piece] = []
-            async for pieces in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
-                if held:
-                    yield Page(held, NO_TICK, is_caught_up=False)
-                held = pieces
+            last: list[Piece] = []
+            async for pieces, is_last in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
+                if is_last:
+                    last = pieces
+                else:
+                    yield Page(pieces, NO_TICK, is_caught_up=False)
             # The last page carries the watermark: a follower that keeps up gets one response a group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
-            yield Page(held, horizon, is_caught_up=is_ended or self._is_caught_up())
+            yield Page(last, horizon, is_caught_up=is_ended or self._is_caught_up())
             if is_ended:
                 return
             await self._wait(horizon)
@@ -187,37 +198,48 @@ class Scanner:
             log.check_open()
         return min(log.watermark() for log in self._logs)
 
-    async def _drain(self, limit_tick: int) -> AsyncIterator[list[Piece]]:
-        """Yield everything below ``limit_tick``, merged in tick order, a page at a time."""
+    async def _drain(self, limit_tick: int) -> AsyncIterator[tuple[list[Piece], bool]]:
+        """Yield everything below ``limit_tick``, merged in tick order, a page at a time, and whether it is the last."""
         merge = [
             (source.buffer[0].base_tick, source.index)
             for source in self._sources
             if source.buffer or await self._fill(source, limit_tick)
         ]
         heapq.heapify(merge)
-        page: list[tuple[ScanSource, EntryHeader | NewEntry, Tick]] = []
-        page_bytes = page_entries = 0
+        chosen: _Chosen = []
+        page_bytes = page_entries = pages_ahead = 0
         while merge:
             source = self._sources[merge[0][1]]
             entry = source.buffer.popleft()
             page_entries += 1
             if self._is_wanted(entry):
-                page.append((source, entry, source.position))
+                chosen.append((source, entry, source.position))
                 page_bytes += entry.columns_bytes if isinstance(entry, EntryHeader) else len(entry.columns)
             source.position = Tick(entry.last_tick + 1)
-            if page_bytes >= self._plan.max_page_bytes or page_entries >= _MAX_PAGE_ENTRIES:
-                if page:
-                    yield await self._pieces(page)
-                # Other calls get their turn even where everything came from memory, or nothing was wanted.
-                await asyncio.sleep(0)
-                page, page_bytes, page_entries = [], 0, 0
-                self._horizon()
             if source.buffer or await self._fill(source, limit_tick):
                 heapq.heapreplace(merge, (source.buffer[0].base_tick, source.index))
             else:
                 heapq.heappop(merge)
-        if page:
-            yield await self._pieces(page)
+            if page_bytes >= self._plan.max_page_bytes or page_entries >= _MAX_PAGE_ENTRIES:
+                if chosen:
+                    self._reading.append(self._read_page(chosen))
+                if len(self._reading) > pages_ahead:
+                    # Not from the beginning, for the first page shall come soon.
+                    pages_ahead = min(pages_ahead + 1, _PAGES_AHEAD)
+                    yield await self._next_page(is_last=not merge)
+                # Other calls get their turn even where everything came from memory, or nothing was wanted.
+                await asyncio.sleep(0)
+                chosen, page_bytes, page_entries = [], 0, 0
+                self._horizon()
+        if chosen:
+            self._reading.append(self._read_page(chosen))
+        while self._reading:
+            yield await self._next_page(is_last=True)
+
+    async def _next_page(self, *, is_last: bool) -> tuple[list[Piece], bool]:
+        """Wait for the page that was begun first; it can be the last one only when none was begun after it."""
+        reading = self._reading.popleft()
+        return await _pieces(reading), is_last and not self._reading
 
     def _is_wanted(self, entry: EntryHeader | NewEntry) -> bool:
         types = self._plan.message_types
@@ -258,17 +280,36 @@ class Scanner:
         source.log.check_open()
         return headers
 
-    async def _pieces(self, page: list[tuple[ScanSource, EntryHeader | NewEntry, Tick]]) -> list[Piece]:
-        """Fetch the columns that are not in memory, all in one call, and cut entries to the scan's range."""
-        headers = [entry for _, entry, _ in page if isinstance(entry, EntryHeader)]
-        stored = iter(await self._in_reader(lambda: self._node.store.columns(headers)) if headers else [])
-        return [
-            _cut(source, entry, position, next(stored) if isinstance(entry, EntryHeader) else entry.columns)
-            for source, entry, position in page
-        ]
+    def _read_page(self, chosen: "_Chosen") -> "_PageInReading":
+        """Begin to read the columns that are not in memory, all in one call."""
+        headers = [entry for _, entry, _ in chosen if isinstance(entry, EntryHeader)]
+        if headers:
+            return _PageInReading(chosen, self._in_reader(lambda: self._node.store.columns(headers)))
+        nothing: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
+        nothing.set_result([])
+        return _PageInReading(chosen, nothing)
 
-    async def _in_reader(self, call: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+    def _in_reader(self, call: Callable[[], Result]) -> asyncio.Future[Result]:
+        return asyncio.get_running_loop().run_in_executor(self._readers, call)
+
+
+_Chosen = list[tuple[ScanSource, EntryHeader | NewEntry, Tick]]
+"""Entries of a page, each with its source and the scan's position there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PageInReading:
+    chosen: _Chosen
+    stored: asyncio.Future[list[bytes | None]]
+
+
+async def _pieces(reading: _PageInReading) -> list[Piece]:
+    """Wait for the columns of a page and cut its entries to the scan's range."""
+    stored = iter(await reading.stored)
+    return [
+        _cut(source, entry, position, next(stored) if isinstance(entry, EntryHeader) else entry.columns)
+        for source, entry, position in reading.chosen
+    ]
 
 
 def _cut(source: ScanSource, entry: EntryHeader | NewEntry, position: Tick, columns: bytes | None) -> Piece:

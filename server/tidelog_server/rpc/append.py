@@ -161,7 +161,8 @@ class AppendCalls:
                 vchannel, batch, needs_sync=needs_sync, on_settled=on_settled, barrier_tick=barrier_tick
             )
 
-        append = try_append()
+        if (append := try_append()) is not None:
+            return append
         try:
             async with asyncio.timeout(options.wait_s):
                 while append is None:

@@ -18,31 +18,36 @@ _KEY = struct.Struct(">IQ")
 
 
 def measure_rocksdb_floor(
-    folder: Path, batches: Sequence[bytes], *, count: int, batches_per_group: float, synced: bool
+    folder: Path, batches: Sequence[bytes], *, count: int, warm_up: int, batches_per_group: float, synced: bool
 ) -> float:
-    """Write ``count`` batches into a new database and return the seconds it took, opening not counted.
+    """Write ``count`` batches into a new database and return the seconds it took; opening and warm-up do not count.
 
     Args:
         folder: Does not exist yet.
         batches: What to write, over and over.
-        count: How many to write in all.
+        count: How many to write.
+        warm_up: How many to write before them; may be 0.
         batches_per_group: On average; groups of the two whole sizes around it are mixed.
         synced: Whether each group ends with a sync.
     """
     engine = open_engine(folder, read_only=False, create=True)
     family, options = engine.handles["columns"], WriteOptions()
-    source = itertools.cycle(batches)
-    sequence = 0
-    start = time.perf_counter()
-    for size in group_sizes(count, batches_per_group):
-        writes = WriteBatch(raw_mode=True)
-        for batch in itertools.islice(source, size):
-            writes.put(_KEY.pack(1, sequence), batch, family)
-            sequence += 1
-        engine.db.write(writes, options)
-        if synced:
-            engine.db.flush_wal(True)
-    seconds = time.perf_counter() - start
+    rows = zip(map(_KEY.pack, itertools.repeat(1), itertools.count()), itertools.cycle(batches), strict=False)
+
+    def write(count: int) -> float:
+        start = time.perf_counter()
+        for size in group_sizes(count, batches_per_group):
+            writes = WriteBatch(raw_mode=True)
+            for key, batch in itertools.islice(rows, size):
+                writes.put(key, batch, family)
+            engine.db.write(writes, options)
+            if synced:
+                engine.db.flush_wal(True)
+        return time.perf_counter() - start
+
+    if warm_up:
+        write(warm_up)
+    seconds = write(count)
     engine.db.close()
     return seconds
 

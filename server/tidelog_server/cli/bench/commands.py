@@ -28,7 +28,8 @@ _BatchMessagesOption = Annotated[
 ]
 _BatchBytesOption = Annotated[int, typer.Option(min=1, help="Bytes of payloads in a batch at most.")]
 
-_DEFAULT_BATCH_BYTES: Final = 1 << 19
+# As the producer does by itself.
+_DEFAULT_BATCH_BYTES: Final = 1 << 20
 _SINGLE_MESSAGES: Final = 100_000
 
 
@@ -44,7 +45,7 @@ def register(app: typer.Typer) -> None:
 def append(
     *,
     messages: Annotated[
-        int | None, typer.Option(min=1, help="Default: 4,000,000 or 1 GB, --single 100,000.", show_default=False)
+        int | None, typer.Option(min=1, help="Default: 8,000,000 or 1 GB, --single 100,000.", show_default=False)
     ] = None,
     size: _SizeOption = 100,
     batch_messages: _BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
@@ -162,8 +163,8 @@ def run_all(
 
 
 def _default_messages(size: int) -> int:
-    """Return how many messages a run needs to be longer than the disk's moods."""
-    return max(1_000, min(4_000_000, (1 << 30) // size))
+    """Return how many messages a run needs to be longer than the disk's moods, and much larger than the memtables."""
+    return max(1_000, min(8_000_000, (1 << 30) // size))
 
 
 def _per_batch(size: int, batch_messages: int, batch_bytes: int) -> int:

@@ -39,18 +39,19 @@ def grouping_between(before: Mapping[str, float], after: Mapping[str, float], me
 
 
 def measure_disk_floor(
-    folder: Path, payloads: list[bytes], grouping: Grouping, *, messages: int, synced: bool
+    folder: Path, payloads: list[bytes], grouping: Grouping, *, messages: int, warm_up: int, synced: bool
 ) -> float:
     """Return the seconds in which rocksdict alone, in a fresh process, writes ``messages`` grouped likewise.
 
-    The batches have the size that the server's had on average, and go into a new database below ``folder``.
+    Before the clock starts it writes ``warm_up`` messages, for the server was not new either. The batches have the
+    size that the server's had on average, and go into a new database below ``folder``.
     """
     per_batch = max(1, round(grouping.messages_per_batch))
     batch_bytes = per_batch * len(payloads[0])
     distinct = max(1, min(_DISTINCT_BATCHES, _MAX_DISTINCT_BYTES // batch_bytes))
     count = max(1, round(messages / per_batch))
     database = folder / f"floor-{next(_numbers)}"
-    run = RocksdbFloorRun(str(database), count, grouping.batches_per_group, synced)
+    run = RocksdbFloorRun(str(database), count, warm_up // per_batch, grouping.batches_per_group, synced)
     seconds = run_in_child(run, encoded_batches(payloads, per_batch=per_batch, count=distinct))
     shutil.rmtree(database)
     return seconds * messages / (count * per_batch)

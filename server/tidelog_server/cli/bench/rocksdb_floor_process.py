@@ -23,6 +23,7 @@ class RocksdbFloorRun:
 
     folder: str
     count: int
+    warm_up: int
     batches_per_group: float
     synced: bool
 
@@ -52,8 +53,9 @@ def _main() -> None:
     run = RocksdbFloorRun(**json.loads(sys.stdin.buffer.readline()))
     batches = _read_batches(sys.stdin.buffer)
     seconds = measure_rocksdb_floor(
-        Path(run.folder), batches, count=run.count, batches_per_group=run.batches_per_group, synced=run.synced
-    )
+        Path(run.folder), batches, count=run.count, warm_up=run.warm_up, batches_per_group=run.batches_per_group,
+        synced=run.synced,
+    )  # fmt: skip
     print(seconds)
 
 
