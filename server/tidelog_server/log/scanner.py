@@ -93,6 +93,7 @@ class ScanSource:
         index: Its place in the request.
         position: The next tick to deliver.
         buffer: Entries that come next, in order; no gap between them.
+        look_ahead: How many to look ahead the next time; it grows, for the first message shall come soon.
     """
 
     index: int
@@ -101,6 +102,7 @@ class ScanSource:
     position: Tick
     end_tick: int = MAX_TICK
     buffer: deque[EntryHeader | NewEntry] = field(default_factory=deque)
+    look_ahead: int = _MIN_LOOK_AHEAD
 
 
 class Scanner:
@@ -120,9 +122,11 @@ class Scanner:
         self._sources = sources
         self._plan = plan
         self._wake = asyncio.Event()
-        self._look_ahead = max(_MIN_LOOK_AHEAD, _LOOK_AHEAD // len(sources))
+        self._max_look_ahead = max(_MIN_LOOK_AHEAD, _LOOK_AHEAD // len(sources))
         self._logs = list({id(source.log): source.log for source in sources}.values())
         self._reading: deque[_PageInReading] = deque()
+        # The first page is one entry, for somebody waits for it.
+        self._max_page_bytes = 1
 
     async def __aenter__(self) -> "Scanner":
         for source in self._sources:
@@ -220,7 +224,8 @@ class Scanner:
                 heapq.heapreplace(merge, (source.buffer[0].base_tick, source.index))
             else:
                 heapq.heappop(merge)
-            if page_bytes >= self._plan.max_page_bytes or page_entries >= _MAX_PAGE_ENTRIES:
+            if page_bytes >= self._max_page_bytes or page_entries >= _MAX_PAGE_ENTRIES:
+                self._max_page_bytes = self._plan.max_page_bytes
                 if chosen:
                     self._reading.append(self._read_page(chosen))
                 if len(self._reading) > pages_ahead:
@@ -252,20 +257,22 @@ class Scanner:
         if source.position >= end_tick or source.position > vchannel.durable_tick:
             return False
         check_not_trimmed(vchannel.name, source.position, vchannel.trim_tick)
-        recent = vchannel.ring.read(source.position, end_tick, self._look_ahead)
+        look_ahead = source.look_ahead
+        source.look_ahead = min(2 * look_ahead, self._max_look_ahead)
+        recent = vchannel.ring.read(source.position, end_tick, look_ahead)
         if recent is not None:
             self._metrics.scan_reads.labels("ring").inc()
             source.buffer.extend(recent)
             return bool(recent)
-        source.buffer.extend(await self._read_headers(source, end_tick))
+        source.buffer.extend(await self._read_headers(source, end_tick, look_ahead))
         return bool(source.buffer)
 
-    async def _read_headers(self, source: ScanSource, end_tick: int) -> list[EntryHeader]:
+    async def _read_headers(self, source: ScanSource, end_tick: int, look_ahead: int) -> list[EntryHeader]:
         self._metrics.scan_reads.labels("store").inc()
         begin_tick, vchannel, store = source.position, source.vchannel, self._node.store
 
         def read() -> tuple[list[EntryHeader], VchannelTail]:
-            headers = store.headers(vchannel.vchannel_id, begin_tick, end_tick, self._look_ahead)
+            headers = store.headers(vchannel.vchannel_id, begin_tick, end_tick, look_ahead)
             return headers, store.tail(vchannel.vchannel_id)
 
         try:
