@@ -14,7 +14,7 @@ from tidelog._status import error_of_status
 from tidelog.v1 import channel_service_pb2_grpc, wal_service_pb2, wal_service_pb2_grpc
 
 MIB: Final = 1 << 20
-# Source: spec of the server's limits. Keepalive finds a dead peer within 25 s; pings more often than each 10 s would
+# Keepalive finds a dead peer within 25 s; pings more often than each 10 s would
 # be refused. Equal metadata limits, because gRPC refuses at random between two different ones.
 CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 20_000),
@@ -167,6 +167,7 @@ class Transport:
             "/tidelog.v1.WalService/AppendStream",
             response_deserializer=wal_service_pb2.AppendStreamResponse.FromString,
         )
+        # Generated code has no annotations.
         wal = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
         return Connection(channel, wal, append_stream)
 

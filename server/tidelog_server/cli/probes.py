@@ -124,6 +124,7 @@ def check_free_space(folder: Path, needed_bytes: int) -> Finding:
 def check_clock(seconds: float = 0.25) -> list[Finding]:
     """Check that the wall clock runs as fast as the monotonic one, and does not say the impossible."""
     wall, steady = time.time(), time.monotonic()
+    # What is measured is how the two clocks run over this while.
     time.sleep(seconds)
     drift_ms = abs((time.time() - wall) - (time.monotonic() - steady)) * 1e3
     pace = Finding("clock pace", Severity.OK, f"{drift_ms:.2f} ms apart from the monotonic clock in {seconds} s")

@@ -9,11 +9,12 @@ from typing import Final
 from rich.console import Console
 
 from tidelog_server.cli.exit_codes import CommandError
+from tidelog_server.cli.local_spark import spark_session
 from tidelog_server.demo.append import append_flights
 from tidelog_server.demo.flights import SOURCE, Flight, read_airlines, read_flights
 from tidelog_server.demo.report import Measurements, carrier_table, draw_chart
 from tidelog_server.demo.server import MortalServer
-from tidelog_server.demo.spark_read import ReadBack, read_back, spark_session
+from tidelog_server.demo.spark_read import ReadBack, read_back
 from tidelog_server.demo.summary import summarise
 
 CHANNEL: Final = "flights"
@@ -53,7 +54,7 @@ def _through_the_log(source: Sequence[Flight], folder: Path, progress: Console) 
         progress.print("every flight is acknowledged: killed the server with SIGKILL, starting it again")
         restart_s = server.start()
         progress.print(f"ready after {restart_s:.2f} s; starting Spark")
-        with spark_session(folder) as spark:
+        with spark_session(folder, name="tidelog demo") as spark:
             progress.print("reading everything back in Spark")
             return append_s, restart_s, read_back(spark, server.grpc, CHANNEL)
     finally:

@@ -1,16 +1,9 @@
 """The Spark half: read everything back, add it up, and look for anything out of order."""
 
-import os
-import sys
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelog.spark import TidelogDataSource
 from tidelog_server.demo.summary import HASH_HEX_DIGITS, CarrierFigures, Summary
 
 if TYPE_CHECKING:
@@ -21,17 +14,6 @@ _CONTENT: Final = (
     "cast(properties['line'] AS BINARY), X'00', payload)"
 )
 _CONTENT_HASH: Final = f"cast(conv(substring(sha2({_CONTENT}, 256), 1, {HASH_HEX_DIGITS}), 16, 10) AS DECIMAL(38, 0))"
-
-# Read before the session exists: what Spark says while it starts is no concern of somebody who watches.
-_ONLY_ERRORS: Final = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +31,6 @@ class ReadBack:
     disordered: int
     rows: int
     read_s: float
-
-
-@contextmanager
-def spark_session(folder: Path) -> "Iterator[SparkSession]":
-    """Yield a local Spark session that knows Tidelog, and stop it afterwards; its own files go to ``folder``."""
-    # PySpark says so once in each session; nothing here uses pandas.
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    from pyspark.sql import SparkSession
-
-    logging_settings = folder / "log4j2.properties"
-    logging_settings.write_text(_ONLY_ERRORS)
-
-    # Spark's workers must be this very Python with these very packages.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    spark = (
-        SparkSession.builder.master("local[*]")
-        .appName("tidelog demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging_settings.as_uri()}")
-        .config("spark.local.dir", str(folder))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.python.filterPushdown.enabled", "true")
-        .getOrCreate()
-    )
-    spark.dataSource.register(TidelogDataSource)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def read_back(spark: "SparkSession", endpoint: str, channel: str) -> ReadBack:

@@ -105,6 +105,16 @@ class ScanSource:
     look_ahead: int = _MIN_LOOK_AHEAD
 
 
+_Chosen = list[tuple[ScanSource, EntryHeader | NewEntry, Tick]]
+"""Entries of a page, each with its source and the scan's position there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PageInReading:
+    chosen: _Chosen
+    stored: asyncio.Future[list[bytes | None]]
+
+
 class Scanner:
     """Delivers pages; used as an asynchronous context manager, by one task.
 
@@ -287,7 +297,7 @@ class Scanner:
         source.log.check_open()
         return headers
 
-    def _read_page(self, chosen: "_Chosen") -> "_PageInReading":
+    def _read_page(self, chosen: _Chosen) -> _PageInReading:
         """Begin to read the columns that are not in memory, all in one call."""
         headers = [entry for _, entry, _ in chosen if isinstance(entry, EntryHeader)]
         if headers:
@@ -298,16 +308,6 @@ class Scanner:
 
     def _in_reader(self, call: Callable[[], Result]) -> asyncio.Future[Result]:
         return asyncio.get_running_loop().run_in_executor(self._readers, call)
-
-
-_Chosen = list[tuple[ScanSource, EntryHeader | NewEntry, Tick]]
-"""Entries of a page, each with its source and the scan's position there."""
-
-
-@dataclass(frozen=True, slots=True)
-class _PageInReading:
-    chosen: _Chosen
-    stored: asyncio.Future[list[bytes | None]]
 
 
 async def _pieces(reading: _PageInReading) -> list[Piece]:

@@ -3,22 +3,21 @@
 import asyncio
 import os
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog import AsyncClient
 from tidelog_server.cli.bench.appending import Load, append_lists
 from tidelog_server.cli.bench.payloads import distinct_payloads
 from tidelog_server.cli.bench.report import Floor, Report
-from tidelog_server.cli.bench.server_process import Target, child_environment
+from tidelog_server.cli.bench.server_process import Target
 from tidelog_server.cli.exit_codes import CommandError
+from tidelog_server.cli.local_spark import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _ROUNDS: Final = 3
 _PER_BATCH: Final = 5_000
@@ -78,7 +77,7 @@ async def _remove(endpoint: str, channel: str) -> None:
 
 def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int) -> tuple[float, float]:
     """Return the seconds of reading the rows from Parquet, and of reading them from the log."""
-    with _session(folder) as session:
+    with spark_session(folder, name="tidelog bench") as session:
         log = (
             session.read.format("tidelog").option("endpoint", endpoint).option("vchannels", ",".join(vchannels)).load()
         )
@@ -87,33 +86,6 @@ def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int) -
         parquet = session.read.parquet(parquet_path)
         _require_equal(_row(log, _DIGEST), _row(parquet, _DIGEST), messages)
         return _interleaved(lambda: _row(parquet, _AGGREGATION), lambda: _row(log, _AGGREGATION))
-
-
-@contextmanager
-def _session(folder: Path) -> "Iterator[SparkSession]":
-    """Yield a local session on both cores that knows Tidelog and keeps its files in ``folder``."""
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark import TidelogDataSource
-
-    # Spark's workers must be this Python and find what it finds.
-    os.environ.update(child_environment() | {"PYSPARK_PYTHON": sys.executable})
-    settings: dict[str, Any] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(folder / "spark"),
-        "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    session = SparkSession.builder.master("local[2]").appName("tidelog bench").config(map=settings).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(TidelogDataSource)
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 def _require_equal(ours: tuple[object, ...], theirs: tuple[object, ...], messages: int) -> None:

@@ -1,0 +1,61 @@
+"""A Spark session on this machine, for what the project runs in Spark itself."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidelog_server.cli.bench.server_process import child_environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Read before the session exists: what Spark says while it starts is no concern of somebody who watches.
+_ONLY_ERRORS: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+@contextmanager
+def spark_session(folder: Path, *, name: str) -> "Iterator[SparkSession]":
+    """Yield a local Spark session that knows Tidelog, and stop it afterwards; its own files go to ``folder``."""
+    # PySpark says so once in each session; nothing here uses pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark import TidelogDataSource
+
+    logging_settings = folder / "log4j2.properties"
+    logging_settings.write_text(_ONLY_ERRORS)
+
+    # Spark's workers must be this very Python with these very packages.
+    os.environ.update(child_environment() | {"PYSPARK_PYTHON": sys.executable})
+    spark = (
+        SparkSession.builder.master("local[*]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging_settings.as_uri()}")
+        .config("spark.local.dir", str(folder))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .getOrCreate()
+    )
+    spark.dataSource.register(TidelogDataSource)
+    try:
+        yield spark
+    finally:
+        spark.stop()
