@@ -3,12 +3,14 @@
 import multiprocessing
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Final, Self
 
 from crash.damage import Content
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.head_file import read_head
+from tidelog_server.storage.recovery_view import make_recovery_view
 from tidelog_server.storage.rocksdb_check import check_store
 from tidelog_server.storage.rocksdb_engine import close_engine, engine_errors, open_engine
 from tidelog_server.storage.rocksdb_reader import EntryReader
@@ -62,7 +64,11 @@ class Judge:
 
     def ask(self, folder: Path) -> str:
         """Return what becomes of an attempt to open and read ``folder``."""
-        self._pipe.send(folder)
+        with TemporaryDirectory(prefix="tidelog-view-") as view:
+            return self._ask(folder, Path(view))
+
+    def _ask(self, folder: Path, view_path: Path) -> str:
+        self._pipe.send((folder, view_path))
         outcome = SPUN
         if self._pipe.poll(_DEADLINE_S):
             try:
@@ -78,23 +84,24 @@ def _serve(pipe: Connection, content: Content) -> None:
     pipe.send("ready")
     while True:
         try:
-            folder = pipe.recv()
+            folder, view_path = pipe.recv()
         except EOFError:
             return
-        pipe.send(_judge(folder, content))
+        pipe.send(_judge(folder, view_path, content))
 
 
-def _judge(folder: Path, content: Content) -> str:
+def _judge(folder: Path, view_path: Path, content: Content) -> str:
     try:
         head = read_head(folder / "HEAD")
         if head is None or not (folder / "db" / "CURRENT").is_file():
             return REFUSED
+        make_recovery_view(folder / "db", view_path)
         with engine_errors("opening the database"):
-            engine = open_engine(folder / "db", read_only=True)
+            engine = open_engine(view_path, read_only=True)
     except DataLossError:
         return REFUSED
     try:
-        index = check_store(engine, folder / "db", head)
+        index = check_store(engine, view_path, head)
     except DataLossError:
         close_engine(engine)
         return REFUSED

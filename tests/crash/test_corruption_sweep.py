@@ -2,8 +2,8 @@
 
 Method: a crashed folder with entries in tables, blob files and the WAL; one bit of one file is flipped, the gate's
 check runs, and if it passes everything is read. The counts of each kind of file are printed. A judge does so in a
-process of its own, as the gate does: a flipped bit in a MANIFEST or a WAL can make RocksDB spin, holding the GIL. A
-sample of each kind goes through the whole of ``open_rocksdb_log_store``.
+process of its own, as the gate does: a flipped bit in a MANIFEST can make RocksDB spin, holding the GIL. A sample of
+each kind goes through the whole of ``open_rocksdb_log_store``.
 """
 
 import sys
@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from crash.damage import Content, content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
-from crash.judge import CHANGED, HARMLESS, REFUSED, SPUN, Judge
+from crash.judge import CHANGED, HARMLESS, REFUSED, Judge
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.data_folder import DataFolderError
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
@@ -82,7 +83,7 @@ def test_no_flip_makes_an_answer_shorter(
     assert outcomes[CHANGED] == 0
     if pattern == "*.log":
         # Every byte of the WAL is covered by a CRC and lies below the head.
-        assert outcomes[REFUSED] + outcomes[SPUN] == sum(outcomes.values())
+        assert outcomes[REFUSED] == sum(outcomes.values())
 
 
 @pytest.mark.soak
@@ -138,3 +139,16 @@ def test_a_wal_torn_above_the_head_opens_with_everything_synced(tmp_path: Path) 
         for size_bytes in range(synced_bytes, len(whole), 97):
             wal.write_bytes(whole[:size_bytes])
             assert judge.ask(folder) == HARMLESS
+
+
+def test_whatever_follows_the_wal_is_no_harm(live: tuple[Path, Content], judge: Judge, tmp_path: Path) -> None:
+    # RocksDB itself spins on one in fifteen of these (facebook/rocksdb#13333).
+    random = Random(13_333)
+    with damaged(live[0], tmp_path / "scratch") as folder:
+        wal = max(wal_files(folder / "db"), key=lambda path: path.stat().st_size)
+        sound = wal.read_bytes()
+        for size_bytes in (1, 7, 100, 3_000, 33_000, 70_000, 200_000):
+            tails = [bytes(size_bytes), b"\xff" * size_bytes, *(random.randbytes(size_bytes) for _ in range(12))]
+            for tail in tails:
+                wal.write_bytes(sound + tail)
+                assert judge.ask(folder) == HARMLESS

@@ -246,6 +246,17 @@ def test_a_torn_tail_opens_with_everything_synced_and_is_quarantined(crashed: Pa
             (copy,) = (folder / "quarantine").iterdir()
             assert copy.name.endswith(f"{wal.name}-{sound_bytes}")
             assert copy.read_bytes() == tail
+            open_rocksdb_log_store(folder).close()
+            assert list((folder / "quarantine").iterdir()) == [copy]
+
+
+def test_the_view_of_a_start_that_crashed_is_removed(crashed: Path, tmp_path: Path) -> None:
+    with damaged(crashed, tmp_path / "copy") as folder:
+        (folder / "view").mkdir()
+        (folder / "view" / "CURRENT").symlink_to(folder / "db" / "CURRENT")
+        open_rocksdb_log_store(folder).close()
+        assert not (folder / "view").exists()
+        assert (folder / "db" / "CURRENT").is_file()
 
 
 def test_a_check_that_hangs_is_ended_at_the_deadline(crashed: Path, tmp_path: Path) -> None:

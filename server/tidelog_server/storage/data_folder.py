@@ -6,7 +6,8 @@
     LOCK         held with flock by the one server that uses the folder; holds its pid
     HEAD         see head_file
     db/          RocksDB
-    quarantine/  bytes that recovery would otherwise throw away
+    quarantine/  bytes of a torn WAL
+    view/        links to db/, only while a start looks at it
 
 While a new folder is being made, FORMAT says so; a crash in between leaves a folder that is simply made again. The
 stamp of a finished folder never goes back, so nothing can be taken for unfinished that once held data.
@@ -14,6 +15,9 @@ stamp of a finished folder never goes back, so nothing can be taken for unfinish
 
 import fcntl
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +54,7 @@ class DataFolder:
         self.head_path = path / "HEAD"
         self.database_path = path / "db"
         self.quarantine_path = path / "quarantine"
+        self._view_path = path / "view"
         self._lock_descriptor = lock_descriptor
 
     def is_finished(self) -> bool:
@@ -92,6 +97,17 @@ class DataFolder:
         """Make a folder in this one, durably, if it is not there."""
         path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         sync_folder(self.path)
+
+    @contextmanager
+    def fresh_view(self) -> Iterator[Path]:
+        """Yield an empty folder that is removed afterwards, as is one that a crash left behind."""
+        if self._view_path.exists():
+            shutil.rmtree(self._view_path)
+        self._view_path.mkdir(mode=_FOLDER_MODE)
+        try:
+            yield self._view_path
+        finally:
+            shutil.rmtree(self._view_path)
 
     def close(self) -> None:
         """Give the lock back. Idempotent."""

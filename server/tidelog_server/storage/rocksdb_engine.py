@@ -50,6 +50,7 @@ _REQUIRED_OPTIONS: Final = {
     "paranoid_checks": "true",
     "manual_wal_flush": "false",
     "recycle_log_file_num": "0",
+    "wal_compression": "kNoCompression",
     "unordered_write": "false",
     "allow_mmap_writes": "false",
     "best_efforts_recovery": "false",

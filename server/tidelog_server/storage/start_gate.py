@@ -1,8 +1,8 @@
 """The start-up gate: nothing is opened for writing before a read-only look has shown that all of it is there.
 
 RocksDB alone cannot tell a rotten log from an ordinary crash: it opens either way, with what is left, and throws
-the rest away. So a child process opens the database read-only under a deadline and compares what it finds with HEAD
-and with the sparse index; a refused start modifies nothing.
+the rest away. So a child process opens a view of the database (see recovery_view) read-only under a deadline and
+compares what it finds with HEAD and with the sparse index; a refused start modifies nothing.
 """
 
 import json
@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import GIB
 from tidelog_server.storage.data_folder import DataFolder, sync_folder
 from tidelog_server.storage.head_file import Head, read_head
+from tidelog_server.storage.recovery_view import cut_torn
 from tidelog_server.storage.wal_scan import TornWal, wal_files
 
 _CHILD: Final = "tidelog_server.storage.rocksdb_gate_child"
@@ -32,7 +32,7 @@ class GateVerdict(NamedTuple):
     Attributes:
         head: What HEAD says; None if both slots were bad and the operator accepted that.
         digest: Hash of the state that the read-only open recovered; opening for writing must give the same.
-        torn: WAL bytes that recovery will not keep.
+        torn: WAL bytes that recovery must not see.
     """
 
     head: Head | None
@@ -48,6 +48,7 @@ def pass_gate(folder: DataFolder, *, accept_head_loss: bool, deadline_s: float |
     Raises:
         DataLossError: Something that was synced is missing or damaged, or the check did not end in time. Nothing was
             modified.
+        OSError: The folder could not be read, or the view of the database not made.
     """
     head = read_head(folder.head_path)
     if head is None and not accept_head_loss:
@@ -65,15 +66,15 @@ def pass_gate(folder: DataFolder, *, accept_head_loss: bool, deadline_s: float |
     if deadline_s is None:
         wal_bytes = sum(path.stat().st_size for path in wal_files(folder.database_path))
         deadline_s = _DEADLINE_S + _DEADLINE_PER_GIB_S * wal_bytes / GIB
-    answer = _ask_child(folder.path, deadline_s)
+    answer = _ask_child(folder, deadline_s)
     return GateVerdict(head, answer["digest"], [TornWal(*torn) for torn in answer["torn"]])
 
 
 def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> None:
-    """Copy WAL bytes that recovery will not keep to ``quarantine/<open_count>-<file>-<offset>``, durably.
+    """Move WAL bytes that recovery must not see to ``quarantine/<open_count>-<file>-<offset>``, durably.
 
     Raises:
-        OSError: They could not be copied; the start must not go on.
+        OSError: They could not be moved; the start must not go on.
     """
     for name, offset in torn:
         target = folder.quarantine_path / f"{open_count}-{name}-{offset}"
@@ -85,20 +86,12 @@ def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> 
         target.chmod(0o600)
     if torn:
         sync_folder(folder.quarantine_path)
+        cut_torn(folder.database_path, torn)
 
 
-def _ask_child(folder: Path, deadline_s: float) -> dict[str, Any]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", _CHILD, str(folder)]
-    try:
-        # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline.
-        child = subprocess.run(command, env=environment, capture_output=True, timeout=deadline_s, check=False)
-    except subprocess.TimeoutExpired:
-        raise DataLossError(
-            f"opening the database read-only did not end within {deadline_s:.0f} s: its MANIFEST or its WAL is "
-            "probably damaged; restore the data folder from a backup",
-            deadline_s=f"{deadline_s:.0f}",
-        ) from None
+def _ask_child(folder: DataFolder, deadline_s: float) -> dict[str, Any]:
+    with folder.fresh_view() as view_path:
+        child = _run_child([str(folder.path), str(view_path)], deadline_s)
     try:
         answer: dict[str, Any] = json.loads(child.stdout)
     except ValueError:
@@ -107,6 +100,22 @@ def _ask_child(folder: Path, deadline_s: float) -> dict[str, Any]:
             f"opening the database read-only ended with code {child.returncode}: {last_words}",
             code=child.returncode,
         ) from None
+    if "system_error" in answer:
+        raise OSError(*answer["system_error"])
     if "problem" in answer:
         raise DataLossError(answer["problem"], **answer["values"])
     return answer
+
+
+def _run_child(arguments: Sequence[str], deadline_s: float) -> subprocess.CompletedProcess[bytes]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", _CHILD, *arguments]
+    try:
+        # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline.
+        return subprocess.run(command, env=environment, capture_output=True, timeout=deadline_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise DataLossError(
+            f"opening the database read-only did not end within {deadline_s:.0f} s: its MANIFEST is probably damaged; "
+            "restore the data folder from a backup",
+            deadline_s=f"{deadline_s:.0f}",
+        ) from None

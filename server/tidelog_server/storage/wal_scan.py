@@ -1,10 +1,11 @@
 """How far RocksDB's write-ahead log is sound, by reading its files without RocksDB.
 
-Recovery stops at the first damaged record and then throws the files away. What lies beyond may be all that is left
-of something, so the start-up gate copies it to ``quarantine/`` first.
+Recovery must stop at the first damaged record. What lies beyond may be all that is left of something, so the start-up
+gate copies it to ``quarantine/`` and cuts it off.
 
 Source: RocksDB's log format: blocks of 32 KiB hold records of ``masked crc32c u32, length u16, type u8, payload``,
-little-endian; types 1 to 4 are whole, first, middle and last fragments; a zeroed header is padding.
+little-endian; types 1 to 4 are whole, first, middle and last fragments; a zeroed header is padding. The other types
+belong to options that are off here: recycled files, compression, user-defined timestamps.
 """
 
 import struct
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+
+from tidelog_server.core.errors import DataLossError
 
 _BLOCK_BYTES: Final = 32 * 1024
 _RECORD: Final = struct.Struct("<IHB")
@@ -21,22 +24,35 @@ _ALL_BITS: Final = 0xFFFFFFFF
 
 
 class TornWal(NamedTuple):
-    """Bytes of a WAL file from ``offset`` to its end that recovery will not keep."""
+    """Bytes of a WAL file from ``offset`` to its end that recovery must not see."""
 
     name: str
     offset: int
 
 
 def torn_wals(folder: Path) -> list[TornWal]:
-    """Return what recovery will not keep of the WAL files in ``folder``, oldest first; empty if all is sound.
+    """Return what recovery must not see of the WAL files in ``folder``, oldest first; empty if all is sound.
 
     Everything in the files after the first damaged one counts as torn: recovery does not go past a damage.
+
+    Raises:
+        DataLossError: A record is sound and of a type that this server does not write.
+        OSError: A file could not be read.
     """
     torn: list[TornWal] = []
     for path in wal_files(folder):
         if torn:
             torn.append(TornWal(path.name, 0))
-        elif (offset := sound_bytes(path.read_bytes())) is not None:
+            continue
+        try:
+            offset = sound_bytes(path.read_bytes())
+        except _UnknownTypeError as error:
+            raise DataLossError(
+                f"{path.name} holds a record of the unknown type {error.kind} at byte {error.position}: start "
+                "the server that wrote it, and stop it cleanly before another takes over",
+                file=path.name, type=error.kind, position=error.position,
+            ) from None  # fmt: skip
+        if offset is not None:
             torn.append(TornWal(path.name, offset))
     return torn
 
@@ -44,6 +60,15 @@ def torn_wals(folder: Path) -> list[TornWal]:
 def wal_files(folder: Path) -> list[Path]:
     """Return RocksDB's WAL files, oldest first."""
     return sorted(folder.glob("*.log"), key=lambda path: int(path.stem))
+
+
+class _UnknownTypeError(Exception):
+    """A record is sound, so nothing is torn, but its type is not known."""
+
+    def __init__(self, kind: int, position: int) -> None:
+        super().__init__(kind, position)
+        self.kind = kind
+        self.position = position
 
 
 def sound_bytes(content: bytes) -> int | None:
@@ -72,8 +97,10 @@ def _fragment_at(content: bytes, position: int) -> tuple[int, int] | None:
     masked_crc, length, kind = _RECORD.unpack_from(content, position)
     end = position + _RECORD.size + length
     payload = memoryview(content)[position + _RECORD.size - 1 : end]
-    if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or len(content) < end or _masked(crc32c(payload)) != masked_crc:
+    if len(content) < end or _masked(crc32c(payload)) != masked_crc:
         return None
+    if kind not in (_FULL, _FIRST, _MIDDLE, _LAST):
+        raise _UnknownTypeError(kind, position)
     return kind, end
 
 

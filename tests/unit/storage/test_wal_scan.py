@@ -6,8 +6,10 @@ Method: a WAL that RocksDB wrote, with records within a block and over many bloc
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from rocksdict import WriteBatch
 
+from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.rocksdb_engine import close_engine, open_engine
 from tidelog_server.storage.wal_scan import TornWal, sound_bytes, torn_wals, wal_files
 
@@ -64,3 +66,12 @@ def test_files_after_a_torn_one_are_torn_as_a_whole(content: bytes, tmp_path: Pa
     torn = torn_wals(tmp_path)
     assert [file.name for file in torn] == ["000010.log", "000011.log"]
     assert torn[1] == TornWal("000011.log", 0)
+
+
+def test_a_sound_record_of_an_unknown_type_is_not_taken_for_torn(content: bytes, tmp_path: Path) -> None:
+    body = bytes([9]) + b"zstd"
+    crc = crc32c(body)
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    (tmp_path / "000009.log").write_bytes(content + masked.to_bytes(4, "little") + b"\x04\x00" + body)
+    with pytest.raises(DataLossError, match=f"unknown type 9 at byte {len(content)}"):
+        torn_wals(tmp_path)
