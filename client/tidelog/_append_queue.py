@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from typing import Final, cast
 
 from tidelog import _wire
@@ -35,7 +36,9 @@ class Submission:
         messages: At least one.
         is_plain: Whether all of them are bytes.
         size_bytes: About what they take in a batch.
-        future: Gets the AppendResult or a TidelogError; may be cancelled, which changes nothing for the log.
+        future: Gets the AppendResult or a TidelogError, or TimeoutError from ``expire``; may be cancelled, which
+            changes nothing for the log.
+        deadline_s: When ``expire`` gives up on it, by the caller's clock.
         is_abandoned: Whether it shall not be sent if that has not happened yet.
         is_sent: Whether it was handed to the transport.
         travels_alone: Whether it must not share a batch.
@@ -45,6 +48,7 @@ class Submission:
     is_plain: bool
     size_bytes: int
     future: "asyncio.Future[AppendResult]"
+    deadline_s: float = inf
     is_abandoned: bool = False
     is_sent: bool = False
     travels_alone: bool = False
@@ -55,6 +59,11 @@ class Submission:
             own = type(error)(str(error), effect=error.effect, values=error.values)
             own.__cause__ = error.__cause__
             self.future.set_exception(own)
+
+    def give_up(self) -> None:
+        """Let the caller go with TimeoutError; what was not sent will not be."""
+        self.is_abandoned = not self.is_sent
+        self.future.set_exception(TimeoutError())
 
 
 @dataclass(slots=True, eq=False)
@@ -167,6 +176,18 @@ class AppendQueue:
                 self._take(lane).fail(error)
             self._list(lane)
 
+    def expire(self, now_s: float) -> float:
+        """Give up on every submission whose deadline is over; return the next deadline, infinity for none."""
+        next_s = inf
+        for submission in chain(*(lane.waiting for lane in self._lanes.values()), *map(_carried, self._in_flight)):
+            if submission.future.done():
+                continue
+            if submission.deadline_s <= now_s:
+                submission.give_up()
+            else:
+                next_s = min(next_s, submission.deadline_s)
+        return next_s
+
     def _put(self, lane: _Lane, submission: Submission, *, first: bool = False) -> None:
         (lane.waiting.appendleft if first else lane.waiting.append)(submission)
         lane.waiting_bytes += submission.size_bytes
@@ -183,7 +204,7 @@ class AppendQueue:
         """List the lane if it may send, and forget it once it is empty: a client may use any number of vchannels."""
         if not lane.waiting and not lane.batches_in_flight:
             self._lanes.pop((lane.vchannel, lane.durability), None)
-        elif lane.may_send() and not lane.is_listed:
+        elif not lane.is_listed and lane.may_send():
             lane.is_listed = True
             self._listed.append(lane)
 
@@ -256,6 +277,10 @@ class AppendQueue:
             if not submission.future.done():
                 submission.future.set_result(result.part(begin, end))
             begin = end
+
+
+def _carried(batch: Batch) -> list[Submission]:
+    return batch.submissions
 
 
 def as_messages(messages: Sequence[Appendable]) -> list[Message]:

@@ -1,8 +1,9 @@
 """The one stream on which a client appends, whatever the vchannel."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import grpc.aio
@@ -37,6 +38,9 @@ class AppendStream:
         self._reader: asyncio.Task[TidelogError] | None = None
         self._was_broken = False
         self._is_closed = False
+        self._loop = asyncio.get_running_loop()
+        # One timer for all deadlines, set for the earliest or earlier: most appends are settled long before theirs.
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -54,7 +58,7 @@ class AppendStream:
         self._queue.submit(vchannel, durability, submission)
         self._wake.set()
         if self._runner is None:
-            self._runner = asyncio.get_running_loop().create_task(self._run(), name="tidelog-append-stream")
+            self._runner = self._loop.create_task(self._run(), name="tidelog-append-stream")
 
     async def append(
         self,
@@ -73,23 +77,27 @@ class AppendStream:
         Raises:
             TidelogError: Why they are not in the log, or AppendUnknownError.
         """
-        pauses_s = self._transport.retry.pauses_s()
+        deadline_s = self._loop.time() + timeout_s
+        pauses_s: Iterator[float] | None = None
         submission: Submission | None = None
         refusal: TidelogError | None = None
         try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    await self._room()
-                    future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-                    submission = Submission(messages, is_plain, size_bytes, future)
-                    self.put(vchannel, durability, submission)
-                    try:
-                        return await future
-                    except TidelogError as error:
-                        if not may_repeat(error):
-                            raise
-                        refusal = error
-                    submission = None
+            while True:
+                if not self._queue.has_room:
+                    async with asyncio.timeout_at(deadline_s):
+                        await self._room()
+                submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
+                self._watch(deadline_s)
+                self.put(vchannel, durability, submission)
+                try:
+                    return await submission.future
+                except TidelogError as error:
+                    if not may_repeat(error):
+                        raise
+                    refusal = error
+                submission = None
+                pauses_s = pauses_s or self._transport.retry.pauses_s()
+                async with asyncio.timeout_at(deadline_s):
                     await asyncio.sleep(next(pauses_s))
         except TimeoutError as error:
             if isinstance(error, TidelogError):
@@ -104,6 +112,8 @@ class AppendStream:
                 while not self._queue.is_idle:
                     self._changed.clear()
                     await self._changed.wait()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._runner is not None:
             await self._hang_up()
             self._runner.cancel()
@@ -112,6 +122,20 @@ class AppendStream:
         given_up = f"the client was closed, and no answer came within {timeout_s:.1f} s"
         self._queue.fail_in_flight(AppendUnknownError(_UNKNOWN.format(given_up), effect="unknown"))
         self._queue.fail_waiting(ClosedError("the client was closed before the append was sent"))
+
+    def _watch(self, deadline_s: float) -> None:
+        """See to it that ``expire`` is called no later than at ``deadline_s``."""
+        if self._timer is not None and self._timer.when() <= deadline_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        next_s = self._queue.expire(self._loop.time())
+        if next_s < inf:
+            self._watch(next_s)
 
     async def _hang_up(self) -> None:
         """Half-close the stream and wait for the server to end it, so that nothing of it outlives the event loop."""

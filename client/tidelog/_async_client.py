@@ -17,7 +17,7 @@ from tidelog._producer import AsyncProducer, ProducerOptions
 from tidelog._retry import DEFAULT_RETRY, Retry
 from tidelog._scan import AsyncScan, ScanCore
 from tidelog._scan_plan import ScanOptions, scan_plan
-from tidelog._sizes import Appendable, measure, measure_all
+from tidelog._sizes import Appendable, measured
 from tidelog._tick import Tick
 from tidelog._transport import Transport
 from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription, Plan
@@ -253,16 +253,12 @@ class AsyncClient:
             InvalidRequestError: They are empty, too large or malformed. Nothing was appended.
             ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
         """
-        several = [messages] if isinstance(messages, Appendable) else messages
-        is_plain, size_bytes = (
-            (isinstance(messages, bytes), measure(messages))
-            if isinstance(messages, Appendable)
-            else measure_all(several)
-        )
+        several, is_plain, size_bytes = measured(messages)
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         if barrier_tick is not None or not several:
             return await self._append_alone(vchannel, several, barrier_tick or 0, durability, timeout_s)
-        _wire.append_options(0, durability)
+        if durability is not None:
+            _wire.append_options(0, durability)
         return await self._session().appends.append(
             vchannel, several, is_plain=is_plain, size_bytes=size_bytes, durability=durability, timeout_s=timeout_s
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Handles: a channel or vchannel named once, with the client's verbs on it. They do no I/O by themselves."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
 from tidelog._producer import AsyncProducer, ProducerOptions
@@ -26,16 +26,17 @@ class AsyncVchannel:
         self._client = client
         self.name = name
 
-    async def append(
+    def append(
         self,
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
-    ) -> AppendResult:
+    ) -> Coroutine[Any, Any, AppendResult]:
         """Append one message, or several as one batch; see ``AsyncClient.append``."""
-        return await self._client.append(
+        # Not async itself: a coroutine around a coroutine would be passed through at every wake of each append.
+        return self._client.append(
             self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
         )
 

@@ -15,24 +15,25 @@ class AppendResult:
     """Where messages are in the log. They have the ticks first_tick, first_tick + 1, … last_tick.
 
     Attributes:
-        message_id: Id of the last message.
         first_tick: Tick of the first message.
         last_tick: Tick of the last message, inclusive.
         durability: What the acknowledgement promises.
     """
 
-    message_id: bytes
     first_tick: Tick
     last_tick: Tick
     durability: Durability
 
+    @property
+    def message_id(self) -> bytes:
+        """Id of the last message."""
+        return self.last_tick.message_id
+
     def part(self, begin: int, end: int) -> "AppendResult":
         """Return the result of the messages [begin, end) of this batch."""
         assert 0 <= begin < end <= self.last_tick - self.first_tick + 1
-        last_tick = Tick(self.first_tick + end - 1)
-        if last_tick == self.last_tick:
-            return AppendResult(self.message_id, Tick(self.first_tick + begin), last_tick, self.durability)
-        return AppendResult(last_tick.message_id, Tick(self.first_tick + begin), last_tick, self.durability)
+        first_tick = self.first_tick
+        return AppendResult(Tick(first_tick + begin), Tick(first_tick + end - 1), self.durability)
 
 
 @dataclass(frozen=True, slots=True)

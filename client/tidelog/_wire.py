@@ -123,7 +123,7 @@ def ticks_of(entry: message_pb2.Entry, count: int) -> Sequence[int]:
 def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
     """Return where a batch is."""
     durability: Durability = "os" if wire.durability == message_pb2.DURABILITY_OS else "sync"
-    return AppendResult(wire.message_id, Tick(wire.first_tick), Tick(wire.last_tick), durability)
+    return AppendResult(Tick(wire.first_tick), Tick(wire.last_tick), durability)
 
 
 def deliver_policy(start: At) -> wal_service_pb2.DeliverPolicy:

@@ -4,6 +4,7 @@ The proxy hands bytes on and, when told to, closes every connection at once, as 
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -132,6 +133,23 @@ async def test_an_append_cut_off_before_its_answer_has_an_unknown_outcome() -> N
         assert (await client.append("orders/0", b"third")).first_tick
         stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
         assert stored in ([b"first", b"third"], [b"first", b"second", b"third"])
+
+
+async def test_each_append_without_an_answer_ends_at_its_own_deadline() -> None:
+    async with cut_off_client() as (client, proxy, _):
+        await client.append("orders/0", b"first")
+        proxy.passes.clear()
+        begin_s = time.monotonic()
+        long, short, none = (
+            asyncio.create_task(client.append("orders/0", b"x", timeout_s=timeout_s)) for timeout_s in (0.6, 0.2, 0)
+        )
+
+        for append, timeout_s in ((none, 0), (short, 0.2), (long, 0.6)):
+            with pytest.raises(tidelog.AppendUnknownError, match=f"within {timeout_s:.1f} s"):
+                await append
+            assert time.monotonic() - begin_s >= timeout_s
+        assert not client._session().appends._timer
+        proxy.passes.set()
 
 
 async def test_a_producer_that_lost_an_answer_stops_and_sends_nothing_after_the_gap() -> None:

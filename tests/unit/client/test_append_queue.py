@@ -1,6 +1,7 @@
 """Which appends share a batch and whose answer is whose. Method: drive the pure queue, answering by hand."""
 
 import asyncio
+from math import inf
 
 import pytest
 
@@ -156,6 +157,32 @@ async def test_what_was_abandoned_before_it_was_sent_is_never_sent() -> None:
     submit(queue, b"b")
 
     assert payloads_of(queue.next_batch()) == [b"b"]
+
+
+async def test_what_expires_lets_its_caller_go_and_is_not_sent_any_more() -> None:
+    queue = a_queue()
+    sent, waiting, settled, later, endless = (
+        Submission([b"%d" % i], True, 9, asyncio.get_running_loop().create_future(), deadline_s)
+        for i, deadline_s in enumerate((10.0, 10.0, 10.0, 25.0, inf))
+    )
+    queue.submit("a/0", None, sent)
+    batch = queue.next_batch()
+    for submission in (waiting, later, endless):
+        queue.submit("a/0", None, submission)
+    queue.submit("b/0", None, settled)
+    settled.future.cancel()
+
+    assert queue.expire(9.9) == 10.0
+    assert not sent.future.done()
+    assert queue.expire(10.0) == 25.0
+
+    for expired in (sent, waiting):
+        assert isinstance(expired.future.exception(), TimeoutError)
+    assert not later.future.done()
+    assert payloads_of(queue.next_batch()) == [b"3", b"4"]
+    assert batch is not None
+    answer(queue, batch, 1)
+    assert queue.expire(25.0) == inf
 
 
 async def test_a_cancelled_wait_takes_nothing_back() -> None:
