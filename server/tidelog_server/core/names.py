@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tidelog_server.core.errors import InvalidNameError
@@ -12,6 +13,8 @@ _CHANNEL_NAME: Final = re.compile(CHANNEL_NAME_PATTERN, re.ASCII)
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,3}", re.ASCII)
 RESERVED_PREFIX: Final = "_"
 _SHOWN_CHARACTERS: Final = 64
+# Names that were parsed lately; each append and scan brings one.
+_NAMES_KEPT: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ def check_channel_name(name: str) -> str:
     return name
 
 
+@lru_cache(_NAMES_KEPT)
 def parse_vchannel_name(name: str) -> VchannelName:
     """Return the parts of ``channel/index`` or of a lone ``channel``.
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
-    """A batch without ticks yet. Its columns are opaque here.
+    """A batch without ticks yet. Its columns are opaque here. Never changed, see NewEntry.
 
     Attributes:
         count: Number of messages, at least 1.

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import StorageFailedError, TidelogServerError
@@ -28,6 +28,8 @@ _THREADS: Final = 2
 # Entries that need no sync are synced this long after they were written, at the latest.
 _IDLE_SYNC_S: Final = 1.0
 _STALL_POLL_S: Final = 0.002
+# Of so many groups at most are the figures kept before the metrics are brought up to date: a millisecond of work.
+_MAX_FIGURES: Final = 64
 
 
 Settled = Callable[["PendingAppend"], None]
@@ -74,6 +76,17 @@ class _Group:
     failure: StorageFailedError | None
 
 
+class _Figures(NamedTuple):
+    """What the metrics want to know of a committed group; ``sync_s`` is None if it was not synced."""
+
+    batches: int
+    messages: int
+    size_bytes: int
+    write_s: float
+    sync_s: float | None
+    ack_s: float
+
+
 class _WriterExecutor(Executor):
     """Lets the metadata store run its calls on a writing thread."""
 
@@ -117,6 +130,8 @@ class GroupCommitter:
         self._unsynced_since_s: float | None = None
         # Set once, by a thread that holds a turn; read by all.
         self._failure: StorageFailedError | None = None
+        # Of groups that the metrics do not know of yet.
+        self._figures: list[_Figures] = []
         self._threads = [
             threading.Thread(target=self._run, name=f"tidelog-writer-{number}", daemon=True)
             for number in range(_THREADS)
@@ -296,20 +311,31 @@ class GroupCommitter:
             append.settled = True
             append.on_settled(append)
         if group.failure is None:
-            # Behind the answers, which were woken above.
-            self._loop.call_soon(self._observe, group)
+            self._note(group)
 
-    def _observe(self, group: _Group) -> None:
+    def _note(self, group: _Group) -> None:
+        """Keep a group's figures for the metrics, which learn of many at once: here they would be in the way."""
+        ack_s = self._clock.monotonic_s() - group.appends[0].started_s
+        messages = sum(append.entry.count for append in group.appends)
+        self._figures.append(
+            _Figures(len(group.appends), messages, group.size_bytes, group.write_s, group.sync_s, ack_s)
+        )
+        if len(self._figures) >= _MAX_FIGURES:
+            self.refresh_metrics()
+
+    def refresh_metrics(self) -> None:
+        """Bring the metrics up to date."""
+        figures, self._figures = self._figures, []
         metrics = self._metrics
-        batches = len(group.appends)
-        metrics.commit_groups.inc()
-        metrics.commit_batches.inc(batches)
-        metrics.commit_bytes.inc(group.size_bytes)
-        metrics.commit_group_batches.observe(batches)
-        metrics.write_seconds.observe(group.write_s)
-        if group.sync_s is not None:
-            metrics.sync_seconds.observe(group.sync_s)
-        metrics.append_batches.inc(batches)
-        metrics.append_bytes.inc(group.size_bytes)
-        metrics.append_messages.inc(sum(append.entry.count for append in group.appends))
-        metrics.ack_seconds.observe(self._clock.monotonic_s() - group.appends[0].started_s)
+        metrics.commit_groups.inc(len(figures))
+        metrics.commit_batches.inc(sum(figure.batches for figure in figures))
+        metrics.commit_bytes.inc(sum(figure.size_bytes for figure in figures))
+        metrics.append_batches.inc(sum(figure.batches for figure in figures))
+        metrics.append_bytes.inc(sum(figure.size_bytes for figure in figures))
+        metrics.append_messages.inc(sum(figure.messages for figure in figures))
+        for figure in figures:
+            metrics.commit_group_batches.observe(figure.batches)
+            metrics.write_seconds.observe(figure.write_s)
+            metrics.ack_seconds.observe(figure.ack_s)
+            if figure.sync_s is not None:
+                metrics.sync_seconds.observe(figure.sync_s)

@@ -102,6 +102,7 @@ class LogNode:
 
     def refresh_metrics(self) -> None:
         """Set the gauges that are read, not pushed."""
+        self.committer.refresh_metrics()
         metrics = self.metrics
         metrics.in_flight_bytes.set(self.admission.in_flight_bytes)
         metrics.tail_ring_bytes.set(self.shared.ring.size_bytes)

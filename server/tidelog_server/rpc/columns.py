@@ -6,6 +6,7 @@ The layout is that of ``tidelog.v1.Columns``.
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Final
 
 import crc32c
@@ -48,6 +49,7 @@ _LONE: Final = struct.Struct("<2i")
 _CRC_PREFIX: Final = struct.Struct("<15I")
 assert _CRC_PREFIX.size == 4 * (2 + len(COLUMN_NAMES))
 _EMPTY: Final = memoryview(b"")
+_PAYLOAD_COLUMNS: Final = frozenset(("payload_offsets", "payloads"))
 
 
 @dataclass(slots=True)
@@ -93,7 +95,7 @@ class ColumnsView:
 
     def compute_crc32c(self) -> int:
         """Return the CRC-32C that the batch should have."""
-        views = [self.column(name) for name in COLUMN_NAMES.values()]
+        views = list(map(self.columns.get, COLUMN_NAMES.values(), repeat(_EMPTY)))
         crc = crc32c.crc32c(_CRC_PREFIX.pack(self.count, self.uniform_type, *map(len, views)))
         for view in views:
             if view:
@@ -136,6 +138,8 @@ def check(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
     if not _is_lone_payload(view, limits.max_message_bytes):
         sizes = _check_divided(view, "payload_offsets", "payloads", view.count)
         _check_size(sizes, limits.max_message_bytes, "payload")
+    if view.columns.keys() <= _PAYLOAD_COLUMNS:
+        return
     _check_keys(view)
     _check_types(view)
     _check_properties(view)

@@ -48,16 +48,24 @@ def fields(buffer: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
     Raises:
         WireFormatError: The bytes end within a field, or a wire type is unknown (groups included).
     """
-    at = 0
-    while at < len(buffer):
-        tag, at = read_varint(buffer, at, _MAX_SHORT_VARINT_BYTES)
+    at, size = 0, len(buffer)
+    while at < size:
+        # Most tags and many lengths take one byte, which is read in place.
+        tag = buffer[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = read_varint(buffer, at, _MAX_SHORT_VARINT_BYTES)
         number, wire_type = tag >> 3, tag & 7
         if number == 0 or tag > _MAX_TAG:
             raise WireFormatError(f"field number {number}")
         if wire_type == LENGTH:
-            length, at = read_varint(buffer, at, _MAX_SHORT_VARINT_BYTES)
+            if at < size and (length := buffer[at]) < 0x80:
+                at += 1
+            else:
+                length, at = read_varint(buffer, at, _MAX_SHORT_VARINT_BYTES)
             end = at + length
-            if end > len(buffer):
+            if end > size:
                 raise WireFormatError("truncated field")
             yield number, wire_type, buffer[at:end]
             at = end
@@ -66,7 +74,7 @@ def fields(buffer: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
             yield number, wire_type, value
         elif wire_type in (FIXED64, FIXED32):
             layout = _FIXED64 if wire_type == FIXED64 else _FIXED32
-            if at + layout.size > len(buffer):
+            if at + layout.size > size:
                 raise WireFormatError("truncated fixed field")
             yield number, wire_type, layout.unpack_from(buffer, at)[0]
             at += layout.size

@@ -12,7 +12,7 @@ more than is durable.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.ticks import Tick
@@ -59,8 +59,7 @@ class Chunk:
     bytes_before: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreHead:
+class StoreHead(NamedTuple):
     """The last entry of the whole store.
 
     Attributes:

@@ -111,10 +111,11 @@ class RocksdbLogStore:
         self._write(batch)
         state.publish()
         if entries:
-            last, head = entries[-1], state.head
-            self._head = self._head._replace(
-                sequence=head.sequence, chain_hash=head.chain_hash,
-                last_tick=last.last_tick, vchannel_id=last.vchannel_id, base_tick=last.base_tick,
+            last, head, before = entries[-1], state.head, self._head
+            # Positional, for it runs for each group.
+            self._head = Head(
+                before.generation, before.incarnation, before.open_count, head.sequence, head.chain_hash,
+                last.last_tick, last.vchannel_id, last.base_tick, before.engine_sequence, False,
             )  # fmt: skip
 
     def sync(self) -> None:
