@@ -61,11 +61,12 @@ def test_latency_is_compared_with_echo_and_sync(tmp_path: Path) -> None:
 
 
 def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
-    into_bytes, as_batches = bench(tmp_path, "scan", "--messages", "20000")
+    [report] = bench(tmp_path, "scan", "--messages", "20000")
 
-    assert into_bytes["settings"]["into"] == "bytes"
-    assert as_batches["settings"]["into"] == "batches"
-    assert as_batches["floor"].keys() == {"name", "megabytes_per_second"}
+    assert report["settings"]["messages_per_second_of"] == "bytes objects"
+    assert report["settings"]["megabytes_per_second_of"] == "raw batches"
+    assert report["floor"].keys() == {"name", "megabytes_per_second"}
+    assert all(0 < report[figure] for figure in FIGURES | {"ratio"})
 
 
 @pytest.mark.spark

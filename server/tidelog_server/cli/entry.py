@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.cli.grpc_stack import use_polling_stack
 
 # Which extra brings a missing module. Anything else that is missing is a bug and keeps its traceback.
 _EXTRAS: Final = {
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: Without the program's name; None for those of the process.
     """
+    use_polling_stack()
     try:
         from tidelog_server.cli.root import app
 

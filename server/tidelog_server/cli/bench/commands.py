@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from tidelog_server.cli.bench.report import print_reports
+from tidelog_server.cli.bench.report import print_report
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
 
@@ -17,7 +17,7 @@ _EndpointOption = Annotated[
     str | None,
     typer.Option("--endpoint", help="Measure this server instead of one of our own.", show_default=False),
 ]
-_JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for each report.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 _FolderOption = Annotated[
     Path, typer.Option("--folder", help="Where a temporary folder is made: this disk is measured.")
 ]
@@ -78,7 +78,7 @@ def append(
     )
     server_settings = {"storage.durability": durability, **_needs(size)}
     with _bench_folder(folder) as bench, running_target(endpoint, bench, server_settings) as target:
-        print_reports([asyncio.run(measure_append(target, bench, settings))], as_json=json)
+        print_report(asyncio.run(measure_append(target, bench, settings)), as_json=json)
 
 
 def latency(
@@ -94,7 +94,7 @@ def latency(
     from tidelog_server.cli.bench.server_process import running_target
 
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
-        print_reports([asyncio.run(measure_latency(target, bench, messages=messages, size=size))], as_json=json)
+        print_report(asyncio.run(measure_latency(target, bench, messages=messages, size=size)), as_json=json)
 
 
 def scan(
@@ -107,14 +107,14 @@ def scan(
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Messages per second into Python bytes, and megabytes per second as raw batches: two reports."""
+    """Messages per second into Python bytes, and megabytes per second as raw batches."""
     from tidelog_server.cli.bench.scan import measure_scan
     from tidelog_server.cli.bench.server_process import running_target
 
     per_batch = _per_batch(size, batch_messages, batch_bytes)
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
-        reports = asyncio.run(measure_scan(target, messages=messages, size=size, per_batch=per_batch))
-        print_reports(reports, as_json=json)
+        report = asyncio.run(measure_scan(target, messages=messages, size=size, per_batch=per_batch))
+        print_report(report, as_json=json)
 
 
 def spark(
@@ -137,7 +137,7 @@ def spark(
         raise CommandError(str(error), ExitCode.FAILURE) from error
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
         report = measure_spark(target, bench, messages=messages, size=size, vchannels=vchannels)
-        print_reports([report], as_json=json)
+        print_report(report, as_json=json)
 
 
 def run_all(

@@ -1,65 +1,60 @@
-"""The floor under every call: gRPC alone, from this process to another one and back."""
+"""The floor under every call: gRPC alone, from one process to another and back."""
 
 import asyncio
-import os
+import json
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Final
 
-import grpc
+_PACKAGE: Final = "tidelog_server.cli.bench"
 
-from tidelog_server.cli.bench.grpc_floor_server import OPTIONS, SERVICE, STREAM_REQUEST
-from tidelog_server.cli.bench.server_process import child_environment
+
+class GrpcFloor:
+    """A bare gRPC server and its client, each in a process of its own."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._server = _start("grpc_floor_server", environment=environment)
+        self._client = _start("grpc_floor_client", _line_of(self._server).strip(), environment=environment)
+
+    async def echo_s(self, *, count: int, size_bytes: int) -> float:
+        """Return the median seconds of ``count`` round trips on one stream, one at a time."""
+        return await asyncio.to_thread(self._measure, "echo", count, size_bytes)
+
+    async def stream_megabytes_per_second(self, *, count: int, size_bytes: int) -> float:
+        """Return how fast ``count`` messages come that the server streams."""
+        return await asyncio.to_thread(self._measure, "stream", count, size_bytes)
+
+    def close(self) -> None:
+        """End both processes."""
+        for process in (self._client, self._server):
+            process.communicate()
+
+    def _measure(self, what: str, count: int, size_bytes: int) -> float:
+        assert self._client.stdin is not None
+        self._client.stdin.write(json.dumps({"measure": what, "count": count, "size_bytes": size_bytes}) + "\n")
+        self._client.stdin.flush()
+        return float(_line_of(self._client))
 
 
 @asynccontextmanager
-async def floor_channel() -> AsyncIterator[grpc.aio.Channel]:
-    """Yield a channel to a bare gRPC server in a process of its own, which ends with the context."""
-    process = await asyncio.to_thread(_start)
-    assert process.stdin is not None
-    assert process.stdout is not None
+async def grpc_floor(environment: Mapping[str, str]) -> AsyncIterator[GrpcFloor]:
+    """Yield a floor whose processes run in ``environment`` and end with the context."""
+    floor = await asyncio.to_thread(GrpcFloor, environment)
     try:
-        port = int(await asyncio.to_thread(process.stdout.readline))
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
-            yield channel
+        yield floor
     finally:
-        process.stdin.close()
-        await asyncio.to_thread(process.wait)
-        process.stdout.close()
+        await asyncio.to_thread(floor.close)
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(module: str, *arguments: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tidelog_server.cli.bench.grpc_floor_server"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(),
+        [sys.executable, "-m", f"{_PACKAGE}.{module}", *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), text=True,
     )  # fmt: skip
 
 
-async def measure_echo(channel: grpc.aio.Channel, *, count: int, size_bytes: int) -> list[float]:
-    """Return the seconds of each of ``count`` round trips on one stream, one at a time."""
-    method: Any = channel.stream_stream(f"/{SERVICE}/Echo")
-    call = method()
-    message = os.urandom(size_bytes)
-    durations = []
-    for _ in range(count):
-        start = time.perf_counter()
-        await call.write(message)
-        await call.read()
-        durations.append(time.perf_counter() - start)
-    await call.done_writing()
-    assert await call.read() is grpc.aio.EOF
-    return durations
-
-
-async def measure_stream(channel: grpc.aio.Channel, *, count: int, size_bytes: int) -> float:
-    """Return the megabytes per second of ``count`` messages that the server streams."""
-    method: Any = channel.unary_stream(f"/{SERVICE}/Stream")
-    start = time.perf_counter()
-    received = 0
-    async for message in method(STREAM_REQUEST.pack(count, size_bytes)):
-        received += len(message)
-    assert received == count * size_bytes
-    return received / (time.perf_counter() - start) / 1e6
+def _line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()

@@ -75,13 +75,12 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def print_reports(reports: Sequence[Report], *, as_json: bool) -> None:
-    """Print each report: one JSON object a line, or a table."""
-    for report in reports:
-        if as_json:
-            print(report.to_json())
-        else:
-            _print_table(report)
+def print_report(report: Report, *, as_json: bool) -> None:
+    """Print a report: a JSON object on one line, or a table."""
+    if as_json:
+        print(report.to_json())
+    else:
+        _print_table(report)
 
 
 def _print_table(report: Report) -> None:
