@@ -20,8 +20,8 @@ FIGURES = {"messages_per_second", "megabytes_per_second"}
 
 def bench(folder: Path, *arguments: str, timeout_s: float = 110) -> list[dict[str, Any]]:
     process = subprocess.Popen(
-        [*COMMAND, "bench", *arguments, "--json", "--folder", str(folder)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment(),
+        [*COMMAND, "bench", *arguments, "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment(), cwd=folder,
     )  # fmt: skip
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)

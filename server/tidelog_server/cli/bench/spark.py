@@ -5,8 +5,9 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog import AsyncClient
 from tidelog_server.cli.bench.appending import Load, append_lists
@@ -50,18 +51,32 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
     load = Load(messages // vchannels * vchannels, _PER_BATCH, names, producers=vchannels)
     asyncio.run(_fill(target.grpc, channel, load, size))
     try:
-        floor_s, ours_s = _measure(target.grpc, names, folder, load.messages)
+        times = _measure(target.grpc, names, folder, load.messages, size)
     finally:
         asyncio.run(_remove(target.grpc, channel))
     return Report(
         name="spark",
         settings={"messages": messages, "size": size, "vchannels": vchannels},
-        messages_per_second=load.messages / ours_s,
-        megabytes_per_second=load.messages * size / ours_s / 1e6,
+        messages_per_second=load.messages / times.ours,
+        megabytes_per_second=load.messages * size / times.ours / 1e6,
         server_rss_bytes=target.peak_rss_bytes(),
-        floor=Floor("the same rows from Parquet in the same session", "messages_per_second", load.messages / floor_s),
-        ratio=floor_s / ours_s,
+        floor=Floor(
+            "the same rows from Parquet in the same session", "messages_per_second", load.messages / times.floor
+        ),
+        ratio=times.floor / times.ours,
+        details={
+            "python_source_that_reads_nothing_messages_per_second": load.messages / times.ceiling,
+            "its_ratio_to_the_floor": times.floor / times.ceiling,
+        },
     )
+
+
+class _Seconds(NamedTuple):
+    """Medians: Parquet, the log, and a source written in Python that reads nothing."""
+
+    floor: float
+    ours: float
+    ceiling: float
 
 
 async def _fill(endpoint: str, channel: str, load: Load, size: int) -> None:
@@ -75,8 +90,10 @@ async def _remove(endpoint: str, channel: str) -> None:
         await client.destroy_channels([channel])
 
 
-def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int) -> tuple[float, float]:
-    """Return the seconds of reading the rows from Parquet, and of reading them from the log."""
+def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, size: int) -> _Seconds:
+    """Return how long it takes to read the rows."""
+    from tidelog_server.cli.bench.spark_ceiling import FORMAT, CeilingDataSource
+
     with spark_session(folder, name="tidelog bench") as session:
         log = (
             session.read.format("tidelog").option("endpoint", endpoint).option("vchannels", ",".join(vchannels)).load()
@@ -85,7 +102,10 @@ def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int) -
         log.write.parquet(parquet_path)
         parquet = session.read.parquet(parquet_path)
         _require_equal(_row(log, _DIGEST), _row(parquet, _DIGEST), messages)
-        return _interleaved(lambda: _row(parquet, _AGGREGATION), lambda: _row(log, _AGGREGATION))
+        session.dataSource.register(CeilingDataSource)
+        shape = {"rows": messages, "size": size, "partitions": log.rdd.getNumPartitions()}
+        ceiling = session.read.format(FORMAT).options(**shape).load()
+        return _Seconds(*_interleaved(*(partial(_row, frame, _AGGREGATION) for frame in (parquet, log, ceiling))))
 
 
 def _require_equal(ours: tuple[object, ...], theirs: tuple[object, ...], messages: int) -> None:
@@ -93,12 +113,12 @@ def _require_equal(ours: tuple[object, ...], theirs: tuple[object, ...], message
         raise CommandError(f"the log and Parquet disagree on {messages} messages: {ours} and {theirs}")
 
 
-def _interleaved(floor: Callable[[], object], ours: Callable[[], object]) -> tuple[float, float]:
-    """Return the median seconds of both after a warm-up of each, taking turns since machines drift."""
-    floor()
-    ours()
-    times = [(_seconds(floor), _seconds(ours)) for _ in range(_ROUNDS)]
-    return statistics.median(pair[0] for pair in times), statistics.median(pair[1] for pair in times)
+def _interleaved(*runs: Callable[[], object]) -> list[float]:
+    """Return the median seconds of each, after a warm-up of each, taking turns since machines drift."""
+    for run in runs:
+        run()
+    rounds = [[_seconds(run) for run in runs] for _ in range(_ROUNDS)]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def _row(frame: "DataFrame", expressions: Sequence[str]) -> tuple[object, ...]:

@@ -1,0 +1,63 @@
+"""What Spark can take from any source written in Python: rows that are made once and handed over again and again.
+
+It has the columns of Tidelog's source and reads nothing, so what it takes is Spark's own path from Arrow to rows.
+"""
+
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tidelog import Batch, Columns
+from tidelog.spark.arrow import BatchRun, to_record_batch
+from tidelog.spark.source import SCHEMA
+
+FORMAT: Final = "tidelog-bench-ceiling"
+_ROWS_PER_BATCH: Final = 35_000
+
+
+class CeilingDataSource(DataSource):
+    """``rows`` rows with payloads of ``size`` bytes in ``partitions`` equal partitions."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Return the columns of Tidelog's source."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> "_Reader":
+        """Return a reader of all columns."""
+        number = {name: int(self.options[name]) for name in ("rows", "size", "partitions")}
+        return _Reader(number["rows"] // number["partitions"], number["size"], number["partitions"], schema)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, rows: int, size_bytes: int, partitions: int, schema: StructType) -> None:
+        self._rows = rows
+        self._size_bytes = size_bytes
+        self._partitions = partitions
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(index) for index in range(self._partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        count = min(self._rows, _ROWS_PER_BATCH)
+        batch = _record_batch(count, self._size_bytes, to_arrow_schema(self._schema, timezone="UTC"))
+        for begin in range(0, self._rows, count):
+            yield batch.slice(0, min(count, self._rows - begin))
+
+
+def _record_batch(count: int, size_bytes: int, schema: pa.Schema) -> pa.RecordBatch:
+    offsets = array("i", range(0, size_bytes * (count + 1), size_bytes)).tobytes()
+    columns = Columns(count, offsets, os.urandom(size_bytes * count))
+    batch = Batch("bench/0", columns, range(1 << 60, (1 << 60) + count))
+    return to_record_batch(BatchRun("bench", 0, [batch]), schema)
