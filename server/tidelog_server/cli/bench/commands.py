@@ -113,7 +113,7 @@ def scan(
 
     per_batch = _per_batch(size, batch_messages, batch_bytes)
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
-        report = asyncio.run(measure_scan(target, messages=messages, size=size, per_batch=per_batch))
+        report = asyncio.run(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch))
         print_report(report, as_json=json)
 
 

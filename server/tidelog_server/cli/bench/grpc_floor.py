@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 _PACKAGE: Final = "tidelog_server.cli.bench"
@@ -14,17 +15,21 @@ _PACKAGE: Final = "tidelog_server.cli.bench"
 class GrpcFloor:
     """A bare gRPC server and its client, each in a process of its own."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._server = _start("grpc_floor_server", environment=environment)
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        self._server = _start("grpc_floor_server", str(folder), environment=environment)
         self._client = _start("grpc_floor_client", _line_of(self._server).strip(), environment=environment)
 
     async def echo_s(self, *, count: int, size_bytes: int) -> float:
         """Return the median seconds of ``count`` round trips on one stream, one at a time."""
-        return await asyncio.to_thread(self._measure, "echo", count, size_bytes)
+        return await asyncio.to_thread(self._measure, "Echo", count, size_bytes)
+
+    async def synced_echo_s(self, *, count: int, size_bytes: int) -> float:
+        """Return the same with each message written to a file and synced, in a thread, before it is sent back."""
+        return await asyncio.to_thread(self._measure, "SyncedEcho", count, size_bytes)
 
     async def stream_megabytes_per_second(self, *, count: int, size_bytes: int) -> float:
         """Return how fast ``count`` messages come that the server streams."""
-        return await asyncio.to_thread(self._measure, "stream", count, size_bytes)
+        return await asyncio.to_thread(self._measure, "Stream", count, size_bytes)
 
     def close(self) -> None:
         """End both processes."""
@@ -39,9 +44,9 @@ class GrpcFloor:
 
 
 @asynccontextmanager
-async def grpc_floor(environment: Mapping[str, str]) -> AsyncIterator[GrpcFloor]:
-    """Yield a floor whose processes run in ``environment`` and end with the context."""
-    floor = await asyncio.to_thread(GrpcFloor, environment)
+async def grpc_floor(environment: Mapping[str, str], folder: Path) -> AsyncIterator[GrpcFloor]:
+    """Yield a floor whose processes run in ``environment``, write to ``folder``, and end with the context."""
+    floor = await asyncio.to_thread(GrpcFloor, environment, folder)
     try:
         yield floor
     finally:

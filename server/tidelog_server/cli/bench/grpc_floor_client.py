@@ -1,7 +1,8 @@
 """The client of the bare gRPC server: ``python -m tidelog_server.cli.bench.grpc_floor_client <port>``.
 
-Reads one JSON object a line, ``{"measure": "echo" | "stream", "count": N, "size_bytes": N}``, and prints one number for
-each: the median seconds of a round trip, or the megabytes per second of a stream. Ends with its standard input.
+Reads one JSON object a line, ``{"measure": "Echo" | "SyncedEcho" | "Stream", "count": N, "size_bytes": N}``, and prints
+one number for each: the median seconds of a round trip, or the megabytes per second of a stream. Ends with its standard
+input.
 """
 
 import asyncio
@@ -17,9 +18,9 @@ import grpc
 from tidelog_server.cli.bench.grpc_floor_server import OPTIONS, SERVICE, STREAM_REQUEST
 
 
-async def _echo(channel: grpc.aio.Channel, count: int, size_bytes: int) -> float:
+async def _echo(channel: grpc.aio.Channel, name: str, count: int, size_bytes: int) -> float:
     """Return the median seconds of a round trip on one stream, one at a time."""
-    method: Any = channel.stream_stream(f"/{SERVICE}/Echo")
+    method: Any = channel.stream_stream(f"/{SERVICE}/{name}")
     call = method()
     message = os.urandom(size_bytes)
     durations = []
@@ -33,9 +34,9 @@ async def _echo(channel: grpc.aio.Channel, count: int, size_bytes: int) -> float
     return statistics.median(durations)
 
 
-async def _stream(channel: grpc.aio.Channel, count: int, size_bytes: int) -> float:
+async def _stream(channel: grpc.aio.Channel, name: str, count: int, size_bytes: int) -> float:
     """Return the megabytes per second of messages that the server streams."""
-    method: Any = channel.unary_stream(f"/{SERVICE}/Stream")
+    method: Any = channel.unary_stream(f"/{SERVICE}/{name}")
     start = time.perf_counter()
     received = 0
     async for message in method(STREAM_REQUEST.pack(count, size_bytes)):
@@ -44,14 +45,15 @@ async def _stream(channel: grpc.aio.Channel, count: int, size_bytes: int) -> flo
     return received / (time.perf_counter() - start) / 1e6
 
 
-_MEASURES = {"echo": _echo, "stream": _stream}
+_MEASURES = {"Echo": _echo, "SyncedEcho": _echo, "Stream": _stream}
 
 
 async def _main(port: int) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = json.loads(line)
-            figure = await _MEASURES[request["measure"]](channel, request["count"], request["size_bytes"])
+            name = request["measure"]
+            figure = await _MEASURES[name](channel, name, request["count"], request["size_bytes"])
             print(figure, flush=True)
 
 

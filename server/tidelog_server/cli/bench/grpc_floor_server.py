@@ -1,12 +1,17 @@
-"""A gRPC server that does nothing but move bytes: ``python -m tidelog_server.cli.bench.grpc_floor_server``.
+"""A gRPC server that does nothing but move bytes: ``python -m tidelog_server.cli.bench.grpc_floor_server <folder>``.
 
-Prints its port on one line and serves until its standard input ends, so that it never outlives its parent.
+One of its methods also writes what it moves to a file in the folder. Prints its port on one line and serves until its
+standard input ends, so that it never outlives its parent.
 """
 
 import asyncio
+import os
+import queue
 import struct
 import sys
+import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -22,6 +27,42 @@ async def echo(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[b
         yield request
 
 
+class SyncedEcho:
+    """Writes every message to a file, syncs it in a thread, and sends it back: the least that a durable log can do.
+
+    Why a thread: a sync on the event loop would stop everybody else for as long as the disk takes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = (folder / f"synced-echo-{os.getpid()}").open("ab", buffering=0)
+        self._queue: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    async def __call__(self, requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
+        """Send every message back once it is on disk."""
+        async for request in requests:
+            synced: asyncio.Future[None] = self._loop.create_future()
+            self._queue.put((request, synced))
+            await synced
+            yield request
+
+    def close(self) -> None:
+        """End the thread and remove the file."""
+        self._queue.put(None)
+        self._thread.join()
+        self._file.close()
+        Path(self._file.name).unlink()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            message, synced = item
+            self._file.write(message)
+            os.fdatasync(self._file.fileno())
+            self._loop.call_soon_threadsafe(synced.set_result, None)
+
+
 async def stream(request: bytes, _context: Any) -> AsyncIterator[bytes]:
     """Send messages of one size; the request holds (count, bytes of each)."""
     count, size_bytes = STREAM_REQUEST.unpack(request)
@@ -30,10 +71,12 @@ async def stream(request: bytes, _context: Any) -> AsyncIterator[bytes]:
         yield message
 
 
-async def _main() -> None:
+async def _main(folder: Path) -> None:
     server = grpc.aio.server(options=OPTIONS)
+    synced_echo = SyncedEcho(folder)
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         "Echo": grpc.stream_stream_rpc_method_handler(echo),
+        "SyncedEcho": grpc.stream_stream_rpc_method_handler(synced_echo.__call__),
         "Stream": grpc.unary_stream_rpc_method_handler(stream),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -41,7 +84,8 @@ async def _main() -> None:
     await server.start()
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await server.stop(None)
+    synced_echo.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    asyncio.run(_main(Path(sys.argv[1])))

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -37,7 +38,7 @@ class _Rates:
     tuned_floor: list[float] = field(default_factory=list)
 
 
-async def measure_scan(target: Target, *, messages: int, size: int, per_batch: int) -> Report:
+async def measure_scan(target: Target, folder: Path, *, messages: int, size: int, per_batch: int) -> Report:
     """Append messages, then scan them by turns with the floor; medians over the rounds.
 
     Returns:
@@ -47,8 +48,8 @@ async def measure_scan(target: Target, *, messages: int, size: int, per_batch: i
     async with (
         AsyncClient(target.grpc) as client,
         bench_vchannels(client, 1) as vchannels,
-        grpc_floor(without_choice(environment)) as bare,
-        grpc_floor(environment) as tuned,
+        grpc_floor(without_choice(environment), folder) as bare,
+        grpc_floor(environment, folder) as tuned,
         grpc.aio.insecure_channel(target.grpc, options=OPTIONS) as raw,
     ):
         await append_lists(client, distinct_payloads(size), Load(messages, per_batch, vchannels))
