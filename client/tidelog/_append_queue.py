@@ -8,7 +8,7 @@ keeps many in flight.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
@@ -59,11 +59,6 @@ class Submission:
             own = type(error)(str(error), effect=error.effect, values=error.values)
             own.__cause__ = error.__cause__
             self.future.set_exception(own)
-
-    def give_up(self) -> None:
-        """Let the caller go with TimeoutError; what was not sent will not be."""
-        self.is_abandoned = not self.is_sent
-        self.future.set_exception(TimeoutError())
 
 
 @dataclass(slots=True, eq=False)
@@ -177,15 +172,21 @@ class AppendQueue:
             self._list(lane)
 
     def expire(self, now_s: float) -> float:
-        """Give up on every submission whose deadline is over; return the next deadline, infinity for none."""
+        """Let the callers whose deadline is over go with TimeoutError; return the next deadline, infinity for none.
+
+        What was not sent by then never will be; what was sent may be in the log.
+        """
+        for lane in list(self._lanes.values()):
+            waiting = [self._take(lane) for _ in range(len(lane.waiting))]
+            for submission in waiting:
+                if now_s < submission.deadline_s:
+                    self._put(lane, submission)
+            self._list(lane)
+            _let_go(waiting, now_s)
         next_s = inf
-        for submission in chain(*(lane.waiting for lane in self._lanes.values()), *map(_carried, self._in_flight)):
-            if submission.future.done():
-                continue
-            if submission.deadline_s <= now_s:
-                submission.give_up()
-            else:
-                next_s = min(next_s, submission.deadline_s)
+        for submissions in (*(lane.waiting for lane in self._lanes.values()), *map(_carried, self._in_flight)):
+            _let_go(submissions, now_s)
+            next_s = min(next_s, *(each.deadline_s for each in submissions if not each.future.done()), inf)
         return next_s
 
     def _put(self, lane: _Lane, submission: Submission, *, first: bool = False) -> None:
@@ -281,6 +282,12 @@ class AppendQueue:
 
 def _carried(batch: Batch) -> list[Submission]:
     return batch.submissions
+
+
+def _let_go(submissions: Iterable[Submission], now_s: float) -> None:
+    for submission in submissions:
+        if submission.deadline_s <= now_s and not submission.future.done():
+            submission.future.set_exception(TimeoutError())
 
 
 def as_messages(messages: Sequence[Appendable]) -> list[Message]:

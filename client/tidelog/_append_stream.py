@@ -87,8 +87,8 @@ class AppendStream:
                     async with asyncio.timeout_at(deadline_s):
                         await self._room()
                 submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
-                self._watch(deadline_s)
                 self.put(vchannel, durability, submission)
+                self._watch(deadline_s)
                 try:
                     return await submission.future
                 except TidelogError as error:
@@ -114,6 +114,7 @@ class AppendStream:
                     await self._changed.wait()
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if self._runner is not None:
             await self._hang_up()
             self._runner.cancel()
@@ -134,6 +135,7 @@ class AppendStream:
     def _expire(self) -> None:
         self._timer = None
         next_s = self._queue.expire(self._loop.time())
+        self._changed.set()
         if next_s < inf:
             self._watch(next_s)
 
@@ -248,8 +250,6 @@ def _give_up(submission: Submission | None, refusal: TidelogError | None, timeou
     """Return what the end of the time means: the outcome is unknown only if the messages are on their way."""
     if submission is not None and submission.is_sent:
         return AppendUnknownError(_UNKNOWN.format(f"within {timeout_s:.1f} s"), effect="unknown")
-    if submission is not None:
-        submission.is_abandoned = True
     if refusal is not None:
         return type(refusal)(f"{refusal} (tried for {timeout_s:.1f} s)", values=refusal.values)
     return deadline_error("the append", timeout_s)

@@ -26,7 +26,7 @@ class AppendResult:
 
     @property
     def message_id(self) -> bytes:
-        """Id of the last message."""
+        """Id of the last message: its tick, big-endian, as in all stores so far."""
         return self.last_tick.message_id
 
     def part(self, begin: int, end: int) -> "AppendResult":

@@ -8,14 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from crash.damage import content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.data_folder import DataFolderError, FolderInUseError, lock_data_folder
+from tidelog_server.storage import start_gate
+from tidelog_server.storage.data_folder import DataFolder, DataFolderError, FolderInUseError, lock_data_folder
 from tidelog_server.storage.head_file import SLOT_BYTES
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
@@ -252,11 +255,60 @@ def test_a_torn_tail_opens_with_everything_synced_and_is_quarantined(crashed: Pa
 
 def test_the_view_of_a_start_that_crashed_is_removed(crashed: Path, tmp_path: Path) -> None:
     with damaged(crashed, tmp_path / "copy") as folder:
-        (folder / "view").mkdir()
-        (folder / "view" / "CURRENT").symlink_to(folder / "db" / "CURRENT")
+        (folder / "view-old").mkdir()
+        (folder / "view-old" / "CURRENT").symlink_to(folder / "db" / "CURRENT")
         open_rocksdb_log_store(folder).close()
-        assert not (folder / "view").exists()
+        assert not list(folder.glob("view-*"))
         assert (folder / "db" / "CURRENT").is_file()
+
+
+def test_a_look_does_not_write_through_the_links(crashed: Path, tmp_path: Path) -> None:
+    with damaged(crashed, tmp_path / "copy") as path:
+        (path / "db" / "rocksdict-config.json").write_text("damaged")
+        for file in (path / "db").iterdir():
+            os.utime(file, (1, 1))
+        folder = lock_data_folder(path)
+        pass_gate(folder, accept_head_loss=False)
+        folder.close()
+        assert {file.stat().st_mtime for file in (path / "db").iterdir()} == {1}
+
+
+def pass_quietly(folder: DataFolder) -> None:
+    with suppress(DataLossError):
+        pass_gate(folder, accept_head_loss=False)
+
+
+def test_a_check_whose_server_was_killed_keeps_the_folder_locked_until_it_ends(
+    crashed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stands in for a child that RocksDB keeps busy: it says that it runs, and ends when its view is taken away.
+    (tmp_path / "busy_child.py").write_text(
+        "import pathlib, sys\nruns = pathlib.Path(sys.argv[2], 'runs')\nruns.touch()\nwhile runs.exists(): pass\n"
+    )
+    monkeypatch.setattr(start_gate, "_CHILD", "busy_child")
+    monkeypatch.syspath_prepend(tmp_path)
+    with damaged(crashed, tmp_path / "copy") as path:
+        folder = lock_data_folder(path)
+        check = threading.Thread(target=pass_quietly, args=(folder,))
+        check.start()
+        while not (runs := list(path.glob("view-*/runs"))):
+            assert check.is_alive()
+        folder.close()
+        with pytest.raises(FolderInUseError):
+            lock_data_folder(path)
+        runs[0].unlink()
+        check.join()
+        lock_data_folder(path).close()
+
+
+def test_a_check_ends_by_itself_at_its_deadline() -> None:
+    program = (
+        "import signal, sys; from tidelog_server.storage import rocksdb_gate_child as child\n"
+        "child.inspect = lambda *_: signal.pause(); sys.argv = ['', '', '', '0']; child.main()"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    assert ended.returncode == -signal.SIGALRM
 
 
 def test_a_check_that_hangs_is_ended_at_the_deadline(crashed: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import gc
 import logging
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -18,10 +19,6 @@ _TARGET_ROWS: Final = 32_768
 _TARGET_BYTES: Final = 4 << 20
 _RESPONSE_BYTES: Final = 4 << 20
 
-# Spark's worker collects garbage after each task and looks at every object of PySpark, pyarrow and gRPC for it: 40 ms.
-# What is there by now stays as long as the worker does.
-gc.freeze()
-
 
 def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``partition``, in tick order, with the columns of ``schema``.
@@ -31,6 +28,7 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
     Raises:
         TidelogError: The rest of the partition cannot be read.
     """
+    _freeze_worker()
     with Client(partition.endpoint) as client:
         try:
             yield from _record_batches(client, partition, partition.begin_tick, schema)
@@ -40,6 +38,16 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
                 raise _lost(partition, error) from None
             _log.warning("%s; reading what is left, because failOnDataLoss is false", error)
             yield from _record_batches(client, partition, error.first_available_tick, schema)
+
+
+@cache
+def _freeze_worker() -> None:
+    """Take what this process has loaded out of garbage collection, once.
+
+    PySpark's worker collects after each task, for which it looks at every object of PySpark, pyarrow and gRPC: 40 ms.
+    The process is Spark's own and runs nothing but tasks.
+    """
+    gc.freeze()
 
 
 def _record_batches(

@@ -1,6 +1,6 @@
 """Which of the network stacks inside gRPC the processes of the command line run on, the server among them.
 
-gRPC's newer stack (EventEngine) hands each message through two more threads than the older one, which costs a fifth of
+gRPC's newer stack (EventEngine) hands each message through two more threads than the older one, which costs a third of
 a round trip on two cores. A process may choose until it first uses gRPC; a library may not choose for its process, so
 ``tidelog`` the client package does not.
 

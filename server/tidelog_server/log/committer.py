@@ -320,8 +320,9 @@ class GroupCommitter:
         self._figures.append(
             _Figures(len(group.appends), messages, group.size_bytes, group.write_s, group.sync_s, ack_s)
         )
-        if len(self._figures) >= _MAX_FIGURES:
-            self.refresh_metrics()
+        if len(self._figures) == _MAX_FIGURES:
+            # Behind the answers, which were woken before.
+            self._loop.call_soon(self.refresh_metrics)
 
     def refresh_metrics(self) -> None:
         """Bring the metrics up to date."""

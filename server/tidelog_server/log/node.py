@@ -101,7 +101,7 @@ class LogNode:
             _log.warning("disk_nearly_full" if self._is_disk_full else "disk_has_room_again", free_bytes=free_bytes)
 
     def refresh_metrics(self) -> None:
-        """Set the gauges that are read, not pushed."""
+        """Bring the metrics up to date that are not kept so all the time."""
         self.committer.refresh_metrics()
         metrics = self.metrics
         metrics.in_flight_bytes.set(self.admission.in_flight_bytes)

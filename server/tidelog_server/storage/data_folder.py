@@ -7,7 +7,7 @@
     HEAD         see head_file
     db/          RocksDB
     quarantine/  bytes of a torn WAL
-    view/        links to db/, only while a start looks at it
+    view-*/      links to db/, only while a start looks at it
 
 While a new folder is being made, FORMAT says so; a crash in between leaves a folder that is simply made again. The
 stamp of a finished folder never goes back, so nothing can be taken for unfinished that once held data.
@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
 
 FORMAT_STAMP: Final = b"tidelog data format 1\n"
@@ -26,6 +27,7 @@ UNFINISHED_STAMP: Final = b"tidelog data format 1, being created\n"
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 _MAX_STAMP_BYTES: Final = 256
+_VIEW_PREFIX: Final = "view-"
 
 
 class DataFolderError(Exception):
@@ -54,7 +56,6 @@ class DataFolder:
         self.head_path = path / "HEAD"
         self.database_path = path / "db"
         self.quarantine_path = path / "quarantine"
-        self._view_path = path / "view"
         self._lock_descriptor = lock_descriptor
 
     def is_finished(self) -> bool:
@@ -98,16 +99,22 @@ class DataFolder:
         path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         sync_folder(self.path)
 
+    @property
+    def lock_descriptor(self) -> int:
+        """What holds the lock; a process that inherits it holds the lock too, for as long as it lives."""
+        return self._lock_descriptor
+
     @contextmanager
     def fresh_view(self) -> Iterator[Path]:
-        """Yield an empty folder that is removed afterwards, as is one that a crash left behind."""
-        if self._view_path.exists():
-            shutil.rmtree(self._view_path)
-        self._view_path.mkdir(mode=_FOLDER_MODE)
+        """Yield an empty folder that is removed afterwards, as are those that crashes left behind."""
+        for left_behind in self.path.glob(_VIEW_PREFIX + "*"):
+            shutil.rmtree(left_behind)
+        view_path = Path(mkdtemp(prefix=_VIEW_PREFIX, dir=self.path))
         try:
-            yield self._view_path
+            yield view_path
         finally:
-            shutil.rmtree(self._view_path)
+            # What cannot be removed now goes at the next start; an error here would hide the one that matters.
+            shutil.rmtree(view_path, ignore_errors=True)
 
     def close(self) -> None:
         """Give the lock back. Idempotent."""

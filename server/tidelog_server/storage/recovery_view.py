@@ -1,21 +1,21 @@
 """The database as recovery is to find it: a folder of links, in which RocksDB can look without harm.
 
-Whatever RocksDB does to a folder with a damaged MANIFEST (it may delete what it takes for garbage), it does to links.
-And it never sees what follows the sound part of its log, where its reader can spin for ever instead of stopping: a
-power cut may leave such bytes, and they are no loss.
+What RocksDB deletes or renames in a folder with a damaged MANIFEST (it takes healthy files for garbage) is links. And
+it never sees what follows the sound part of its log, where its reader can spin for ever instead of stopping: a power
+cut may leave such bytes, and they are no loss.
 
 Source: facebook/rocksdb#13333 for the reader that spins.
 """
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from tidelog_server.storage.wal_scan import TornWal, torn_wals
 
-# RocksDB writes its text log wherever it opens, and renames what is there.
-_LEFT_OUT = ("LOG", "LOCK")
+# What is written wherever the database is opened, even read-only: through a link it would be the real one.
+_LEFT_OUT = ("LOG", "LOCK", "rocksdict-config.json")
+_COPY_BYTES = 1 << 20
 
 
 def make_recovery_view(database_path: Path, view_path: Path) -> list[TornWal]:
@@ -26,13 +26,12 @@ def make_recovery_view(database_path: Path, view_path: Path) -> list[TornWal]:
         OSError: The view could not be made.
     """
     torn = torn_wals(database_path)
+    sound_bytes = dict(torn)
     for path in database_path.iterdir():
-        if not path.name.startswith(_LEFT_OUT):
+        if path.name in sound_bytes:
+            _copy_beginning(path, view_path / path.name, sound_bytes[path.name])
+        elif not path.name.startswith(_LEFT_OUT):
             (view_path / path.name).symlink_to(path.absolute())
-    for name, offset in torn:
-        (view_path / name).unlink()
-        shutil.copyfile(database_path / name, view_path / name)
-        os.truncate(view_path / name, offset)
     return torn
 
 
@@ -49,3 +48,9 @@ def cut_torn(database_path: Path, torn: Sequence[TornWal]) -> None:
         with (database_path / name).open("r+b") as file:
             file.truncate(offset)
             os.fsync(file.fileno())
+
+
+def _copy_beginning(source_path: Path, target_path: Path, size_bytes: int) -> None:
+    with source_path.open("rb") as source, target_path.open("xb") as target:
+        while target.tell() < size_bytes:
+            target.write(source.read(min(_COPY_BYTES, size_bytes - target.tell())))

@@ -1,12 +1,13 @@
 """The start-up gate's child: opens a view of the database read-only, checks it, prints one JSON line.
 
-``python -m tidelog_server.storage.rocksdb_gate_child <data folder> <empty folder for the view>``
+``python -m tidelog_server.storage.rocksdb_gate_child <data folder> <empty folder for the view> <seconds>``
 
 A process of its own because a damaged MANIFEST can make RocksDB spin for ever while it opens, and a process can be
-killed at a deadline.
+killed at a deadline: by its parent, or, if that is gone, by an alarm.
 """
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -38,12 +39,14 @@ def inspect(folder: Path, view_path: Path) -> dict[str, object]:
 
 def main() -> int:
     """Print the answer for the folder given on the command line; always exit 0 once it is printed."""
+    # Its default action ends the process even while RocksDB holds the GIL.
+    signal.alarm(int(sys.argv[3]) + 1)
     try:
         answer = inspect(Path(sys.argv[1]), Path(sys.argv[2]))
     except DataLossError as error:
         answer = {"problem": error.message, "values": error.values}
     except OSError as error:
-        answer = {"system_error": (error.errno, error.strerror, error.filename)}
+        answer = {"system_error": (error.errno, error.strerror or str(error), error.filename)}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 

@@ -44,7 +44,8 @@ def open_rocksdb_log_store(path: Path, *, accept_head_loss: bool = False) -> Roc
 
     Raises:
         DataFolderError: The folder cannot be used: in use, of an unknown format, not ours, or not writable.
-        DataLossError: What was synced is missing or damaged. Nothing was modified.
+        DataLossError: What was synced is missing or damaged. Nothing was modified, unless the torn end of a WAL was
+            moved to quarantine first.
     """
     folder = lock_data_folder(path)
     try:

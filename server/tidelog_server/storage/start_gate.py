@@ -6,11 +6,13 @@ compares what it finds with HEAD and with the sparse index; a refused start modi
 """
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tidelog_server.core.errors import DataLossError
@@ -77,6 +79,7 @@ def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> 
         OSError: They could not be moved; the start must not go on.
     """
     for name, offset in torn:
+        # The same names as those of a start that crashed here, and the same bytes: what was cut is not torn any more.
         target = folder.quarantine_path / f"{open_count}-{name}-{offset}"
         with (folder.database_path / name).open("rb") as source, target.open("wb") as copy:
             source.seek(offset)
@@ -91,7 +94,7 @@ def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> 
 
 def _ask_child(folder: DataFolder, deadline_s: float) -> dict[str, Any]:
     with folder.fresh_view() as view_path:
-        child = _run_child([str(folder.path), str(view_path)], deadline_s)
+        child = _run_child(folder, view_path, deadline_s)
     try:
         answer: dict[str, Any] = json.loads(child.stdout)
     except ValueError:
@@ -107,12 +110,16 @@ def _ask_child(folder: DataFolder, deadline_s: float) -> dict[str, Any]:
     return answer
 
 
-def _run_child(arguments: Sequence[str], deadline_s: float) -> subprocess.CompletedProcess[bytes]:
+def _run_child(folder: DataFolder, view_path: Path, deadline_s: float) -> subprocess.CompletedProcess[bytes]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", _CHILD, *arguments]
+    command = [sys.executable, "-m", _CHILD, str(folder.path), str(view_path), str(math.ceil(deadline_s))]
     try:
-        # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline.
-        return subprocess.run(command, env=environment, capture_output=True, timeout=deadline_s, check=False)
+        # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline. A
+        # child whose parent was killed keeps the folder locked until it ends, by itself at the deadline at the latest.
+        return subprocess.run(
+            command, env=environment, capture_output=True, timeout=deadline_s, check=False,
+            pass_fds=(folder.lock_descriptor,),
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise DataLossError(
             f"opening the database read-only did not end within {deadline_s:.0f} s: its MANIFEST is probably damaged; "

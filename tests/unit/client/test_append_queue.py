@@ -185,6 +185,18 @@ async def test_what_expires_lets_its_caller_go_and_is_not_sent_any_more() -> Non
     assert queue.expire(25.0) == inf
 
 
+async def test_a_queue_whose_last_submission_expired_is_idle_and_has_room() -> None:
+    queue = a_queue(max_in_flight_bytes=9)
+    queue.submit("a/0", None, Submission([b"a"], True, 9, asyncio.get_running_loop().create_future(), 10.0))
+    assert not queue.has_room
+
+    assert queue.expire(10.0) == inf
+
+    assert queue.is_idle
+    assert queue.has_room
+    assert queue.next_batch() is None
+
+
 async def test_a_cancelled_wait_takes_nothing_back() -> None:
     queue = a_queue()
     submit(queue, b"a").cancel()

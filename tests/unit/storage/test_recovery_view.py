@@ -1,12 +1,15 @@
 """The view of a database is what cutting its torn WAL makes of it, and neither can do harm."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tidelog_server.storage.data_folder import lock_data_folder
 from tidelog_server.storage.recovery_view import cut_torn, make_recovery_view
 from tidelog_server.storage.rocksdb_engine import close_engine, open_engine
+from tidelog_server.storage.start_gate import quarantine
 from tidelog_server.storage.wal_scan import torn_wals, wal_files
 
 
@@ -30,7 +33,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith("LO")}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(("LO", "rocksdict"))}
 
 
 def test_the_view_is_what_the_cut_makes(database: Path, tmp_path: Path) -> None:
@@ -74,3 +77,31 @@ def test_a_crash_amid_the_cuts_leaves_no_hole(database: Path, monkeypatch: pytes
         sizes = [path.stat().st_size for path in wal_files(database)]
         # Whatever follows the torn file is empty before its torn end is gone.
         assert sizes[0] == torn[0].offset + len(b"torn") or sizes[1:] == [0, 0]
+
+
+def test_a_crash_amid_the_move_to_quarantine_loses_nothing(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = lock_data_folder(tmp_path / "data")
+    folder.make_folder(folder.quarantine_path)
+    database.rename(folder.database_path)
+    before = contents(folder.database_path)
+    expected = {f"1-{name}-{offset}": before[name][offset:] for name, offset in torn_wals(folder.database_path)}
+    fsync, left = os.fsync, 0
+
+    def power_fails(descriptor: int) -> None:
+        nonlocal left
+        if left == 0:
+            raise OSError
+        left -= 1
+        fsync(descriptor)
+
+    for synced_files in range(9):
+        left = synced_files
+        with monkeypatch.context() as patch, suppress(OSError):
+            patch.setattr(os, "fsync", power_fails)
+            quarantine(folder, torn_wals(folder.database_path), 1)
+    assert left > 0, "the last attempt was interrupted too"
+    assert torn_wals(folder.database_path) == []
+    assert contents(folder.quarantine_path) == expected
+    folder.close()

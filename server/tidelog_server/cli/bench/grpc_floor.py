@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+
 _PACKAGE: Final = "tidelog_server.cli.bench"
 
 
@@ -17,7 +19,11 @@ class GrpcFloor:
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
         self._server = _start("grpc_floor_server", str(folder), environment=environment)
-        self._client = _start("grpc_floor_client", _line_of(self._server).strip(), environment=environment)
+        try:
+            self._client = _start("grpc_floor_client", _line_of(self._server).strip(), environment=environment)
+        except BaseException:
+            self._server.communicate()
+            raise
 
     async def echo_s(self, *, count: int, size_bytes: int) -> float:
         """Return the median seconds of ``count`` round trips on one stream, one at a time."""
@@ -62,4 +68,7 @@ def _start(module: str, *arguments: str, environment: Mapping[str, str]) -> subp
 
 def _line_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    return process.stdout.readline()
+    line = process.stdout.readline()
+    if not line:
+        raise CommandError("a process that measures bare gRPC ended too early: see above", ExitCode.FAILURE)
+    return line

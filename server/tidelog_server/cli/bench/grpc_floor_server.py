@@ -12,10 +12,12 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 import grpc
 
+_PREALLOCATED_BYTES: Final = 16 << 20
 SERVICE: Final = "tidelog.bench.Floor"
 STREAM_REQUEST: Final = struct.Struct(">II")
 OPTIONS: Final = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
@@ -34,7 +36,9 @@ class SyncedEcho:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = (folder / f"synced-echo-{os.getpid()}").open("ab", buffering=0)
+        self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed by ``close``
+        # As the probe that measures a sync alone does.
+        os.posix_fallocate(self._file.fileno(), 0, _PREALLOCATED_BYTES)
         self._queue: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -53,14 +57,17 @@ class SyncedEcho:
         self._queue.put(None)
         self._thread.join()
         self._file.close()
-        Path(self._file.name).unlink()
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             message, synced = item
-            self._file.write(message)
-            os.fdatasync(self._file.fileno())
-            self._loop.call_soon_threadsafe(synced.set_result, None)
+            try:
+                self._file.write(message)
+                os.fdatasync(self._file.fileno())
+            except OSError as error:
+                self._loop.call_soon_threadsafe(synced.set_exception, error)
+            else:
+                self._loop.call_soon_threadsafe(synced.set_result, None)
 
 
 async def stream(request: bytes, _context: Any) -> AsyncIterator[bytes]:

@@ -6,6 +6,7 @@ It has the columns of Tidelog's source and reads nothing, so what it takes is Sp
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ from tidelog.spark.arrow import BatchRun, to_record_batch
 from tidelog.spark.source import SCHEMA
 
 FORMAT: Final = "tidelog-bench-ceiling"
-_ROWS_PER_BATCH: Final = 35_000
+# As Tidelog's source makes them.
+_ROWS_PER_BATCH: Final = 32_768
+_BYTES_PER_BATCH: Final = 4 << 20
 
 
 class CeilingDataSource(DataSource):
@@ -36,7 +39,7 @@ class CeilingDataSource(DataSource):
     def reader(self, schema: StructType) -> "_Reader":
         """Return a reader of all columns."""
         number = {name: int(self.options[name]) for name in ("rows", "size", "partitions")}
-        return _Reader(number["rows"] // number["partitions"], number["size"], number["partitions"], schema)
+        return _Reader(number["rows"], number["size"], number["partitions"], schema)
 
 
 class _Reader(DataSourceReader):
@@ -47,13 +50,15 @@ class _Reader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(index) for index in range(self._partitions)]
+        bounds = [self._rows * index // self._partitions for index in range(self._partitions + 1)]
+        return [InputPartition(end - begin) for begin, end in pairwise(bounds)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        count = min(self._rows, _ROWS_PER_BATCH)
+        rows = int(partition.value)
+        count = max(1, min(rows, _ROWS_PER_BATCH, _BYTES_PER_BATCH // self._size_bytes))
         batch = _record_batch(count, self._size_bytes, to_arrow_schema(self._schema, timezone="UTC"))
-        for begin in range(0, self._rows, count):
-            yield batch.slice(0, min(count, self._rows - begin))
+        for begin in range(0, rows, count):
+            yield batch.slice(0, min(count, rows - begin))
 
 
 def _record_batch(count: int, size_bytes: int, schema: pa.Schema) -> pa.RecordBatch:
