@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog import AsyncClient
+from tidelog import AsyncClient, AsyncTicket
 from tidelog_server.cli.bench.payloads import payload_lists
 
 # What the producer counts for a message beside its payload.
@@ -37,8 +37,7 @@ class Timed:
 
     Attributes:
         seconds: From the first append to the last acknowledgement.
-        marks: Seconds at which each tenth of the first producer's messages was sent, the last one at which it was
-            acknowledged; what is in flight is bounded to 8 MiB.
+        marks: Seconds at which each tenth of the first producer's messages was acknowledged.
     """
 
     seconds: float
@@ -76,16 +75,22 @@ async def append_singles(client: AsyncClient, payloads: list[bytes], load: Load)
 
 
 async def _produce(client: AsyncClient, payloads: list[bytes], name: str, messages: int, per_batch: int) -> list[float]:
-    """Append lists through a producer; return when it had room for the end of each tenth."""
-    marks: list[float] = []
+    """Append lists through a producer; return when the end of each tenth was acknowledged."""
+    marks: list[asyncio.Task[float]] = []
     batch_bytes = per_batch * (len(payloads[0]) + _OVERHEAD_BYTES)
     lists = -(-messages // per_batch)
     tenths = {max(1, round(lists * tenth / 10)) for tenth in range(1, 11)}
     async with client.vchannel(name).producer(max_batch_bytes=batch_bytes) as producer:
         for number, batch in enumerate(payload_lists(payloads, count=messages, per_batch=per_batch), start=1):
-            await producer.send_many(batch)
             if number in tenths:
-                marks.append(time.perf_counter())
-        await producer.flush()
-        marks[-1] = time.perf_counter()
-    return marks
+                await producer.send_many(batch[:-1])
+                marks.append(asyncio.create_task(_acknowledged(await producer.send(batch[-1]))))
+            else:
+                await producer.send_many(batch)
+    return await asyncio.gather(*marks)
+
+
+async def _acknowledged(ticket: AsyncTicket) -> float:
+    """Return when the message of ``ticket`` was acknowledged."""
+    await ticket
+    return time.perf_counter()
