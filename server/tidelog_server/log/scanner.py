@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from tidelog_server.core.entries import MIXED_TYPES, EntryHeader, NewEntry
 from tidelog_server.core.errors import PositionTrimmedError, ShutdownError
+from tidelog_server.core.limits import KIB
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick, physical_ms
 from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
 from tidelog_server.log.positions import check_not_trimmed
@@ -23,6 +24,7 @@ _LOOK_AHEAD: Final = 1_024
 _MIN_LOOK_AHEAD: Final = 16
 # Pages that are read while another is on its way: one reader waits for the disk while another checks and copies.
 _PAGES_AHEAD: Final = 2
+_SECOND_PAGE_BYTES: Final = 128 * KIB
 # Entries that one page looks at, wanted or not: what the event loop does in one go stays small, however small they are.
 _MAX_PAGE_ENTRIES: Final = 1_024
 # How soon a scan that waits for its end looks at the watermark again, at the earliest.
@@ -135,7 +137,7 @@ class Scanner:
         self._max_look_ahead = max(_MIN_LOOK_AHEAD, _LOOK_AHEAD // len(sources))
         self._logs = list({id(source.log): source.log for source in sources}.values())
         self._reading: deque[_PageInReading] = deque()
-        # The first page is one entry, for somebody waits for it.
+        # The first page is one entry, for somebody waits for it; those after it grow, for he may want no more.
         self._max_page_bytes = 1
 
     async def __aenter__(self) -> "Scanner":
@@ -235,7 +237,7 @@ class Scanner:
             else:
                 heapq.heappop(merge)
             if page_bytes >= self._max_page_bytes or page_entries >= _MAX_PAGE_ENTRIES:
-                self._max_page_bytes = self._plan.max_page_bytes
+                self._max_page_bytes = min(max(2 * self._max_page_bytes, _SECOND_PAGE_BYTES), self._plan.max_page_bytes)
                 if chosen:
                     self._reading.append(self._read_page(chosen))
                 if len(self._reading) > pages_ahead:
