@@ -8,7 +8,7 @@ keeps many in flight.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
@@ -59,6 +59,14 @@ class Submission:
             own = type(error)(str(error), effect=error.effect, values=error.values)
             own.__cause__ = error.__cause__
             self.future.set_exception(own)
+
+    def expire(self, now_s: float) -> bool:
+        """Return whether the deadline is over; then the caller, if he still waits, goes with TimeoutError."""
+        if now_s < self.deadline_s:
+            return False
+        if not self.future.done():
+            self.future.set_exception(TimeoutError())
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -176,18 +184,16 @@ class AppendQueue:
 
         What was not sent by then never will be; what was sent may be in the log.
         """
+        kept: list[Submission] = []
         for lane in list(self._lanes.values()):
-            waiting = [self._take(lane) for _ in range(len(lane.waiting))]
-            for submission in waiting:
-                if now_s < submission.deadline_s:
+            for submission in [self._take(lane) for _ in range(len(lane.waiting))]:
+                if not submission.expire(now_s):
                     self._put(lane, submission)
+                    kept.append(submission)
             self._list(lane)
-            _let_go(waiting, now_s)
-        next_s = inf
-        for submissions in (*(lane.waiting for lane in self._lanes.values()), *map(_carried, self._in_flight)):
-            _let_go(submissions, now_s)
-            next_s = min(next_s, *(each.deadline_s for each in submissions if not each.future.done()), inf)
-        return next_s
+        for batch in self._in_flight:
+            kept += [submission for submission in batch.submissions if not submission.expire(now_s)]
+        return min((submission.deadline_s for submission in kept), default=inf)
 
     def _put(self, lane: _Lane, submission: Submission, *, first: bool = False) -> None:
         (lane.waiting.appendleft if first else lane.waiting.append)(submission)
@@ -278,16 +284,6 @@ class AppendQueue:
             if not submission.future.done():
                 submission.future.set_result(result.part(begin, end))
             begin = end
-
-
-def _carried(batch: Batch) -> list[Submission]:
-    return batch.submissions
-
-
-def _let_go(submissions: Iterable[Submission], now_s: float) -> None:
-    for submission in submissions:
-        if submission.deadline_s <= now_s and not submission.future.done():
-            submission.future.set_exception(TimeoutError())
 
 
 def as_messages(messages: Sequence[Appendable]) -> list[Message]:

@@ -17,6 +17,7 @@ import pytest
 
 from crash.damage import content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage import start_gate
 from tidelog_server.storage.data_folder import DataFolder, DataFolderError, FolderInUseError, lock_data_folder
 from tidelog_server.storage.head_file import SLOT_BYTES
@@ -306,7 +307,7 @@ def test_a_check_ends_by_itself_at_its_deadline() -> None:
         "import signal, sys; from tidelog_server.storage import rocksdb_gate_child as child\n"
         "child.inspect = lambda *_: signal.pause(); sys.argv = ['', '', '', '0']; child.main()"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {"PYTHONPATH": python_path()}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
     assert ended.returncode == -signal.SIGALRM
 
@@ -330,7 +331,7 @@ def test_a_second_opener_is_refused_and_told_the_owner(tmp_path: Path) -> None:
         "try: open_rocksdb_log_store(Path(sys.argv[1]))\n"
         "except FolderInUseError as error: print(error.pid, end='')\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {"PYTHONPATH": python_path()}
     second = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "store")], env=environment, capture_output=True, check=True
     )
@@ -418,7 +419,7 @@ for i in range(1_000):
 @pytest.mark.crash
 @pytest.mark.parametrize("failpoint", ["before_head_update:3", "mid_trim:1", "mid_trim:4", "mid_drop:1", "mid_drop:4"])
 def test_a_store_killed_at_a_failpoint_opens_with_everything_synced(tmp_path: Path, failpoint: str) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TIDELOG_FAILPOINT": failpoint}
+    environment = os.environ | {"PYTHONPATH": python_path(), "TIDELOG_FAILPOINT": failpoint}
     child = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path / "store")], env=environment, capture_output=True, check=False
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tidelog_server.cli.bench.server_process import child_environment
+from tidelog_server.cli.child_environment import child_environment
 
 COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
 FIGURES = {"messages_per_second", "megabytes_per_second"}

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tidelog_server.cli.bench.server_process import ServerProcess, child_environment
+from tidelog_server.cli.bench.server_process import ServerProcess
+from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import ExitCode
 
 COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelog_server.cli.bench.server_process import child_environment
+from tidelog_server.cli.child_environment import child_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import GIB
+from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage.data_folder import DataFolder, sync_folder
 from tidelog_server.storage.head_file import Head, read_head
 from tidelog_server.storage.recovery_view import cut_torn
@@ -111,7 +112,7 @@ def _ask_child(folder: DataFolder, deadline_s: float) -> dict[str, Any]:
 
 
 def _run_child(folder: DataFolder, view_path: Path, deadline_s: float) -> subprocess.CompletedProcess[bytes]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {"PYTHONPATH": python_path()}
     command = [sys.executable, "-m", _CHILD, str(folder.path), str(view_path), str(math.ceil(deadline_s))]
     try:
         # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline. A

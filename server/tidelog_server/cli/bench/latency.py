@@ -11,7 +11,8 @@ from tidelog_server.cli.bench.channel import bench_vchannels
 from tidelog_server.cli.bench.grpc_floor import grpc_floor
 from tidelog_server.cli.bench.payloads import distinct_payloads
 from tidelog_server.cli.bench.report import Floor, Report, percentiles
-from tidelog_server.cli.bench.server_process import Target, child_environment
+from tidelog_server.cli.bench.server_process import Target
+from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.grpc_stack import without_choice
 from tidelog_server.cli.probes import measure_sync
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tidelog_server.cli.bench.server_process import child_environment
+from tidelog_server.cli.child_environment import child_environment
 
 _LENGTH: Final = struct.Struct(">I")
 

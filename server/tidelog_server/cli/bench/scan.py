@@ -17,7 +17,8 @@ from tidelog_server.cli.bench.grpc_floor import grpc_floor
 from tidelog_server.cli.bench.grpc_floor_server import OPTIONS
 from tidelog_server.cli.bench.payloads import distinct_payloads
 from tidelog_server.cli.bench.report import Floor, Report
-from tidelog_server.cli.bench.server_process import Target, child_environment
+from tidelog_server.cli.bench.server_process import Target
+from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.grpc_stack import without_choice
 
 _ROUNDS: Final = 3

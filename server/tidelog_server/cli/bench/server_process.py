@@ -1,7 +1,6 @@
 """A server of one's own: started on free ports, watched while it runs, stopped by its handle."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Final
 
 import psutil
 
+from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
 _START_TIMEOUT_S: Final = 60.0
@@ -145,10 +145,3 @@ def parse_metrics(text: str) -> dict[str, float]:
     """Return the samples without labels of a Prometheus text."""
     samples = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
     return {parts[0]: float(parts[1]) for parts in samples if len(parts) >= 2 and "{" not in parts[0]}
-
-
-def child_environment() -> dict[str, str]:
-    """Return our environment for a child process, without settings that were meant for another server."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
-    # The child must find the same packages, also when they were found through sys.path alone.
-    return environment | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
