@@ -22,6 +22,7 @@ MAX_MESSAGES_PER_BATCH: Final = 10_000
 """The protocol's bound on Columns.count."""
 
 _CRC_HEAD: Final = struct.Struct("<15I")
+_LONE_OFFSETS: Final = struct.Struct("<2i")
 _MAX_OFFSET: Final = (1 << 31) - 1
 # Below this, the plain way is as fast; above this size, one batch has few messages and the table would be empty space.
 _MIN_UNIFORM_COUNT: Final = 64
@@ -44,9 +45,13 @@ class EncodableMessage(Protocol):
     def event_time_ms(self) -> int | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Columns:
-    """A batch of ``count`` messages in Arrow's layout, little-endian; the fields are those of the protocol."""
+    """A batch of ``count`` messages in Arrow's layout, little-endian; the fields are those of the protocol.
+
+    Never changed once it is made. Not frozen, for that makes it several times as slow to make, and one is made for each
+    append.
+    """
 
     count: int
     payload_offsets: bytes
@@ -189,13 +194,14 @@ def _byte_columns(columns: Columns) -> tuple[bytes, ...]:
 
 
 def _with_crc(columns: Columns) -> Columns:
-    # Why not dataclasses.replace: it costs more than the CRC of a small batch, and nobody has seen the object yet.
-    object.__setattr__(columns, "crc32c", checksum(columns))
+    columns.crc32c = checksum(columns)
     return columns
 
 
 def _payload_offsets(payloads: Sequence[bytes], total_bytes: int) -> bytes:
     count = len(payloads)
+    if count == 1 and len(payloads[0]) == total_bytes <= _MAX_OFFSET:
+        return _LONE_OFFSETS.pack(0, total_bytes)
     if count >= _MIN_UNIFORM_COUNT:
         lengths = list(map(len, payloads))
         size = lengths[0]

@@ -1,6 +1,8 @@
 """From the client's types to protocol messages and back. The only module, beside ``_status``, that builds them."""
 
+import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from tidelog import _columns
@@ -25,6 +27,18 @@ _DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
     "sync": message_pb2.DURABILITY_SYNC,
     "os": message_pb2.DURABILITY_OS,
 }
+
+_FIXED32: Final = struct.Struct("<I")
+_SHORT_VARINTS: Final = [bytes((number,)) for number in range(0x80)]
+# Names that were encoded lately; each append brings one.
+_NAMES_KEPT: Final = 1_024
+# Keys of fields: their numbers << 3, and 0 for a varint, 2 for what has a length, 5 for four bytes.
+_REQUEST_ID: Final = bytes([wal_service_pb2.AppendStreamRequest.REQUEST_ID_FIELD_NUMBER << 3])
+_REQUEST_COLUMNS: Final = bytes([wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER << 3 | 2])
+_COLUMNS_COUNT: Final = bytes([message_pb2.Columns.COUNT_FIELD_NUMBER << 3])
+_COLUMNS_PAYLOAD_OFFSETS: Final = bytes([message_pb2.Columns.PAYLOAD_OFFSETS_FIELD_NUMBER << 3 | 2])
+_COLUMNS_PAYLOADS: Final = bytes([message_pb2.Columns.PAYLOADS_FIELD_NUMBER << 3 | 2])
+_COLUMNS_CRC: Final = message_pb2.Columns(crc32c=1).SerializeToString()[:-4]
 
 
 def append_options(barrier_tick: int, durability: Durability | None) -> wal_service_pb2.AppendOptions | None:
@@ -62,39 +76,45 @@ def append_stream_request(request_id: int, vchannel: str, columns: Columns, dura
     """Return the bytes of an AppendStreamRequest, the very ones that protobuf would make.
 
     Payloads go into place once. Protobuf would copy them into its message and again into the bytes, which for a batch
-    of 1 MiB costs three times as much as encoding it does.
+    of 1 MiB costs three times as much as encoding it does; and a lone small message waits for all of this.
     """
-    before = message_pb2.Columns(count=columns.count, payload_offsets=columns.payload_offsets).SerializeToString()
-    after = _without_payloads(columns).SerializeToString()
-    payloads = (_COLUMNS_PAYLOADS, _varint(len(columns.payloads)), columns.payloads) if columns.payloads else ()
-    inner = (before, *payloads, after)
-    options = append_options(0, durability)
+    inner = [
+        _COLUMNS_COUNT, _varint(columns.count),
+        _COLUMNS_PAYLOAD_OFFSETS, _varint(len(columns.payload_offsets)), columns.payload_offsets,
+    ]  # fmt: skip
+    if columns.payloads:
+        inner += (_COLUMNS_PAYLOADS, _varint(len(columns.payloads)), columns.payloads)
+    inner.append(_after_payloads(columns))
+    options = b""
+    if durability is not None:
+        options = wal_service_pb2.AppendStreamRequest(options=append_options(0, durability)).SerializeToString()
     return b"".join(
         (
-            wal_service_pb2.AppendStreamRequest(request_id=request_id, vchannel=vchannel).SerializeToString(),
-            _REQUEST_COLUMNS, _varint(sum(map(len, inner))), *inner,
-            b"" if options is None else wal_service_pb2.AppendStreamRequest(options=options).SerializeToString(),
+            _REQUEST_ID, _varint(request_id), _vchannel_field(vchannel),
+            _REQUEST_COLUMNS, _varint(sum(map(len, inner))), *inner, options,
         )
     )  # fmt: skip
 
 
-def _without_payloads(columns: Columns) -> message_pb2.Columns:
+def _after_payloads(columns: Columns) -> bytes:
     """Return the fields of ``columns`` that come after the payloads."""
-    if columns.is_plain:
-        return message_pb2.Columns(uniform_type=columns.uniform_type, crc32c=columns.crc32c)
+    if columns.is_plain and not columns.uniform_type and columns.crc32c:
+        return _COLUMNS_CRC + _FIXED32.pack(columns.crc32c)
     rest = columns_to_wire(columns)
     for field in ("count", "payload_offsets", "payloads"):
         rest.ClearField(field)
-    return rest
+    return rest.SerializeToString()
 
 
-# Key of a length-delimited field: its number << 3 | 2.
-_REQUEST_COLUMNS: Final = bytes([wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER << 3 | 2])
-_COLUMNS_PAYLOADS: Final = bytes([message_pb2.Columns.PAYLOADS_FIELD_NUMBER << 3 | 2])
+@lru_cache(_NAMES_KEPT)
+def _vchannel_field(vchannel: str) -> bytes:
+    return wal_service_pb2.AppendStreamRequest(vchannel=vchannel).SerializeToString()
 
 
 def _varint(number: int) -> bytes:
     """Return ``number`` in protobuf's encoding: seven bits a byte, lowest first, the high bit meaning more."""
+    if number <= 0x7F:
+        return _SHORT_VARINTS[number]
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -1,14 +1,17 @@
 """Group commit for all channels of the node: one write and one sync for many appends.
 
-Two threads take turns, hand over hand: while one syncs a group, the other writes the next one, so that the disk and
-the CPU work at once. All appends that arrive while a group is written or synced go into the next one. Other changes
-of the store (trims, drops, metadata) take both turns, between groups.
+The event loop writes a group, a thread syncs it; meanwhile the event loop writes the next one, so that the disk and
+the CPU work at once. All appends that arrive while two groups are on their way go into the one after them. Other
+changes of the store (trims, drops, metadata) run on the thread, between groups.
+
+Why the event loop: rocksdict holds the GIL while it writes, so the loop stands still wherever that happens, and a
+thread would only have to be woken for it.
 """
 
 import asyncio
 import queue
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -24,7 +27,8 @@ from tidelog_server.storage.log_store import LogStore
 
 Result = TypeVar("Result")
 
-_THREADS: Final = 2
+# One that is synced, and one that is written meanwhile.
+_MAX_GROUPS_AHEAD: Final = 2
 # Entries that need no sync are synced this long after they were written, at the latest.
 _IDLE_SYNC_S: Final = 1.0
 _STALL_POLL_S: Final = 0.002
@@ -59,7 +63,7 @@ class PendingAppend:
 
 @dataclass(slots=True)
 class _Job:
-    """Work for a writing thread other than an append."""
+    """A change of the store other than an append."""
 
     call: Callable[[], Any]
     done: Future[Any]
@@ -67,13 +71,14 @@ class _Job:
 
 @dataclass(slots=True)
 class _Group:
-    """Appends that were committed together, on their way back to the event loop."""
+    """Appends that are committed together. It belongs to the thread from the end of its write until it is settled."""
 
     appends: list[PendingAppend]
     size_bytes: int
-    write_s: float
-    sync_s: float | None
-    failure: StorageFailedError | None
+    needs_sync: bool
+    write_s: float = 0.0
+    sync_s: float | None = None
+    failure: StorageFailedError | None = None
 
 
 class _Figures(NamedTuple):
@@ -87,8 +92,8 @@ class _Figures(NamedTuple):
     ack_s: float
 
 
-class _WriterExecutor(Executor):
-    """Lets the metadata store run its calls on a writing thread."""
+class _JobExecutor(Executor):
+    """Lets the metadata store run its calls as jobs. Used on the event loop."""
 
     def __init__(self, committer: "GroupCommitter") -> None:
         self._committer = committer
@@ -98,12 +103,12 @@ class _WriterExecutor(Executor):
 
 
 class GroupCommitter:
-    """The writing threads of a store.
+    """Writes and syncs for a store. Everything but the sync and the jobs happens on the event loop.
 
-    Invariant: appends are written, synced and settled in the order in which they were submitted. A thread asks for
-    the sync turn while it holds the write turn, so groups sync in the order in which they were written.
+    Invariant: appends are written, synced and settled in the order in which they were submitted.
+    Invariant: the store is changed by one at a time: while a job runs, nothing is written.
 
-    The queue needs no bound of its own: the log bounds the bytes in flight before it submits.
+    What waits needs no bound of its own: the log bounds the bytes in flight before it submits.
     """
 
     def __init__(
@@ -120,34 +125,36 @@ class GroupCommitter:
         self._on_committed = on_committed
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        # None asks the threads to end.
-        self._queue: queue.SimpleQueue[PendingAppend | _Job | None] = queue.SimpleQueue()
-        self._write_turn = threading.Lock()
-        self._sync_turn = threading.Lock()
-        # Guarded by the write turn: what was taken from the queue but did not fit into a group.
-        self._carried: PendingAppend | _Job | None = None
-        # Guarded by the sync turn.
+        # What was not handed over to the thread yet, in order.
+        self._waiting: deque[PendingAppend | _Job] = deque()
+        # Whether ``_advance`` is about to be called.
+        self._is_due = False
+        self._is_stalled = False
+        # What the thread has, and the event loop did not get back.
+        self._groups_ahead = 0
+        self._is_job_ahead = False
+        # None asks the thread to end.
+        self._handed_over: queue.SimpleQueue[_Group | _Job | None] = queue.SimpleQueue()
+        # Of the thread: since when something is written that nobody waits for the sync of.
         self._unsynced_since_s: float | None = None
-        # Set once, by a thread that holds a turn; read by all.
+        # Set once, by either side; read by both.
         self._failure: StorageFailedError | None = None
         # Of groups that the metrics do not know of yet.
         self._figures: list[_Figures] = []
-        self._threads = [
-            threading.Thread(target=self._run, name=f"tidelog-writer-{number}", daemon=True)
-            for number in range(_THREADS)
-        ]
-        for thread in self._threads:
-            thread.start()
-        self.executor: Executor = _WriterExecutor(self)
+        self._thread = threading.Thread(target=self._run, name="tidelog-sync", daemon=True)
+        self._thread.start()
+        self.executor: Executor = _JobExecutor(self)
 
     def submit(self, append: PendingAppend) -> None:
         """Queue an append. It is settled later, on the event loop, whatever happens."""
-        self._queue.put(append)
+        self._waiting.append(append)
+        self._schedule()
 
     def submit_job(self, call: Callable[[], Any]) -> Future[Any]:
-        """Run ``call`` on a writing thread, after everything submitted before and with nothing else beside it."""
+        """Run ``call`` on the thread, after everything submitted before and with nothing else beside it."""
         done: Future[Any] = Future()
-        self._queue.put(_Job(call, done))
+        self._waiting.append(_Job(call, done))
+        self._schedule()
         return done
 
     async def run(self, call: Callable[[], Result]) -> Result:
@@ -155,97 +162,132 @@ class GroupCommitter:
         return await asyncio.wrap_future(self.submit_job(call))
 
     async def close(self) -> None:
-        """Finish everything submitted, sync, and end the threads. Does not close the store."""
-        self._queue.put(None)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
+        """Finish everything submitted, sync, and end the thread. Does not close the store."""
+        await self.run(lambda: None)
+        self._handed_over.put(None)
+        await asyncio.to_thread(self._thread.join)
 
-    def _run(self) -> None:
+    # -- On the event loop ---------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        is_full = self._is_job_ahead or self._groups_ahead == _MAX_GROUPS_AHEAD
+        if self._waiting and not is_full and not self._is_due:
+            # Not at once: what arrives in the same turn of the event loop shares the group.
+            self._is_due = True
+            self._loop.call_soon(self._advance)
+
+    def _advance(self) -> None:
+        self._is_due = False
         try:
-            self._take_turns()
-        except BaseException as error:
-            # A defect: whoever waits must not wait for ever.
-            failure = self._fail(StorageFailedError(f"a writing thread failed: {error!r}"))
-            self._loop.call_soon_threadsafe(self._on_failure, failure)
-            raise
+            self._hand_over()
+        except Exception as error:  # noqa: BLE001 - a defect: whoever waits must not wait for ever
+            self._on_failure(self._fail_by_defect(error))
+        self._schedule()
 
-    def _take_turns(self) -> None:
-        while True:
-            with self._write_turn:
-                item = self._next()
-                if item is None:
-                    # For the other thread.
-                    self._queue.put(None)
-                    break
-                if isinstance(item, _Job):
-                    with self._sync_turn:
-                        self._do(item)
-                    continue
-                group = self._write(self._gather(item))
-                # Ordering: asked for before the write turn is given away, see the invariant.
-                self._sync_turn.acquire()
-            try:
-                self._sync(group)
-            finally:
-                self._sync_turn.release()
-        with self._sync_turn:
-            self._sync_idle()
+    def _hand_over(self) -> None:
+        """Give the thread the next group or job. One at a time, for others want their turn too."""
+        if isinstance(job := self._waiting[0], _Job):
+            self._waiting.popleft()
+            self._is_job_ahead = True
+            self._handed_over.put(job)
+        elif self._engine_is_ready():
+            group = self._gather()
+            self._groups_ahead += 1
+            self._write(group)
+            self._handed_over.put(group)
 
-    def _next(self) -> PendingAppend | _Job | None:
-        """Wait for work; meanwhile sync what was written without a sync when it gets old."""
-        carried, self._carried = self._carried, None
-        if carried is not None:
-            return carried
-        while True:
-            try:
-                # Always with an end: the other thread may only now be noting that its group needs a sync later.
-                return self._queue.get(timeout=_IDLE_SYNC_S)
-            except queue.Empty:
-                with self._sync_turn:
-                    self._sync_idle()
+    def _engine_is_ready(self) -> bool:
+        """Tell whether the engine would take a write at once; if not, come back later.
 
-    def _gather(self, first: PendingAppend) -> list[PendingAppend]:
-        """Return ``first`` and what is committed with it; what does not fit is carried over."""
-        appends = [first]
-        size_bytes = len(first.entry.columns)
-        while len(appends) < MAX_GROUP_BATCHES:
-            try:
-                item = self._queue.get_nowait()
-            except queue.Empty:
+        Why: a write that RocksDB stalls holds the GIL and would stop the event loop; this does not.
+        """
+        if self._failure is not None or self._store.stall_reason() is None:
+            self._is_stalled = False
+            return True
+        if not self._is_stalled:
+            self._is_stalled = True
+            self._metrics.commit_stalls.inc()
+        self._is_due = True
+        self._loop.call_later(_STALL_POLL_S, self._advance)
+        return False
+
+    def _gather(self) -> _Group:
+        """Return what is committed together: the oldest append, and what fits with it."""
+        waiting = self._waiting
+        appends: list[PendingAppend] = []
+        size_bytes = 0
+        needs_sync = False
+        while waiting and len(appends) < MAX_GROUP_BATCHES:
+            item = waiting[0]
+            if isinstance(item, _Job):
                 break
-            if item is None:
-                self._queue.put(None)
+            grown_bytes = size_bytes + len(item.entry.columns)
+            if appends and grown_bytes > MAX_GROUP_BYTES:
                 break
-            if isinstance(item, _Job) or size_bytes + len(item.entry.columns) > MAX_GROUP_BYTES:
-                self._carried = item
-                break
+            size_bytes = grown_bytes
+            needs_sync = needs_sync or item.needs_sync
             appends.append(item)
-            size_bytes += len(item.entry.columns)
-        return appends
+            waiting.popleft()
+        return _Group(appends, size_bytes, needs_sync)
 
-    def _write(self, appends: list[PendingAppend]) -> _Group:
-        size_bytes = sum(len(append.entry.columns) for append in appends)
-        group = _Group(appends, size_bytes, 0.0, None, self._failure)
+    def _write(self, group: _Group) -> None:
+        group.failure = self._failure
         if group.failure is not None:
-            return group
-        self._wait_for_engine()
+            return
         hit(Failpoint.BEFORE_WRITE)
         begin_s = self._clock.monotonic_s()
-        try:
-            self._store.write([append.entry for append in appends])
-        except StorageFailedError as error:
-            group.failure = self._fail(error)
+        group.failure = self._attempt(lambda: self._store.write([append.entry for append in group.appends]))
         group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
-        return group
+
+    def _settle(self, group: _Group) -> None:
+        """Publish a group's outcome, in order."""
+        self._groups_ahead -= 1
+        if group.failure is None:
+            self._on_committed(group.appends)
+        else:
+            self._on_failure(group.failure)
+        for append in group.appends:
+            append.failure = group.failure
+            append.settled = True
+            append.on_settled(append)
+        # Behind the answers, which were woken before.
+        self._schedule()
+        if group.failure is None:
+            self._loop.call_soon(self._note, group)
+
+    def _job_ended(self) -> None:
+        self._is_job_ahead = False
+        self._schedule()
+
+    # -- On the thread -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (item := self._next()) is not None:
+            if isinstance(item, _Job):
+                self._do(item)
+                self._loop.call_soon_threadsafe(self._job_ended)
+            else:
+                self._sync(item)
+                self._loop.call_soon_threadsafe(self._settle, item)
+        self._sync_idle()
+
+    def _next(self) -> _Group | _Job | None:
+        """Wait for work; meanwhile sync what was written without a sync when it gets old."""
+        if self._unsynced_since_s is not None:
+            try:
+                return self._handed_over.get(timeout=_IDLE_SYNC_S)
+            except queue.Empty:
+                self._sync_idle()
+        return self._handed_over.get()
 
     def _sync(self, group: _Group) -> None:
-        """Sync a written group if it must be, and send it back to the event loop."""
+        """Sync a written group if it must be."""
         # The sync of the group before may have failed while this one was written.
         group.failure = group.failure or self._failure
         if group.failure is None:
             begin_s = self._clock.monotonic_s()
-            if any(append.needs_sync for append in group.appends):
+            if group.needs_sync:
                 self._try_sync(group)
                 group.sync_s = self._clock.monotonic_s() - begin_s
             elif self._unsynced_since_s is None:
@@ -253,31 +295,17 @@ class GroupCommitter:
             elif begin_s - self._unsynced_since_s > _IDLE_SYNC_S:
                 self._try_sync(group)
         hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
-        self._loop.call_soon_threadsafe(self._settle, group)
 
     def _try_sync(self, group: _Group) -> None:
         self._unsynced_since_s = None
-        try:
-            self._store.sync()
-        except StorageFailedError as error:
-            group.failure = self._fail(error)
-
-    def _wait_for_engine(self) -> None:
-        # Why here: a write that RocksDB stalls holds the GIL and would stop the event loop; this wait does not.
-        if self._store.stall_reason() is None:
-            return
-        self._metrics.commit_stalls.inc()
-        while self._store.stall_reason() is not None:
-            time.sleep(_STALL_POLL_S)  # noqa: TID251 - the writing thread has nothing else to do
+        group.failure = self._attempt(self._store.sync)
 
     def _sync_idle(self) -> None:
         if self._unsynced_since_s is None or self._failure is not None:
             return
         self._unsynced_since_s = None
-        try:
-            self._store.sync()
-        except StorageFailedError as error:
-            failure = self._fail(error)
+        failure = self._attempt(self._store.sync)
+        if failure is not None:
             self._loop.call_soon_threadsafe(self._on_failure, failure)
 
     def _do(self, job: _Job) -> None:
@@ -294,35 +322,40 @@ class GroupCommitter:
         else:
             job.done.set_result(result)
 
+    # -- On either side ------------------------------------------------------------------------------------
+
+    def _attempt(self, change: Callable[[], None]) -> StorageFailedError | None:
+        """Run a write or a sync; return why the log has stopped if it failed."""
+        try:
+            change()
+        except StorageFailedError as error:
+            return self._fail(error)
+        except Exception as error:  # noqa: BLE001 - a defect: whoever waits must not wait for ever
+            return self._fail_by_defect(error)
+        return None
+
     def _fail(self, error: StorageFailedError) -> StorageFailedError:
         """Remember the first failure: nothing is written after it."""
         if self._failure is None:
             self._failure = error
         return self._failure
 
-    def _settle(self, group: _Group) -> None:
-        """Publish a group's outcome on the event loop, in order."""
-        if group.failure is None:
-            self._on_committed(group.appends)
-        else:
-            self._on_failure(group.failure)
-        for append in group.appends:
-            append.failure = group.failure
-            append.settled = True
-            append.on_settled(append)
-        if group.failure is None:
-            self._note(group)
+    def _fail_by_defect(self, error: Exception) -> StorageFailedError:
+        report = {"message": "a defect stopped the log", "exception": error}
+        self._loop.call_soon_threadsafe(self._loop.call_exception_handler, report)
+        return self._fail(StorageFailedError(f"a group could not be committed: {error!r}"))
+
+    # -- Metrics, on the event loop ------------------------------------------------------------------------
 
     def _note(self, group: _Group) -> None:
-        """Keep a group's figures for the metrics, which learn of many at once: here they would be in the way."""
+        """Keep a group's figures for the metrics: to tell them of one at a time costs four times as much."""
         ack_s = self._clock.monotonic_s() - group.appends[0].started_s
         messages = sum(append.entry.count for append in group.appends)
         self._figures.append(
             _Figures(len(group.appends), messages, group.size_bytes, group.write_s, group.sync_s, ack_s)
         )
         if len(self._figures) == _MAX_FIGURES:
-            # Behind the answers, which were woken before.
-            self._loop.call_soon(self.refresh_metrics)
+            self.refresh_metrics()
 
     def refresh_metrics(self) -> None:
         """Bring the metrics up to date."""

@@ -36,7 +36,7 @@ class LogNode:
         folder: Path | None,
         on_failure: Callable[[StorageFailedError], None],
     ) -> None:
-        """Start the writing thread.
+        """Start the committer.
 
         Args:
             store: Where entries live; closed by the caller, after ``close``.
@@ -122,7 +122,7 @@ class LogNode:
             log.wake_all()
 
     async def close(self) -> None:
-        """Finish and sync everything that was submitted, and end the writing thread."""
+        """Finish and sync everything that was submitted, and end the committer's thread."""
         await self.committer.close()
 
     def _committed(self, appends: Sequence[PendingAppend]) -> None:

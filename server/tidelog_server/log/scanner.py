@@ -294,7 +294,7 @@ class Scanner:
             source.log.check_open()
             raise
         # Trimmed while it was read: then what was returned may begin too late. Ordering: the store's own trim tick,
-        # taken after the read, because the writing thread removes entries before the event loop learns of it.
+        # taken after the read, because a trim removes entries before the event loop learns of it.
         check_not_trimmed(vchannel.name, begin_tick, tail.trim_tick)
         source.log.check_open()
         return headers

@@ -42,6 +42,13 @@ _BARRIER_SLICE: Final = 0.9
 # About what the server holds for a request beside its bytes: a stream of tiny ones is bounded all the same.
 _SLOT_BYTES: Final = 512
 
+# Tags of AppendStreamRequest.
+_REQUEST_ID: Final = wire.tag_of(1, wire.VARINT)
+_VCHANNEL: Final = wire.tag_of(2, wire.LENGTH)
+_COLUMNS: Final = wire.tag_of(3, wire.LENGTH)
+_OPTIONS: Final = wire.tag_of(4, wire.LENGTH)
+_MAX_KNOWN: Final = wire.tag_of(4, wire.MAX_WIRE_TYPE)
+
 
 @dataclass(slots=True)
 class StreamRequest:
@@ -64,24 +71,18 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
     # Parts of a message that come several times are merged, which for serialised messages means joined.
     columns: list[memoryview] = []
     options: list[memoryview] = []
-    for number, wire_type, value in wire.fields(memoryview(encoded)):
-        match number, wire_type:
-            case 1, wire.VARINT:
-                assert isinstance(value, int)
-                request.request_id = value
-            case 2, wire.LENGTH:
-                assert isinstance(value, memoryview)
-                request.vchannel = str(value, "utf-8")
-            case 3, wire.LENGTH:
-                assert isinstance(value, memoryview)
-                columns.append(value)
-            case 4, wire.LENGTH:
-                assert isinstance(value, memoryview)
-                options.append(value)
-            case 1 | 2 | 3 | 4, _:
-                raise wire.WireFormatError(f"field {number} has wire type {wire_type}")
-            case _:
-                pass  # A field of a later version.
+    for tag, value in wire.fields(encoded):
+        if tag == _REQUEST_ID:
+            request.request_id = value
+        elif tag == _VCHANNEL:
+            request.vchannel = str(value, "utf-8")
+        elif tag == _COLUMNS:
+            columns.append(value)
+        elif tag == _OPTIONS:
+            options.append(value)
+        elif tag <= _MAX_KNOWN:
+            raise wire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
+        # A field of a later version is passed over.
     # The only copy of the batch between the network and RocksDB.
     request.columns = b"".join(columns)
     if options:

@@ -36,18 +36,23 @@ from tidelog_server.rpc import wire
 Offsets = npt.NDArray[np.int32]
 Indices = npt.NDArray[np.int64]
 
-_COUNT: Final = 1
-_UNIFORM_TYPE: Final = 7
-_CRC32C: Final = 16
+# Tags of Columns.
+_COUNT: Final = wire.tag_of(1, wire.VARINT)
+_UNIFORM_TYPE: Final = wire.tag_of(7, wire.VARINT)
+_CRC32C: Final = wire.tag_of(16, wire.FIXED32)
+_MAX_KNOWN: Final = wire.tag_of(16, wire.MAX_WIRE_TYPE)
+_UINT32: Final = 0xFFFF_FFFF
 # Length-delimited columns by field number; the CRC covers them in this order.
 COLUMN_NAMES: Final = {
     2: "payload_offsets", 3: "payloads", 4: "key_offsets", 5: "keys", 6: "key_validity", 8: "types",
     9: "property_list_offsets", 10: "property_key_offsets", 11: "property_keys", 12: "property_value_offsets",
     13: "property_values", 14: "event_times_ms", 15: "event_time_validity",
 }  # fmt: skip
+_NAMES_BY_TAG: Final = {wire.tag_of(number, wire.LENGTH): name for number, name in COLUMN_NAMES.items()}
 _LONE: Final = struct.Struct("<2i")
 _CRC_PREFIX: Final = struct.Struct("<15I")
 assert _CRC_PREFIX.size == 4 * (2 + len(COLUMN_NAMES))
+_NO_FURTHER_COLUMNS: Final = (0,) * (len(COLUMN_NAMES) - 2)
 _EMPTY: Final = memoryview(b"")
 _PAYLOAD_COLUMNS: Final = frozenset(("payload_offsets", "payloads"))
 
@@ -67,25 +72,25 @@ class ColumnsView:
     columns: dict[str, memoryview] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, encoded: bytes | memoryview) -> "ColumnsView":
+    def parse(cls, encoded: bytes) -> "ColumnsView":
         """Return a view of serialised Columns, unchecked.
 
         Raises:
             wire.WireFormatError: It is no such message.
         """
         view = cls()
-        for number, wire_type, value in wire.fields(memoryview(encoded)):
-            name = COLUMN_NAMES.get(number)
-            if name is not None and isinstance(value, memoryview):
-                view.columns[name] = value
-            elif number == _COUNT and wire_type == wire.VARINT:
-                view.count = _uint32(value)
-            elif number == _UNIFORM_TYPE and wire_type == wire.VARINT:
-                view.uniform_type = _uint32(value)
-            elif number == _CRC32C and wire_type == wire.FIXED32:
-                view.crc32c = _uint32(value)
-            elif number <= _CRC32C:
-                raise wire.WireFormatError(f"field {number} has wire type {wire_type}")
+        columns = view.columns
+        for tag, value in wire.fields(encoded):
+            if (name := _NAMES_BY_TAG.get(tag)) is not None:
+                columns[name] = value
+            elif tag == _COUNT:
+                view.count = value & _UINT32
+            elif tag == _CRC32C:
+                view.crc32c = value
+            elif tag == _UNIFORM_TYPE:
+                view.uniform_type = value & _UINT32
+            elif tag <= _MAX_KNOWN:
+                raise wire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
             # A field of a later version: the CRC does not cover it, and readers of this version skip it as well.
         return view
 
@@ -93,8 +98,17 @@ class ColumnsView:
         """Return a column; empty if it is absent."""
         return self.columns.get(name, _EMPTY)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no columns but the payloads'."""
+        return self.columns.keys() <= _PAYLOAD_COLUMNS
+
     def compute_crc32c(self) -> int:
         """Return the CRC-32C that the batch should have."""
+        if self.is_plain:
+            offsets, payloads = self.column("payload_offsets"), self.column("payloads")
+            head = _CRC_PREFIX.pack(self.count, self.uniform_type, len(offsets), len(payloads), *_NO_FURTHER_COLUMNS)
+            return crc32c.crc32c(payloads, crc32c.crc32c(offsets, crc32c.crc32c(head)))
         views = list(map(self.columns.get, COLUMN_NAMES.values(), repeat(_EMPTY)))
         crc = crc32c.crc32c(_CRC_PREFIX.pack(self.count, self.uniform_type, *map(len, views)))
         for view in views:
@@ -138,7 +152,7 @@ def check(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
     if not _is_lone_payload(view, limits.max_message_bytes):
         sizes = _check_divided(view, "payload_offsets", "payloads", view.count)
         _check_size(sizes, limits.max_message_bytes, "payload")
-    if view.columns.keys() <= _PAYLOAD_COLUMNS:
+    if view.is_plain:
         return
     _check_keys(view)
     _check_types(view)
@@ -344,8 +358,3 @@ def _runs(indices: Indices) -> Iterable[tuple[int, int]]:
     ends = np.concatenate((breaks, [len(indices)])) - 1
     for begin, end in zip(begins, ends, strict=True):
         yield int(indices[begin]), int(indices[end]) + 1
-
-
-def _uint32(value: int | memoryview) -> int:
-    assert isinstance(value, int)
-    return value & 0xFFFF_FFFF

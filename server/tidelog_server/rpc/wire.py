@@ -8,18 +8,20 @@ Source: https://protobuf.dev/programming-guides/encoding/
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 VARINT: Final = 0
 FIXED64: Final = 1
 LENGTH: Final = 2
 FIXED32: Final = 5
+MAX_WIRE_TYPE: Final = 7
 
 _FIXED64: Final = struct.Struct("<Q")
 _FIXED32: Final = struct.Struct("<I")
 # As every protobuf implementation bounds them: what one of them refuses must not get into the log.
 _MAX_VARINT_BYTES: Final = 10
 _MAX_SHORT_VARINT_BYTES: Final = 5
+_MIN_TAG: Final = 1 << 3
 _MAX_TAG: Final = (1 << 32) - 1
 
 
@@ -27,13 +29,13 @@ class WireFormatError(Exception):
     """The bytes are no protobuf message."""
 
 
-def read_varint(buffer: memoryview, at: int, max_bytes: int = _MAX_VARINT_BYTES) -> tuple[int, int]:
+def read_varint(encoded: bytes, at: int, max_bytes: int = _MAX_VARINT_BYTES) -> tuple[int, int]:
     """Return the varint that begins at ``at`` and where it ends. Raises WireFormatError."""
     result = shift = 0
     while shift < 7 * max_bytes:
-        if at >= len(buffer):
+        if at >= len(encoded):
             raise WireFormatError("truncated varint")
-        byte = buffer[at]
+        byte = encoded[at]
         at += 1
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -42,44 +44,62 @@ def read_varint(buffer: memoryview, at: int, max_bytes: int = _MAX_VARINT_BYTES)
     raise WireFormatError(f"varint of more than {max_bytes} bytes")
 
 
-def fields(buffer: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Yield (field number, wire type, value) for each field in order; length-delimited values are views.
+def _read_fixed(encoded: bytes, at: int, wire_type: int) -> tuple[int, int]:
+    """Return the number of four or eight bytes that begins at ``at`` and where it ends. Raises WireFormatError."""
+    if wire_type not in (FIXED64, FIXED32):
+        raise WireFormatError(f"wire type {wire_type}")
+    layout = _FIXED64 if wire_type == FIXED64 else _FIXED32
+    if at + layout.size > len(encoded):
+        raise WireFormatError("truncated fixed field")
+    (value,) = layout.unpack_from(encoded, at)
+    return value, at + layout.size
+
+
+def tag_of(number: int, wire_type: int) -> int:
+    """Return what stands before a field: its number and how its value is written."""
+    return number << 3 | wire_type
+
+
+def fields(encoded: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield (tag, value) for each field in order.
+
+    The value of a tag of wire type LENGTH is a memoryview into ``encoded``, all others are integers. It is typed Any,
+    for who knows the tag knows the type, and proving it again costs as much as reading the field.
 
     Raises:
         WireFormatError: The bytes end within a field, or a wire type is unknown (groups included).
     """
-    at, size = 0, len(buffer)
+    view = memoryview(encoded)
+    at, size = 0, len(encoded)
     while at < size:
-        # Most tags and many lengths take one byte, which is read in place.
-        tag = buffer[at]
+        # Most tags, lengths and numbers take one byte, which is read in place.
+        tag = encoded[at]
         if tag < 0x80:
             at += 1
         else:
-            tag, at = read_varint(buffer, at, _MAX_SHORT_VARINT_BYTES)
-        number, wire_type = tag >> 3, tag & 7
-        if number == 0 or tag > _MAX_TAG:
-            raise WireFormatError(f"field number {number}")
+            tag, at = read_varint(encoded, at, _MAX_SHORT_VARINT_BYTES)
+        if not _MIN_TAG <= tag <= _MAX_TAG:
+            raise WireFormatError(f"field number {tag >> 3}")
+        wire_type = tag & 7
         if wire_type == LENGTH:
-            if at < size and (length := buffer[at]) < 0x80:
+            if at < size and (length := encoded[at]) < 0x80:
                 at += 1
             else:
-                length, at = read_varint(buffer, at, _MAX_SHORT_VARINT_BYTES)
+                length, at = read_varint(encoded, at, _MAX_SHORT_VARINT_BYTES)
             end = at + length
             if end > size:
                 raise WireFormatError("truncated field")
-            yield number, wire_type, buffer[at:end]
+            yield tag, view[at:end]
             at = end
         elif wire_type == VARINT:
-            value, at = read_varint(buffer, at)
-            yield number, wire_type, value
-        elif wire_type in (FIXED64, FIXED32):
-            layout = _FIXED64 if wire_type == FIXED64 else _FIXED32
-            if at + layout.size > size:
-                raise WireFormatError("truncated fixed field")
-            yield number, wire_type, layout.unpack_from(buffer, at)[0]
-            at += layout.size
+            if at < size and (value := encoded[at]) < 0x80:
+                at += 1
+            else:
+                value, at = read_varint(encoded, at)
+            yield tag, value
         else:
-            raise WireFormatError(f"wire type {wire_type}")
+            value, at = _read_fixed(encoded, at, wire_type)
+            yield tag, value
 
 
 def varint(value: int) -> bytes:
@@ -93,7 +113,7 @@ def varint(value: int) -> bytes:
 
 
 def _tag(number: int, wire_type: int) -> bytes:
-    return varint(number << 3 | wire_type)
+    return varint(tag_of(number, wire_type))
 
 
 _RESPONSE_ENTRIES: Final = _tag(1, LENGTH)

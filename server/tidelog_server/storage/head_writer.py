@@ -20,7 +20,8 @@ class HeadWriter:
     def __init__(self, file: HeadFile, first: Head, *, on_failure: Callable[[str], None]) -> None:
         """Take over from ``first``, which is on disk; ``on_failure`` is called once, on the thread."""
         self._file = file
-        self._newest = first
+        # A head, and the engine's sequence that goes with it.
+        self._newest = first, first.engine_sequence
         self._generation = first.generation
         self._on_failure = on_failure
         self._has_failed = False
@@ -29,11 +30,14 @@ class HeadWriter:
         self._thread = Thread(target=self._run, name="tidelog-head", daemon=True)
         self._thread.start()
 
-    def note(self, head: Head) -> None:
-        """Have ``head`` written soon, unless a later one was noted; its generation is set here. Never blocks."""
-        if head.engine_sequence < self._newest.engine_sequence:
+    def note(self, head: Head, engine_sequence: int) -> None:
+        """Have ``head`` written soon, unless a later one was noted; never blocks.
+
+        Its generation and its engine sequence are set here, by the thread: appends wait for whoever calls this.
+        """
+        if engine_sequence < self._newest[1]:
             return
-        self._newest = head
+        self._newest = head, engine_sequence
         if not self._is_due.is_set():
             self._is_due.set()
 
@@ -63,7 +67,10 @@ class HeadWriter:
         hit(Failpoint.BEFORE_HEAD_UPDATE)
         self._generation += 1
         try:
-            self._file.write(self._newest._replace(generation=self._generation, is_clean=is_clean))
+            head, engine_sequence = self._newest
+            self._file.write(
+                head._replace(generation=self._generation, engine_sequence=engine_sequence, is_clean=is_clean)
+            )
         except OSError as error:
             self._has_failed = True
             self._on_failure(f"writing HEAD: {error.strerror or error}")

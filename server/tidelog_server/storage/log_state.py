@@ -1,6 +1,6 @@
 """The state of a log store between two writes: sequence, chain of hashes, tails. Pure; no I/O.
 
-Every log store keeps one, so that all of them number, link and cut in the same way. The writing thread stages
+Every log store keeps one, so that all of them number, link and cut in the same way. The committer stages
 entries, puts what came out on disk, and then publishes::
 
     state.begin()
@@ -52,8 +52,8 @@ class TrimCut(NamedTuple):
 class LogState:
     """Tails of all vchannels and the head of the store.
 
-    Threads: everything that changes it belongs to the writing thread. ``head`` and ``tails`` may be read by any
-    thread: the values are immutable and replaced as a whole.
+    Threads: everything that changes it belongs to the committer, one call at a time. ``head`` and ``tails`` may be
+    read by any thread: the values are immutable and replaced as a whole.
 
     Invariant: the batches of all tails and ``destroyed_batches`` add up to the head's sequence.
     """

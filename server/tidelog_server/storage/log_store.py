@@ -1,6 +1,6 @@
 """The log store: where entries live. The contract that every implementation keeps.
 
-One store belongs to one node and holds all of its vchannels. It is written by one thread and read by many::
+One store belongs to one node and holds all of its vchannels. It is written by one at a time and read by many::
 
     vchannel   trimmed        | readable                  | written, not yet synced
                ---------------^---------------------------^------------------------
@@ -76,11 +76,11 @@ class StoreHead(NamedTuple):
 class LogStore(Protocol):
     """Entries of all vchannels of a node.
 
-    Threads: ``write``, ``trim``, ``create_vchannels``, ``drop_vchannels`` and ``close`` are called by one thread at a
-    time, and ``sync`` as well; but a ``write`` may run while another thread is in ``sync``, so that the next group is
-    written while the disk works. All others may be called by any thread at any time until ``close``.
+    Threads: ``write``, ``trim``, ``create_vchannels``, ``drop_vchannels`` and ``close`` are called one at a time, by
+    whatever thread, and ``sync`` as well; but a ``write`` may run while another thread is in ``sync``, so that the next
+    group is written while the disk works. All others may be called by any thread at any time until ``close``.
 
-    Failure: the first failed write or sync stops the store. That call and every later one of the writing thread
+    Failure: the first failed write or sync stops the store. That call and every later one that changes something
     raises StorageFailedError with the first cause; reads go on.
     """
 
@@ -178,7 +178,7 @@ class LogStore(Protocol):
         ...
 
     def stall_reason(self) -> str | None:
-        """Return why a write would have to wait for background work now, or None. Cheap; asked before each write.
+        """Return why a write would have to wait for background work now, or None. Cheap; asked before each group.
 
         Why: a stalled RocksDB write holds the GIL, which would stop the whole process.
         """

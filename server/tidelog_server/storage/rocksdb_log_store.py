@@ -9,6 +9,7 @@ from rocksdict import WriteBatch
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.limits import MIB
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.codec import ChunkRow, TailRow, pack_chunk, pack_store, pack_tail
 from tidelog_server.storage.data_folder import DataFolder
@@ -45,6 +46,10 @@ from tidelog_server.storage.rocksdb_reader import EntryReader
 from tidelog_server.storage.rocksdb_reclaim import Reclaimer
 from tidelog_server.storage.rocksdb_table import RocksdbTable
 
+# RocksDB is asked whether it is busy after so many bytes: a buffer of columns takes far more to fill, and asking takes
+# as long as writing a small entry does. Each entry counts some rows beside its columns.
+_ASK_EVERY_BYTES: Final = MIB
+_ROWS_BYTES: Final = 512
 _WRITING: Final = "writing to RocksDB"
 _SYNCING: Final = "syncing the WAL"
 
@@ -71,6 +76,8 @@ class RocksdbLogStore:
         self._failure: str | None = None
         self._failure_lock = Lock()
         self._is_closed = False
+        # Written since RocksDB was last asked whether it is busy.
+        self._unasked_bytes = 0
 
     @property
     def wal_name(self) -> str:
@@ -103,6 +110,7 @@ class RocksdbLogStore:
             key, header, chunk = state.stage(entry)
             batch.put(key, header, log)
             batch.put(key, entry.columns, columns)
+            self._unasked_bytes += len(entry.columns) + _ROWS_BYTES
             if chunk:
                 row = pack_chunk(entry.vchannel_id, chunk)
                 batch.put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
@@ -122,14 +130,14 @@ class RocksdbLogStore:
         """See LogStore."""
         self._check_works(Effect.UNKNOWN)
         # Ordering: before the sync, because another thread may write while it runs, which it need not cover.
-        synced = self._head._replace(engine_sequence=self._engine.db.latest_sequence_number())
+        head, engine_sequence = self._head, self._engine.db.latest_sequence_number()
         try:
             self._engine.db.flush_wal(True)
         except Exception as error:
             if not is_engine_error(error):
                 raise
             self._stop(_SYNCING, error)
-        self._head_writer.note(synced)
+        self._head_writer.note(head, engine_sequence)
 
     def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
         """See LogStore."""
@@ -206,14 +214,19 @@ class RocksdbLogStore:
 
     def stall_reason(self) -> str | None:
         """See LogStore."""
-        return stall_reason(self._engine)
+        if self._unasked_bytes < _ASK_EVERY_BYTES:
+            return None
+        reason = stall_reason(self._engine)
+        if reason is None:
+            self._unasked_bytes = 0
+        return reason
 
     def metrics(self) -> dict[str, float]:
         """See LogStore."""
         return engine_metrics(self._engine)
 
     def metadata_table(self) -> RocksdbTable:
-        """Return the table of the embedded metadata store. Its changes belong to the writing thread."""
+        """Return the table of the embedded metadata store. Its changes belong to the committer."""
         return RocksdbTable(self._engine, self._commit, self._check_works)
 
     def close(self) -> None:

@@ -23,10 +23,10 @@ _Rows = TypeVar("_Rows")
 
 
 class EntryReader:
-    """Reads entries for any thread while one thread writes.
+    """Reads entries for any thread while the committer writes.
 
     A concurrent trim or drop takes entries away between two looks. So whatever seems to be missing is only reported
-    if the vchannel's trim tick is still the one that the read began with. Ordering: the writing thread therefore
+    if the vchannel's trim tick is still the one that the read began with. Ordering: the committer therefore
     changes ``tails`` before it removes rows, and adds to it after it wrote rows.
     """
 
@@ -91,7 +91,7 @@ class EntryReader:
     def headers(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[EntryHeader]:
         """Return the headers of all entries that overlap ``[begin_tick, end_tick)``, with the checks of ``read``.
 
-        Only for the writing thread, or while nothing is trimmed.
+        Only for a job of the committer, or while nothing is trimmed.
         """
         tail = self._tails[vchannel_id]
         return self._headers_as_of(tail, vchannel_id, begin_tick, end_tick)
@@ -99,7 +99,7 @@ class EntryReader:
     def closed_chunks(self, vchannel_id: int, tail: TailRow) -> list[ChunkRow]:
         """Return the closed chunks as of ``tail``, oldest first.
 
-        Only for the writing thread, or while nothing is trimmed.
+        Only for a job of the committer, or while nothing is trimmed.
 
         Raises:
             DataLossError: A row is damaged or missing.

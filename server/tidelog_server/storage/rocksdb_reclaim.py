@@ -25,8 +25,8 @@ _COPY_AT_GARBAGE_SHARE: Final = 1 / 3
 class Reclaimer:
     """Knows which key ranges were emptied, and compacts them on request.
 
-    Threads: ``add`` by the writing thread, ``run`` by another one, ``close`` by the writing thread while ``run`` may
-    be under way.
+    Threads: ``add`` by a job of the committer, ``run`` by another thread, ``close`` by whoever closes the store while
+    ``run`` may be under way.
     """
 
     def __init__(self, engine: Engine, state: LogState) -> None:

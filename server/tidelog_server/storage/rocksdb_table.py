@@ -10,7 +10,7 @@ from tidelog_server.storage.rocksdb_engine import Engine, scan
 class RocksdbTable:
     """Rows of bytes in order, with durable atomic changes; what ``metadata.embedded.Table`` asks for.
 
-    Threads: ``apply`` is called by the store's writing thread, ``scan`` by any.
+    Threads: ``apply`` is a job of the committer, ``scan`` may be called by any.
     """
 
     def __init__(self, engine: Engine, commit: Callable[[WriteBatch], None], check_works: Callable[[], None]) -> None:

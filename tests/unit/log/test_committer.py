@@ -4,8 +4,6 @@ Method: a node on a store that counts writes and syncs, holds syncs back, and fa
 """
 
 import asyncio
-import threading
-import time
 from itertools import pairwise
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from tidelog_server.core.errors import ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
-from tidelog_server.runtime.clock import SystemClock
 from tidelog_testing.batches import a_batch
 from tidelog_testing.nodes import Node, Submitted, running_node
 from tidelog_testing.stores import FaultyStore
@@ -124,23 +121,6 @@ async def test_what_needed_no_sync_is_synced_soon_after_the_last_append(appends:
         assert store.synced[-1] == appends
 
 
-class SlowClock(SystemClock):
-    """A clock that gives every other thread a turn whenever a writing thread looks at it."""
-
-    def monotonic_s(self) -> float:
-        if threading.current_thread().name.startswith("tidelog-writer"):
-            time.sleep(0.02)
-        return super().monotonic_s()
-
-
-async def test_it_is_synced_however_the_writing_threads_take_turns() -> None:
-    store = FaultyStore()
-    async with running_node(store, clock=SlowClock()) as node:
-        await node.create("a")
-        await node.append("a", a_batch(b"x"), needs_sync=False)
-        assert await asyncio.to_thread(store.has_synced.wait, 5)
-
-
 async def test_jobs_run_between_groups_after_everything_before_them() -> None:
     store = FaultyStore()
     async with running_node(store) as node:
@@ -229,20 +209,66 @@ async def test_a_node_that_shuts_down_takes_nothing_new_and_finishes_the_rest() 
         assert await append.acknowledged()
 
 
-class BuggyStore(FaultyStore):
-    """A store with a defect of its own."""
+class StallingStore(FaultyStore):
+    """A store whose engine is busy until the test says otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_busy = False
+        self.asked_while_busy = 0
 
     def stall_reason(self) -> str | None:
-        raise ZeroDivisionError
+        self.asked_while_busy += self.is_busy
+        return "busy" if self.is_busy else None
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_defect_of_the_writing_threads_stops_the_log() -> None:
-    async with running_node(BuggyStore()) as node:
+async def test_a_busy_engine_is_waited_for_without_stopping_the_event_loop() -> None:
+    store = StallingStore()
+    async with running_node(store) as node:
         await node.create("a")
-        node.submit("a", a_batch(b"x"))
+        store.is_busy = True
+        appends = [node.submit("a", a_batch(b"x")) for _ in range(10)]
+        while store.asked_while_busy < 3:
+            await asyncio.sleep(0)
+        appends += [node.submit("a", a_batch(b"y")) for _ in range(10)]
+        job = node.log.committer.submit_job(lambda: store.head.sequence)
+        assert store.written == []
+        store.is_busy = False
+        assert all(append.failure is None for append in await outcomes(appends))
+        assert await asyncio.wrap_future(job) == 20
+        # All that waited went into one group, and the wait is counted once.
+        assert [len(group) for group in store.written] == [20]
+        assert node.log.metrics.commit_stalls._value.get() == 1
+
+
+async def test_a_job_that_fails_fails_for_its_caller_only() -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        with pytest.raises(ZeroDivisionError):
+            await node.log.committer.run(lambda: 1 // 0)
+        assert await node.append("a", a_batch(b"x"))
+
+
+def defect(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("method", ["stall_reason", "write", "sync"])
+async def test_a_defect_stops_the_log_and_acknowledges_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FaultyStore()
+    seen_by_loop: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen_by_loop.append(context["exception"]))
+    async with running_node(store) as node:
+        await node.create("a")
+        good = await node.append("a", a_batch(b"good"))
+        monkeypatch.setattr(store, method, defect)
+        lost = node.submit("a", a_batch(b"x"))
         while not node.failures:
             await asyncio.sleep(0)
         assert "ZeroDivisionError" in node.failures[0].message
         with pytest.raises(StorageFailedError):
             node.submit("a", a_batch(b"y"))
+        assert node.broker.find("a")[1].durable_tick == good
+        assert (await lost.outcome()).failure is not None
+        monkeypatch.undo()
+        assert [type(error) for error in seen_by_loop] == [ZeroDivisionError]

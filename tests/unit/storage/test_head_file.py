@@ -62,12 +62,12 @@ def test_what_is_noted_is_written_soon_and_the_last_at_close(tmp_path: Path) -> 
     failures: list[str] = []
     writer = HeadWriter(HeadFile.open(path), HEAD, on_failure=failures.append)
     for engine_sequence in range(78, 100):
-        writer.note(HEAD._replace(engine_sequence=engine_sequence))
+        writer.note(HEAD, engine_sequence)
     while (head := read_head(path)) is None or head.engine_sequence < 99:
         pass
     assert not head.is_clean
-    writer.note(HEAD._replace(engine_sequence=100))
-    writer.note(HEAD._replace(engine_sequence=90))
+    writer.note(HEAD, 100)
+    writer.note(HEAD, 90)
     writer.close(is_clean=True)
     writer.close(is_clean=True)
     last = read_head(path)
@@ -88,9 +88,9 @@ def test_a_failed_write_is_reported_once_and_ends_the_writing(tmp_path: Path) ->
 
     # A pipe cannot be written at an offset, whatever user the tests run as.
     writer = HeadWriter(HeadFile(pipe), HEAD, on_failure=fail)
-    writer.note(HEAD._replace(engine_sequence=100))
+    writer.note(HEAD, 100)
     assert has_failed.wait(10)
-    writer.note(HEAD._replace(engine_sequence=101))
+    writer.note(HEAD, 101)
     writer.close(is_clean=True)
     assert len(failures) == 1
     assert "HEAD" in failures[0]

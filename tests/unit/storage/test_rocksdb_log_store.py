@@ -12,6 +12,7 @@ import pytest
 
 from tidelog_server.core.errors import DataLossError, StorageFailedError
 from tidelog_server.core.limits import MIB
+from tidelog_server.storage import rocksdb_log_store
 from tidelog_server.storage.keys import chunk_key, log_key, tail_key
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.rocksdb_engine import check_options_file
@@ -129,6 +130,25 @@ def test_a_close_ends_a_running_reclaim_and_the_next_start_finishes_it(tmp_path:
     store.reclaim()
     assert disk_bytes(store) < 50 * MIB
     store.close()
+
+
+def test_the_engine_is_asked_whether_it_is_busy_after_a_mebibyte_and_until_it_is_not(
+    store: RocksdbLogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ["busy", "busy", None]
+    asked: list[str | None] = []
+
+    def ask(_: object) -> str | None:
+        asked.append(answers[len(asked)])
+        return asked[-1]
+
+    monkeypatch.setattr(rocksdb_log_store, "stall_reason", ask)
+    store.write(run_of_entries(1, 3, size_bytes=MIB // 4))
+    assert store.stall_reason() is None
+    assert asked == []
+    store.write(run_of_entries(2, 1, size_bytes=MIB // 4))
+    assert [store.stall_reason() for _ in range(5)] == ["busy", "busy", None, None, None]
+    assert asked == answers
 
 
 def test_the_first_failure_stops_the_store_and_reads_go_on(store: RocksdbLogStore) -> None:

@@ -16,7 +16,8 @@ from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.grpc_stack import without_choice
 from tidelog_server.cli.probes import measure_sync
 
-_ROUNDS: Final = 4
+# Many short rounds, so that a machine that changes its pace does so for all.
+_ROUNDS: Final = 20
 _WARM_UP: Final = 200
 # What a request with one message carries besides its payload, about.
 _REQUEST_OVERHEAD_BYTES: Final = 70
