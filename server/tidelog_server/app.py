@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -52,8 +53,15 @@ class Server:
         self.http_endpoint = ""
 
     @classmethod
-    async def start(cls, config: Config, clock: Clock | None = None) -> "Server":
+    async def start(
+        cls, config: Config, clock: Clock | None = None, *, before_serving: Callable[[], None] = lambda: None
+    ) -> "Server":
         """Recover the log, open all channels and listen.
+
+        Args:
+            config: All settings.
+            clock: Time; the system's if None.
+            before_serving: Called once all channels are open and nobody is served yet; it may block.
 
         Raises:
             OSError: An address is taken or not allowed, or the data folder cannot be used.
@@ -71,6 +79,8 @@ class Server:
         server = cls(config, clock, store, started_s)
         try:
             await server._open()
+            before_serving()
+            await server._serve()
         except BaseException:
             await server.stop()
             raise
@@ -96,6 +106,9 @@ class Server:
         metadata = await self._open_metadata()
         teardown.push_async_callback(metadata.close)
         await self._broker.open(metadata)
+
+    async def _serve(self) -> None:
+        teardown = self._teardown
         self._tasks.start("oracle", self._node.shared.oracle.run())
         self._tasks.start("disk", self._node.watch_disk())
         self._tasks.start("watchdog", watch_event_loop(self._clock, self._metrics))

@@ -72,7 +72,7 @@ scans = st.builds(
     types=st.none() | st.frozensets(st.integers(0, 2), max_size=2),
     max_page_bytes=st.sampled_from([1, 100, 500, 1 << 20]),
 )
-ring_bytes = st.sampled_from([1, 150, 600, 1 << 20])
+ring_bytes = st.sampled_from([1, 700, 2_500, 1 << 20])
 
 
 async def fill(node: Node, plan: list[tuple[str, list[int]]]) -> list[Stored]:

@@ -49,9 +49,6 @@ async def _serve(config: "Config") -> ExitCode:
     # Before the start: recovery may take long, and a signal must count from the first moment on.
     _handle_signals(asyncio.get_running_loop(), stop_asked)
     server = await _start(config)
-    # What a start leaves behind stays: a full collection that looked at it would stop the event loop for 40 ms.
-    gc.collect()
-    gc.freeze()
     _announce(server)
     cause = await _run_until(server, stop_asked)
     await server.stop()
@@ -78,11 +75,17 @@ async def _start(config: "Config") -> "Server":
     from tidelog_server.app import Server
 
     try:
-        return await Server.start(config)
+        return await Server.start(config, before_serving=_freeze_garbage)
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
     except OSError as error:
         raise _system_failure(error, config) from error
+
+
+def _freeze_garbage() -> None:
+    """Have what a start leaves behind passed over: a full collection that looked at it would block for 50 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 def _code_of(error: TidelogServerError | DataFolderError) -> ExitCode:

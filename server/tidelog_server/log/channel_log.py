@@ -110,7 +110,7 @@ class VchannelLog:
         self.name = name
         self.durable_tick = tail.last_tick
         self.trim_tick = tail.trim_tick
-        self.ring = VchannelRing(floor=tail.last_tick)
+        self.ring = VchannelRing(vchannel_id, floor=tail.last_tick)
         self.followers: set[asyncio.Event] = set()
 
     def wake_followers(self) -> None:

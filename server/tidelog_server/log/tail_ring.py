@@ -1,17 +1,29 @@
 """The tail ring: the newest durable entries of the node, in memory, bounded in bytes.
 
 Followers that keep up read from here and never touch the store.
+
+Entries are kept as plain tuples of numbers and bytes, which the garbage collector stops looking at once it has seen
+that they refer to nothing else. As objects of their own, a hundred thousand of them would hold up the event loop for a
+tenth of a second in each full collection.
 """
 
 from bisect import bisect_left
 from collections import deque
-from operator import attrgetter
+from operator import itemgetter
+from typing import Final
 
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.ticks import NO_TICK, Tick
 
-_last_tick = attrgetter("last_tick")
-_COMPACT_ABOVE = 64
+ENTRY_BYTES: Final = 256
+"""About what the ring takes for an entry beside its columns: many tiny ones are bounded all the same."""
+
+_Kept = tuple[Tick, Tick, int, int, int, bytes]
+"""Last tick, base tick, count, message type, CRC-32C, columns."""
+_last_tick = itemgetter(0)
+_base_tick = itemgetter(1)
+_EVICTED: Final[_Kept] = (NO_TICK, NO_TICK, 0, 0, 0, b"")
+_COMPACT_ABOVE: Final = 64
 
 
 class VchannelRing:
@@ -20,25 +32,33 @@ class VchannelRing:
     Invariant: it holds every durable entry of the vchannel above ``floor``.
     """
 
-    __slots__ = ("_begin", "_entries", "floor")
+    __slots__ = ("_begin", "_entries", "_vchannel_id", "floor")
 
-    def __init__(self, floor: Tick) -> None:
+    def __init__(self, vchannel_id: int, floor: Tick) -> None:
+        self._vchannel_id = vchannel_id
         self.floor = floor
-        self._entries: list[NewEntry] = []
+        self._entries: list[_Kept] = []
         # Entries before this index were evicted; the list is cut now and then, which keeps eviction cheap.
         self._begin = 0
 
     def push(self, entry: NewEntry) -> None:
         """Add the newest entry."""
-        self._entries.append(entry)
+        self._entries.append(
+            (
+                entry.last_tick, entry.base_tick, entry.count, entry.message_type, entry.columns_crc32c, entry.columns
+            )
+        )  # fmt: skip
 
-    def evict_oldest(self) -> None:
-        """Remove the oldest entry and raise the floor to its last tick."""
-        self.floor = self._entries[self._begin].last_tick
+    def evict_oldest(self) -> int:
+        """Remove the oldest entry and raise the floor to its last tick; return the length of its columns."""
+        oldest = self._entries[self._begin]
+        self.floor = _last_tick(oldest)
+        self._entries[self._begin] = _EVICTED
         self._begin += 1
         if self._begin > _COMPACT_ABOVE and self._begin * 2 > len(self._entries):
             del self._entries[: self._begin]
             self._begin = 0
+        return len(oldest[-1])
 
     def read(self, begin_tick: int, end_tick: int, max_entries: int) -> list[NewEntry] | None:
         """Return entries that overlap ``[begin_tick, end_tick)``, oldest first; None if some are no longer here."""
@@ -46,27 +66,22 @@ class VchannelRing:
             return None
         entries = self._entries
         first = bisect_left(entries, begin_tick, lo=self._begin, key=_last_tick)
-        found = entries[first : first + max_entries]
-        while found and found[-1].base_tick >= end_tick:
-            found.pop()
-        return found
+        end = bisect_left(entries, end_tick, lo=first, hi=min(first + max_entries, len(entries)), key=_base_tick)
+        return [NewEntry(self._vchannel_id, *kept[1:]) for kept in entries[first:end]]
 
 
 class TailRing:
-    """Bounds the columns that all vchannels together keep in memory: first in, first out."""
+    """Bounds what all vchannels together keep in memory: first in, first out."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._order: deque[tuple[VchannelRing, int]] = deque()
+        self._order: deque[VchannelRing] = deque()
         self.size_bytes = 0
 
     def push(self, ring: VchannelRing, entry: NewEntry) -> None:
         """Add the newest durable entry of a vchannel; evicts the node's oldest ones past the bound."""
-        size_bytes = len(entry.columns)
         ring.push(entry)
-        self._order.append((ring, size_bytes))
-        self.size_bytes += size_bytes
+        self._order.append(ring)
+        self.size_bytes += len(entry.columns) + ENTRY_BYTES
         while self.size_bytes > self._max_bytes:
-            oldest, oldest_bytes = self._order.popleft()
-            oldest.evict_oldest()
-            self.size_bytes -= oldest_bytes
+            self.size_bytes -= self._order.popleft().evict_oldest() + ENTRY_BYTES

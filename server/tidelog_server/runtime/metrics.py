@@ -65,7 +65,7 @@ class Metrics:
         self.channels = self._gauge("channels", "Channels of this node.")
         self.vchannels = self._gauge("vchannels", "Vchannels of this node.")
         self.scanners = self._gauge("scanners", "Open scans.")
-        self.tail_ring_bytes = self._gauge("tail_ring_bytes", "Bytes of columns in the tail ring.")
+        self.tail_ring_bytes = self._gauge("tail_ring_bytes", "Memory that the tail ring takes.")
         self.tick_lead_seconds = self._gauge("tick_lead_seconds", "How far the oracle is ahead of the wall clock.")
         self.disk_free_bytes = self._gauge("disk_free_bytes", "Free bytes where the data folder is.")
         self.storage_failed = self._gauge("storage_failed", "1 once storage has failed and the log has stopped.")

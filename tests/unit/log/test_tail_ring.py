@@ -3,15 +3,17 @@
 Method: a state machine against plain lists, with the bound so small that nearly every push evicts.
 """
 
+import gc
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.log.tail_ring import TailRing, VchannelRing
+from tidelog_server.log.tail_ring import ENTRY_BYTES, TailRing, VchannelRing
 
-MAX_BYTES = 100
+MAX_BYTES = 100 + 5 * ENTRY_BYTES
 LANES = 3
 
 
@@ -25,7 +27,7 @@ class RingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ring = TailRing(MAX_BYTES)
-        self.lanes = [VchannelRing(NO_TICK) for _ in range(LANES)]
+        self.lanes = [VchannelRing(lane, NO_TICK) for lane in range(LANES)]
         self.pushed: list[NewEntry] = []
         self.tick = 1
 
@@ -34,7 +36,7 @@ class RingMachine(RuleBasedStateMachine):
         held: list[NewEntry] = []
         size_bytes = 0
         for entry in reversed(self.pushed):
-            size_bytes += len(entry.columns)
+            size_bytes += len(entry.columns) + ENTRY_BYTES
             if size_bytes > MAX_BYTES:
                 break
             held.insert(0, entry)
@@ -72,7 +74,7 @@ class RingMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_bound_holds(self) -> None:
-        assert self.ring.size_bytes == sum(len(entry.columns) for entry in self.held())
+        assert self.ring.size_bytes == sum(len(entry.columns) + ENTRY_BYTES for entry in self.held())
         assert self.ring.size_bytes <= MAX_BYTES
 
 
@@ -81,8 +83,19 @@ TestRing.settings = settings(max_examples=30, stateful_step_count=25)
 
 
 def test_a_lane_that_was_there_before_the_start_has_only_what_came_since() -> None:
-    lane = VchannelRing(floor=Tick(10))
+    lane = VchannelRing(0, floor=Tick(10))
     ring = TailRing(MAX_BYTES)
     ring.push(lane, an_entry(0, 12, 2, 1))
     assert lane.read(Tick(10), Tick(100), 10) is None
     assert lane.read(Tick(11), Tick(100), 10) == [an_entry(0, 12, 2, 1)]
+
+
+def test_the_garbage_collector_does_not_look_at_what_the_ring_keeps() -> None:
+    lane = VchannelRing(0, NO_TICK)
+    ring = TailRing(1 << 20)
+    gc.collect()
+    before = len(gc.get_objects())
+    for tick in range(1, 2_001):
+        ring.push(lane, an_entry(0, tick * 1_000_000, 1, 10))
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100
