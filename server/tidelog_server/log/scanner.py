@@ -5,7 +5,7 @@ import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from tidelog_server.core.entries import MIXED_TYPES, EntryHeader, NewEntry
@@ -25,6 +25,8 @@ _MIN_LOOK_AHEAD: Final = 16
 # Pages that are read while another is on its way: one reader waits for the disk while another checks and copies.
 _PAGES_AHEAD: Final = 2
 _SECOND_PAGE_BYTES: Final = 128 * KIB
+# Of a larger entry, this is what a scan delivers first: somebody waits for it, and may want no more.
+_FIRST_PIECE_BYTES: Final = 64 * KIB
 # Entries that one page looks at, wanted or not: what the event loop does in one go stays small, however small they are.
 _MAX_PAGE_ENTRIES: Final = 1_024
 # How soon a scan that waits for its end looks at the watermark again, at the earliest.
@@ -167,6 +169,7 @@ class Scanner:
         """
         plan = self._plan
         horizon = self._horizon()
+        has_begun = False
         for source in self._sources:
             if plan.ends_at_durable:
                 source.end_tick = source.vchannel.durable_tick + 1
@@ -177,11 +180,15 @@ class Scanner:
             if not plan.ends_at_durable:
                 horizon = self._horizon()
             last: list[Piece] = []
-            async for pieces, is_last in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
+            async for page, is_last in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
+                beginning, rest = ([], page) if has_begun else _with_small_beginning(page)
+                has_begun = True
+                if beginning:
+                    yield Page(beginning, NO_TICK, is_caught_up=False)
                 if is_last:
-                    last = pieces
+                    last = rest
                 else:
-                    yield Page(pieces, NO_TICK, is_caught_up=False)
+                    yield Page(rest, NO_TICK, is_caught_up=False)
             # The last page carries the watermark: a follower that keeps up gets one response a group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
             yield Page(last, horizon, is_caught_up=is_ended or self._is_caught_up())
@@ -319,6 +326,17 @@ async def _pieces(reading: _PageInReading) -> list[Piece]:
         _cut(source, entry, position, next(stored) if isinstance(entry, EntryHeader) else entry.columns)
         for source, entry, position in reading.chosen
     ]
+
+
+def _with_small_beginning(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
+    """Return the beginning of the first piece if that is large, and the rest; else nothing, and all."""
+    first = pieces[0]
+    messages = max(1, _FIRST_PIECE_BYTES * first.count // max(1, len(first.columns)))
+    # Not for a small rest: cutting takes time too.
+    if first.end - first.begin < 2 * messages:
+        return [], pieces
+    middle = first.begin + messages
+    return [replace(first, end=middle)], [replace(first, begin=middle), *pieces[1:]]
 
 
 def _cut(source: ScanSource, entry: EntryHeader | NewEntry, position: Tick, columns: bytes | None) -> Piece:

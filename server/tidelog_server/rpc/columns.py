@@ -116,6 +116,18 @@ class ColumnsView:
                 crc = crc32c.crc32c(view, crc)
         return crc
 
+    def sealed(self) -> bytes:
+        """Return the batch serialised, with the CRC that it should have; each column is copied once."""
+        parts: list[bytes | memoryview] = [
+            wire.varint_field(_COUNT, self.count),
+            wire.varint_field(_UNIFORM_TYPE, self.uniform_type),
+        ]
+        for tag, name in _NAMES_BY_TAG.items():
+            if column := self.column(name):
+                parts += (wire.varint(tag), wire.varint(len(column)), column)
+        parts.append(wire.fixed32_field(_CRC32C, self.compute_crc32c()))
+        return b"".join(parts)
+
     @property
     def message_type(self) -> int:
         """The type of all messages, or MIXED_TYPES."""
@@ -293,60 +305,59 @@ def _check_starts_are_characters(values: memoryview, starts: Offsets, name: str)
 
 def select(view: ColumnsView, indices: Indices) -> bytes:
     """Return serialised Columns with only the messages at ``indices`` (growing, not empty), and a CRC of their own."""
-    columns = message_pb2.Columns(count=len(indices), uniform_type=view.uniform_type)
-    columns.payload_offsets, columns.payloads = _gather(view, "payload_offsets", "payloads", indices)
+    columns = dict(_gather(view, "payload_offsets", "payloads", indices))
     if view.column("key_offsets"):
-        columns.key_offsets, columns.keys = _gather(view, "key_offsets", "keys", indices)
-        columns.key_validity = _gather_bits(view, "key_validity", indices)
-    if view.column("types"):
-        columns.types = np.frombuffer(view.column("types"), "<u4")[indices].tobytes()
+        columns |= _gather(view, "key_offsets", "keys", indices)
+        columns |= _gather_bits(view, "key_validity", indices)
+    if types := view.column("types"):
+        columns["types"] = memoryview(np.frombuffer(types, "<u4")[indices].tobytes())
     if view.column("property_list_offsets"):
-        _gather_properties(view, indices, columns)
-    if view.column("event_times_ms"):
-        columns.event_times_ms = np.frombuffer(view.column("event_times_ms"), "<i8")[indices].tobytes()
-        columns.event_time_validity = _gather_bits(view, "event_time_validity", indices)
-    return sealed(columns)
+        columns |= _gather_properties(view, indices)
+    if times := view.column("event_times_ms"):
+        columns["event_times_ms"] = memoryview(np.frombuffer(times, "<i8")[indices].tobytes())
+        columns |= _gather_bits(view, "event_time_validity", indices)
+    return ColumnsView(len(indices), view.uniform_type, 0, columns).sealed()
 
 
 def sealed(columns: message_pb2.Columns) -> bytes:
     """Return ``columns`` serialised, with their CRC."""
-    encoded = columns.SerializeToString()
-    columns.crc32c = ColumnsView.parse(encoded).compute_crc32c()
-    return columns.SerializeToString()
+    return ColumnsView.parse(columns.SerializeToString()).sealed()
 
 
-def _gather(view: ColumnsView, offsets_name: str, values_name: str, indices: Indices) -> tuple[bytes, bytes]:
+_Columns = dict[str, memoryview]
+
+
+def _gather(view: ColumnsView, offsets_name: str, values_name: str, indices: Indices) -> _Columns:
     offsets, values = view.offsets(offsets_name), view.column(values_name)
-    sizes = np.diff(offsets)[indices]
-    gathered = b"".join(values[offsets[begin] : offsets[end]] for begin, end in _runs(indices))
-    return _offsets_of(sizes), gathered
+    runs = [values[offsets[begin] : offsets[end]] for begin, end in _runs(indices)]
+    # One run, as at the edge of a scan, is not copied here.
+    gathered = runs[0] if len(runs) == 1 else memoryview(b"".join(runs))
+    return {offsets_name: _offsets_of(np.diff(offsets)[indices]), values_name: gathered}
 
 
-def _gather_properties(view: ColumnsView, indices: Indices, columns: message_pb2.Columns) -> None:
+def _gather_properties(view: ColumnsView, indices: Indices) -> _Columns:
     lists = view.offsets("property_list_offsets")
     chosen = [np.arange(lists[begin], lists[end], dtype=np.int64) for begin, end in _runs(indices)]
     properties = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
-    columns.property_list_offsets = _offsets_of(np.diff(lists)[indices])
-    columns.property_key_offsets, columns.property_keys = _gather(
-        view, "property_key_offsets", "property_keys", properties
-    )
-    columns.property_value_offsets, columns.property_values = _gather(
-        view, "property_value_offsets", "property_values", properties
-    )
+    return {
+        "property_list_offsets": _offsets_of(np.diff(lists)[indices]),
+        **_gather(view, "property_key_offsets", "property_keys", properties),
+        **_gather(view, "property_value_offsets", "property_values", properties),
+    }
 
 
-def _gather_bits(view: ColumnsView, name: str, indices: Indices) -> bytes:
+def _gather_bits(view: ColumnsView, name: str, indices: Indices) -> _Columns:
     column = view.column(name)
     if not column:
-        return b""
+        return {}
     bits = np.unpackbits(np.frombuffer(column, np.uint8), bitorder="little")[indices]
-    return np.packbits(bits, bitorder="little").tobytes()
+    return {name: memoryview(np.packbits(bits, bitorder="little").tobytes())}
 
 
-def _offsets_of(sizes: npt.NDArray[np.int32]) -> bytes:
+def _offsets_of(sizes: npt.NDArray[np.int32]) -> memoryview:
     offsets = np.zeros(len(sizes) + 1, "<i4")
     np.cumsum(sizes, out=offsets[1:])
-    return offsets.tobytes()
+    return memoryview(offsets.tobytes())
 
 
 def _runs(indices: Indices) -> Iterable[tuple[int, int]]:

@@ -112,6 +112,16 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def varint_field(tag: int, value: int) -> bytes:
+    """Return a field whose value is a varint."""
+    return varint(tag) + varint(value)
+
+
+def fixed32_field(tag: int, value: int) -> bytes:
+    """Return a field whose value takes four bytes."""
+    return varint(tag) + _FIXED32.pack(value)
+
+
 def _tag(number: int, wire_type: int) -> bytes:
     return varint(tag_of(number, wire_type))
 

@@ -15,12 +15,15 @@ from rocksdict import WriteBatch, WriteOptions
 from tidelog_server.storage.rocksdb_engine import open_engine
 
 _KEY = struct.Struct(">IQ")
+_PARTS = 10
 
 
 def measure_rocksdb_floor(
     folder: Path, batches: Sequence[bytes], *, count: int, warm_up: int, batches_per_group: float, synced: bool
-) -> float:
-    """Write ``count`` batches into a new database and return the seconds it took; opening and warm-up do not count.
+) -> list[float]:
+    """Write ``count`` batches into a new database and return the seconds that each tenth of them took.
+
+    Opening and warm-up do not count. Fewer than ten batches count as one part.
 
     Args:
         folder: Does not exist yet.
@@ -47,7 +50,8 @@ def measure_rocksdb_floor(
 
     if warm_up:
         write(warm_up)
-    seconds = write(count)
+    parts = [count] if count < _PARTS else [count // _PARTS] * (_PARTS - 1) + [count - count // _PARTS * (_PARTS - 1)]
+    seconds = [write(part) for part in parts]
     engine.db.close()
     return seconds
 

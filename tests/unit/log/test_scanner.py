@@ -216,3 +216,39 @@ async def test_a_closed_scan_leaves_nothing_behind() -> None:
             await next_page(scan.pages())
             assert vchannel.followers
         assert not vchannel.followers
+
+
+def ranges(page: Page) -> list[tuple[int, int]]:
+    return [(piece.begin, piece.end) for piece in page.pieces]
+
+
+@pytest.mark.parametrize("limits", [Limits(), NO_RING], ids=["ring", "store"])
+async def test_the_first_entry_of_a_scan_comes_in_two_if_it_is_large_and_no_other_does(limits: Limits) -> None:
+    async with running_node(FaultyStore(), limits) as node:
+        await node.create("a")
+        ticks = [await node.append("a", a_batch(*[bytes(1_000)] * 1_000)) for _ in range(3)]
+        async with scanner(node, FOLLOW, position=ticks[0] + 300) as scan:
+            pages = scan.pages()
+            first = await next_page(pages)
+            [(begin, middle)] = ranges(first)
+            assert begin == 300
+            assert 60_000 < (middle - begin) * 1_000 <= 64 << 10
+            assert not first.is_caught_up
+            assert ranges(await next_page(pages))[0] == (middle, 1_000)
+            rest = [await next_page(pages) for _ in range(2)]
+            assert [pair for page in rest for pair in ranges(page)] == [(0, 1_000), (0, 1_000)]
+            late = await node.append("a", a_batch(*[bytes(1_000)] * 1_000))
+            page = rest[-1]
+            while not page.pieces or page.pieces[0].base_tick != late:
+                page = await next_page(pages)
+            assert ranges(page) == [(0, 1_000)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_first_entry_of_few_large_messages_is_cut_between_them(count: int) -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        await node.append("a", a_batch(*[bytes(500_000)] * count))
+        async with scanner(node, FOLLOW) as scan:
+            pages = scan.pages()
+            assert [ranges(await next_page(pages)) for _ in range(count)] == [[(at, at + 1)] for at in range(count)]

@@ -21,6 +21,7 @@ from tidelog_server.cli.bench.server_process import ServerProcess, Target
 FLOOR_NAME: Final = "rocksdict alone, same batches, as many per sync"
 # From so many messages on, a run is also judged for how it ages.
 LONG_RUN_MESSAGES: Final = 10_000_000
+_MAX_FLOOR_MESSAGES: Final = 20_000_000
 # Each round writes more than the memtables hold, or the floor would end before it has paid for its flushes.
 _ROUNDS: Final = 3
 _WARM_UP_SHARE: Final = 4
@@ -73,14 +74,17 @@ class _Run:
         return await asyncio.to_thread(self.target.metrics)
 
     async def floor_s(self, grouping: Grouping, messages: int) -> float:
-        """Return the seconds that RocksDB alone takes, measured on a part of ``messages`` if they are very many."""
-        part = min(messages, LONG_RUN_MESSAGES)
+        """Return the seconds that RocksDB alone takes, as warm as a server that has been running."""
+        return sum(await self.floor_tenths_s(grouping, messages, warm_up=messages // _WARM_UP_SHARE))
+
+    async def floor_tenths_s(self, grouping: Grouping, messages: int, *, warm_up: int = 0) -> list[float]:
+        """Return the seconds that RocksDB alone takes, by tenths, measured on a part if they are very many."""
+        part = min(messages, _MAX_FLOOR_MESSAGES)
         is_synced = self.settings.durability == "sync"
-        seconds = await asyncio.to_thread(
-            measure_disk_floor, self.folder, self.payloads, grouping, messages=part, warm_up=part // _WARM_UP_SHARE,
-            synced=is_synced,
-        )  # fmt: skip
-        return seconds * messages / part
+        tenths_s = await asyncio.to_thread(
+            measure_disk_floor, self.folder, self.payloads, grouping, messages=part, warm_up=warm_up, synced=is_synced
+        )
+        return [tenth_s * messages / part for tenth_s in tenths_s]
 
 
 async def measure_append(target: Target, folder: Path, settings: AppendSettings) -> Report:
@@ -119,12 +123,17 @@ async def _measure_rounds(run: _Run) -> Report:
 
 
 async def _measure_long(run: _Run) -> Report:
-    """One run without a pause, then how the server has aged: rate of the tenths, and seeks."""
+    """One run without a pause, then how the server has aged: rate of the tenths, and seeks.
+
+    RocksDB alone starts from nothing too, so that its tenths show what of the ageing is the disk's and the system's.
+    """
     load = run.load(run.settings.messages)
-    timed, floor_s = await _round(run, load)
+    timed, grouping = await _append(run, load)
     details = dict(_tenths(timed, load.messages / 10 / load.producers))
     details |= await _seek_times(run.client, run.vchannels[0])
-    return replace(_report(run, load.messages, timed.seconds, floor_s), details=details)
+    floor_tenths_s = await run.floor_tenths_s(grouping, load.messages)
+    details["floor_last_tenth_to_first"] = floor_tenths_s[0] / floor_tenths_s[-1]
+    return replace(_report(run, load.messages, timed.seconds, sum(floor_tenths_s)), details=details)
 
 
 async def _measure_singles(run: _Run) -> Report:
@@ -138,10 +147,15 @@ async def _measure_singles(run: _Run) -> Report:
 
 async def _round(run: _Run, load: Load) -> tuple[Timed, float]:
     """Append ``load``, then let RocksDB alone write as much, grouped as the server did."""
+    timed, grouping = await _append(run, load)
+    return timed, await run.floor_s(grouping, load.messages)
+
+
+async def _append(run: _Run, load: Load) -> tuple[Timed, Grouping]:
+    """Append ``load``, and return how the server grouped it as well."""
     before = await run.metrics()
     timed = await append_lists(run.client, run.payloads, load)
-    grouping = grouping_between(before, await run.metrics(), load.messages)
-    return timed, await run.floor_s(grouping, load.messages)
+    return timed, grouping_between(before, await run.metrics(), load.messages)
 
 
 @asynccontextmanager

@@ -40,8 +40,8 @@ def grouping_between(before: Mapping[str, float], after: Mapping[str, float], me
 
 def measure_disk_floor(
     folder: Path, payloads: list[bytes], grouping: Grouping, *, messages: int, warm_up: int, synced: bool
-) -> float:
-    """Return the seconds in which rocksdict alone, in a fresh process, writes ``messages`` grouped likewise.
+) -> list[float]:
+    """Return the seconds in which rocksdict alone, in a fresh process, writes ``messages`` grouped likewise, by tenths.
 
     Before the clock starts it writes ``warm_up`` messages, for the server was not new either. The batches have the
     size that the server's had on average, and go into a new database below ``folder``.
@@ -54,7 +54,7 @@ def measure_disk_floor(
     run = RocksdbFloorRun(str(database), count, warm_up // per_batch, grouping.batches_per_group, synced)
     seconds = run_in_child(run, encoded_batches(payloads, per_batch=per_batch, count=distinct))
     shutil.rmtree(database)
-    return seconds * messages / (count * per_batch)
+    return [part_s * messages / (count * per_batch) for part_s in seconds]
 
 
 def _growth(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> float:

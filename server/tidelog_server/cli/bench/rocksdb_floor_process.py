@@ -1,6 +1,7 @@
 """The RocksDB floor in a process of its own: ``python -m tidelog_server.cli.bench.rocksdb_floor_process``.
 
-Reads a RocksdbFloorRun from standard input as one JSON line, then the batches with their lengths; prints the seconds.
+Reads a RocksdbFloorRun from standard input as one JSON line, then the batches with their lengths; prints the seconds of
+each tenth as a JSON list.
 """
 
 import json
@@ -28,15 +29,15 @@ class RocksdbFloorRun:
     synced: bool
 
 
-def run_in_child(run: RocksdbFloorRun, batches: Sequence[bytes]) -> float:
-    """Measure in a fresh process, as the server is one, and return the seconds."""
+def run_in_child(run: RocksdbFloorRun, batches: Sequence[bytes]) -> list[float]:
+    """Measure in a fresh process, as the server is one, and return the seconds of each tenth."""
     lines = [json.dumps(asdict(run)).encode() + b"\n"]
     lines += [part for batch in batches for part in (_LENGTH.pack(len(batch)), batch)]
     done = subprocess.run(
         [sys.executable, "-m", "tidelog_server.cli.bench.rocksdb_floor_process"],
         input=b"".join(lines), stdout=subprocess.PIPE, env=child_environment(), check=True,
     )  # fmt: skip
-    return float(done.stdout)
+    return [float(seconds) for seconds in json.loads(done.stdout)]
 
 
 def _read_batches(stream: BinaryIO) -> list[bytes]:
@@ -56,7 +57,7 @@ def _main() -> None:
         Path(run.folder), batches, count=run.count, warm_up=run.warm_up, batches_per_group=run.batches_per_group,
         synced=run.synced,
     )  # fmt: skip
-    print(seconds)
+    print(json.dumps(seconds))
 
 
 if __name__ == "__main__":
