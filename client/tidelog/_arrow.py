@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tidelog._columns import Columns
+from tidelog._columns import Buffer, Columns
 from tidelog._tick import LOGICAL_BITS
 
 try:
@@ -43,7 +43,7 @@ def record_batch(vchannel: str, columns: Columns, ticks: Sequence[int]) -> pa.Re
     return pa.record_batch(arrays, schema=SCHEMA)
 
 
-def _binary(kind: Any, count: int, offsets: bytes, column: bytes, validity: bytes = b"") -> Any:
+def _binary(kind: Any, count: int, offsets: bytes, column: Buffer, validity: bytes = b"") -> Any:
     buffers = [pa.py_buffer(validity) if validity else None, pa.py_buffer(offsets), pa.py_buffer(column)]
     return pa.Array.from_buffers(kind, count, buffers)
 

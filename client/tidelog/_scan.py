@@ -11,14 +11,15 @@ import grpc.aio
 
 from tidelog import _columns, _wire
 from tidelog._batch import Batch
-from tidelog._errors import ClosedError, DataLossError
+from tidelog._errors import ClosedError, DataLossError, ServerError
 from tidelog._positions import At
+from tidelog._protowire import WireFormatError
 from tidelog._retry import may_repeat
 from tidelog._scan_plan import ScanPlan, floor_tick
 from tidelog._status import error_of_status
 from tidelog._tick import Tick
 from tidelog._transport import Connection, Transport
-from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog.v1 import wal_service_pb2
 
 
 @dataclass(slots=True)
@@ -163,7 +164,7 @@ class ScanCore:
                 self._accept(response)
                 return
 
-    def _accept(self, response: wal_service_pb2.ScanResponse | None) -> None:
+    def _accept(self, response: bytes | None) -> None:
         if response is None:
             self._state = "ended"
             self._hang_up()
@@ -174,8 +175,13 @@ class ScanCore:
             # Whoever goes on after this shall meet the same batch again, not the one behind it.
             self._hang_up()
             raise
+        except WireFormatError as error:
+            self._hang_up()
+            raise ServerError(
+                f"the server's answer to a scan is none ({error}): look at what stands between the client and it"
+            ) from error
 
-    async def _read(self) -> wal_service_pb2.ScanResponse | None:
+    async def _read(self) -> bytes | None:
         """Return the next response of the call, which is opened if there is none; None at the end."""
         if self._call is None and not await self._open():
             return None
@@ -186,7 +192,7 @@ class ScanCore:
         reading, self._reading = self._reading, None
         if reading.cancelled():
             raise ClosedError("the client was closed while it scanned")
-        response: wal_service_pb2.ScanResponse | None = reading.result()
+        response: bytes | None = reading.result()
         return response
 
     async def _open(self) -> bool:
@@ -211,7 +217,7 @@ class ScanCore:
         )
         connection = transport.lease()
         self._lease = (transport, connection)
-        self._call = connection.wal.Scan(request)
+        self._call = connection.scan(request)
         return True
 
     def _fixed_end(self, transport: Transport) -> int | None:
@@ -250,16 +256,19 @@ class ScanCore:
         policy = _wire.deliver_policy(At.after(resume_tick))
         return wal_service_pb2.ScanSource(vchannel=source.vchannel, policy=policy)
 
-    def _unpack(self, response: wal_service_pb2.ScanResponse) -> _Received:
+    def _unpack(self, response: bytes) -> _Received:
         batches: deque[tuple[_Source, Batch]] = deque()
-        for entry in response.entries:
+        page = _wire.scan_page(response)
+        for entry in page.entries:
+            if entry.source >= len(self._open_sources):
+                raise WireFormatError(f"an entry of source {entry.source}, of {len(self._open_sources)}")
             source = self._open_sources[entry.source]
             batches.append((source, _batch_of(source.vchannel, entry)))
         # Ordering: only once all of them proved sound, see _receive.
         for source, batch in batches:
             source.received_tick = batch.ticks[-1]
-        self._received_watermark = max(self._received_watermark, response.watermark)
-        return _Received(batches, response.watermark, response.caught_up)
+        self._received_watermark = max(self._received_watermark, page.watermark)
+        return _Received(batches, page.watermark, page.caught_up)
 
     def _hang_up(self) -> None:
         if self._call is not None:
@@ -327,7 +336,7 @@ class AsyncScan(AsyncIterator[Batch]):
         await self.aclose()
 
 
-async def _read_one(call: Any) -> wal_service_pb2.ScanResponse | None:
+async def _read_one(call: Any) -> bytes | None:
     response = await call.read()
     return None if response is grpc.aio.EOF else response
 
@@ -343,11 +352,12 @@ def _look_at(task: asyncio.Task[Tick]) -> None:
         task.exception()
 
 
-def _batch_of(vchannel: str, entry: message_pb2.Entry) -> Batch:
+def _batch_of(vchannel: str, entry: _wire.ScanEntry) -> Batch:
     """Return the batch of ``entry``.
 
     Raises:
         DataLossError: Its columns do not have the CRC that they say.
+        WireFormatError: They are no columns.
     """
     columns = _wire.columns_from_wire(entry.columns)
     actual = _columns.checksum(columns)

@@ -54,12 +54,14 @@ class Connection:
         channel: Its gRPC channel.
         wal: The data plane on it.
         append_stream: Its AppendStream, which takes requests as bytes.
+        scan: Its Scan, which returns responses as bytes.
         scans: How many scans run on it.
     """
 
     channel: grpc.aio.Channel
     wal: Any
     append_stream: Any
+    scan: Any
     scans: int = 0
 
 
@@ -167,9 +169,12 @@ class Transport:
             "/tidelog.v1.WalService/AppendStream",
             response_deserializer=wal_service_pb2.AppendStreamResponse.FromString,
         )
+        scan: Any = channel.unary_stream(
+            "/tidelog.v1.WalService/Scan", request_serializer=wal_service_pb2.ScanRequest.SerializeToString
+        )
         # Generated code has no annotations.
         wal = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
-        return Connection(channel, wal, append_stream)
+        return Connection(channel, wal, append_stream, scan)
 
 
 def deadline_error(what: str, timeout_s: float) -> TidelogError:

@@ -2,13 +2,15 @@
 
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from tidelog import _columns
-from tidelog._columns import Columns
+from tidelog._columns import Buffer, Columns
 from tidelog._message import Message
 from tidelog._positions import At
+from tidelog._protowire import FIXED32, FIXED64, LENGTH, VARINT, fields, tag_of, varint
 from tidelog._tick import LOGICAL_BITS, Tick
 from tidelog._types import (
     AppendResult,
@@ -29,16 +31,28 @@ _DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
 }
 
 _FIXED32: Final = struct.Struct("<I")
-_SHORT_VARINTS: Final = [bytes((number,)) for number in range(0x80)]
+_UINT32: Final = 0xFFFF_FFFF
 # Names that were encoded lately; each append brings one.
 _NAMES_KEPT: Final = 1_024
-# Keys of fields: their numbers << 3, and 0 for a varint, 2 for what has a length, 5 for four bytes.
-_REQUEST_ID: Final = bytes([wal_service_pb2.AppendStreamRequest.REQUEST_ID_FIELD_NUMBER << 3])
-_REQUEST_COLUMNS: Final = bytes([wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER << 3 | 2])
-_COLUMNS_COUNT: Final = bytes([message_pb2.Columns.COUNT_FIELD_NUMBER << 3])
-_COLUMNS_PAYLOAD_OFFSETS: Final = bytes([message_pb2.Columns.PAYLOAD_OFFSETS_FIELD_NUMBER << 3 | 2])
-_COLUMNS_PAYLOADS: Final = bytes([message_pb2.Columns.PAYLOADS_FIELD_NUMBER << 3 | 2])
-_COLUMNS_CRC: Final = message_pb2.Columns(crc32c=1).SerializeToString()[:-4]
+_Columns = message_pb2.Columns
+_REQUEST_ID: Final = varint(tag_of(wal_service_pb2.AppendStreamRequest.REQUEST_ID_FIELD_NUMBER, VARINT))
+_REQUEST_COLUMNS: Final = varint(tag_of(wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER, LENGTH))
+_COLUMNS_COUNT: Final = varint(tag_of(_Columns.COUNT_FIELD_NUMBER, VARINT))
+_COLUMNS_PAYLOAD_OFFSETS: Final = varint(tag_of(_Columns.PAYLOAD_OFFSETS_FIELD_NUMBER, LENGTH))
+_COLUMNS_PAYLOADS: Final = varint(tag_of(_Columns.PAYLOADS_FIELD_NUMBER, LENGTH))
+_COLUMNS_CRC: Final = varint(tag_of(_Columns.CRC32C_FIELD_NUMBER, FIXED32))
+_RESPONSE_ENTRIES: Final = tag_of(wal_service_pb2.ScanResponse.ENTRIES_FIELD_NUMBER, LENGTH)
+_RESPONSE_WATERMARK: Final = tag_of(wal_service_pb2.ScanResponse.WATERMARK_FIELD_NUMBER, VARINT)
+_RESPONSE_CAUGHT_UP: Final = tag_of(wal_service_pb2.ScanResponse.CAUGHT_UP_FIELD_NUMBER, VARINT)
+_ENTRY_SOURCE: Final = tag_of(message_pb2.Entry.SOURCE_FIELD_NUMBER, VARINT)
+_ENTRY_BASE_TICK: Final = tag_of(message_pb2.Entry.BASE_TICK_FIELD_NUMBER, FIXED64)
+_ENTRY_TICK_DELTAS: Final = tag_of(message_pb2.Entry.TICK_DELTAS_FIELD_NUMBER, LENGTH)
+_ENTRY_COLUMNS: Final = tag_of(message_pb2.Entry.COLUMNS_FIELD_NUMBER, LENGTH)
+_NUMBER_TYPES: Final = {"count": VARINT, "uniform_type": VARINT, "crc32c": FIXED32}
+_COLUMNS_BY_TAG: Final = {
+    tag_of(column.number, _NUMBER_TYPES.get(column.name, LENGTH)): column.name for column in _Columns.DESCRIPTOR.fields
+}
+_VIEWED: Final = frozenset(("payloads", "keys", "property_keys", "property_values"))
 
 
 def append_options(barrier_tick: int, durability: Durability | None) -> wal_service_pb2.AppendOptions | None:
@@ -58,16 +72,16 @@ def columns_to_wire(columns: Columns) -> message_pb2.Columns:
     """Return ``columns`` as the protocol message."""
     if columns.is_plain:
         return message_pb2.Columns(
-            count=columns.count, payload_offsets=columns.payload_offsets, payloads=columns.payloads,
+            count=columns.count, payload_offsets=columns.payload_offsets, payloads=bytes(columns.payloads),
             uniform_type=columns.uniform_type, crc32c=columns.crc32c,
         )  # fmt: skip
     return message_pb2.Columns(
-        count=columns.count, payload_offsets=columns.payload_offsets, payloads=columns.payloads,
-        key_offsets=columns.key_offsets, keys=columns.keys, key_validity=columns.key_validity,
+        count=columns.count, payload_offsets=columns.payload_offsets, payloads=bytes(columns.payloads),
+        key_offsets=columns.key_offsets, keys=bytes(columns.keys), key_validity=columns.key_validity,
         uniform_type=columns.uniform_type, types=columns.types,
         property_list_offsets=columns.property_list_offsets, property_key_offsets=columns.property_key_offsets,
-        property_keys=columns.property_keys, property_value_offsets=columns.property_value_offsets,
-        property_values=columns.property_values, event_times_ms=columns.event_times_ms,
+        property_keys=bytes(columns.property_keys), property_value_offsets=columns.property_value_offsets,
+        property_values=bytes(columns.property_values), event_times_ms=columns.event_times_ms,
         event_time_validity=columns.event_time_validity, crc32c=columns.crc32c,
     )  # fmt: skip
 
@@ -78,20 +92,20 @@ def append_stream_request(request_id: int, vchannel: str, columns: Columns, dura
     Payloads go into place once. Protobuf would copy them into its message and again into the bytes, which for a batch
     of 1 MiB costs three times as much as encoding it does; and a lone small message waits for all of this.
     """
-    inner = [
-        _COLUMNS_COUNT, _varint(columns.count),
-        _COLUMNS_PAYLOAD_OFFSETS, _varint(len(columns.payload_offsets)), columns.payload_offsets,
+    inner: list[Buffer] = [
+        _COLUMNS_COUNT, varint(columns.count),
+        _COLUMNS_PAYLOAD_OFFSETS, varint(len(columns.payload_offsets)), columns.payload_offsets,
     ]  # fmt: skip
     if columns.payloads:
-        inner += (_COLUMNS_PAYLOADS, _varint(len(columns.payloads)), columns.payloads)
+        inner += (_COLUMNS_PAYLOADS, varint(len(columns.payloads)), columns.payloads)
     inner.append(_after_payloads(columns))
     options = b""
     if durability is not None:
         options = wal_service_pb2.AppendStreamRequest(options=append_options(0, durability)).SerializeToString()
     return b"".join(
         (
-            _REQUEST_ID, _varint(request_id), _vchannel_field(vchannel),
-            _REQUEST_COLUMNS, _varint(sum(map(len, inner))), *inner, options,
+            _REQUEST_ID, varint(request_id), _vchannel_field(vchannel),
+            _REQUEST_COLUMNS, varint(sum(map(len, inner))), *inner, options,
         )
     )  # fmt: skip
 
@@ -101,8 +115,8 @@ def _after_payloads(columns: Columns) -> bytes:
     if columns.is_plain and not columns.uniform_type and columns.crc32c:
         return _COLUMNS_CRC + _FIXED32.pack(columns.crc32c)
     rest = columns_to_wire(columns)
-    for field in ("count", "payload_offsets", "payloads"):
-        rest.ClearField(field)
+    for name in ("count", "payload_offsets", "payloads"):
+        rest.ClearField(name)
     return rest.SerializeToString()
 
 
@@ -111,28 +125,76 @@ def _vchannel_field(vchannel: str) -> bytes:
     return wal_service_pb2.AppendStreamRequest(vchannel=vchannel).SerializeToString()
 
 
-def _varint(number: int) -> bytes:
-    """Return ``number`` in protobuf's encoding: seven bits a byte, lowest first, the high bit meaning more."""
-    if number <= 0x7F:
-        return _SHORT_VARINTS[number]
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+@dataclass(slots=True)
+class ScanEntry:
+    """An entry of a ScanPage; the fields are those of the protocol's Entry, its columns still encoded."""
+
+    source: int = 0
+    base_tick: int = 0
+    tick_deltas: bytes = b""
+    columns: Buffer = b""
 
 
-def columns_from_wire(wire: message_pb2.Columns) -> Columns:
-    """Return the protocol message as columns. Each buffer is copied once, here."""
-    return Columns(
-        wire.count, wire.payload_offsets, wire.payloads, wire.key_offsets, wire.keys, wire.key_validity,
-        wire.uniform_type, wire.types, wire.property_list_offsets, wire.property_key_offsets, wire.property_keys,
-        wire.property_value_offsets, wire.property_values, wire.event_times_ms, wire.event_time_validity, wire.crc32c,
-    )  # fmt: skip
+@dataclass(slots=True)
+class ScanPage:
+    """A ScanResponse in columns; the fields are those of the protocol."""
+
+    entries: list[ScanEntry] = field(default_factory=list)
+    watermark: int = 0
+    caught_up: bool = False
 
 
-def ticks_of(entry: message_pb2.Entry, count: int) -> Sequence[int]:
+def scan_page(response: bytes) -> ScanPage:
+    """Return what a serialised ScanResponse says. The entries' columns are views into ``response``.
+
+    Raises:
+        WireFormatError: It is no such message.
+    """
+    page = ScanPage()
+    for tag, value in fields(response):
+        if tag == _RESPONSE_ENTRIES:
+            page.entries.append(_scan_entry(value))
+        elif tag == _RESPONSE_WATERMARK:
+            page.watermark = value
+        elif tag == _RESPONSE_CAUGHT_UP:
+            page.caught_up = bool(value)
+    return page
+
+
+def _scan_entry(encoded: memoryview) -> ScanEntry:
+    entry = ScanEntry()
+    for tag, value in fields(encoded):
+        if tag == _ENTRY_COLUMNS:
+            entry.columns = value
+        elif tag == _ENTRY_BASE_TICK:
+            entry.base_tick = value
+        elif tag == _ENTRY_SOURCE:
+            entry.source = value & _UINT32
+        elif tag == _ENTRY_TICK_DELTAS:
+            entry.tick_deltas = bytes(value)
+    return entry
+
+
+def columns_from_wire(encoded: Buffer) -> Columns:
+    """Return serialised Columns, unchecked. Payloads, keys and properties are views into ``encoded``, not copied.
+
+    Raises:
+        WireFormatError: It is no such message.
+    """
+    columns = Columns(0, b"", b"")
+    for tag, value in fields(encoded):
+        name = _COLUMNS_BY_TAG.get(tag)
+        if name is None:
+            continue
+        # Numbers are copied, for Arrow wants them aligned; they are few beside the bytes that they divide.
+        if isinstance(value, int):
+            setattr(columns, name, value & _UINT32)
+        else:
+            setattr(columns, name, value if name in _VIEWED else bytes(value))
+    return columns
+
+
+def ticks_of(entry: ScanEntry, count: int) -> Sequence[int]:
     """Return the ticks of the ``count`` messages of ``entry``: a range, or a list where a filter took messages out."""
     base_tick = entry.base_tick
     if not entry.tick_deltas:

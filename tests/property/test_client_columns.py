@@ -18,9 +18,11 @@ from tidelog._columns import (
     encode_messages,
     encode_payloads,
 )
-from tidelog._wire import append_options, append_stream_request, columns_from_wire, columns_to_wire
+from tidelog._protowire import WireFormatError
+from tidelog._wire import append_options, append_stream_request, columns_from_wire, columns_to_wire, scan_page
 from tidelog.v1 import wal_service_pb2
 
+UINT64 = st.integers(0, (1 << 64) - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 MESSAGES = st.builds(
     Message,
@@ -49,7 +51,53 @@ def test_messages_come_back_as_they_were(messages: list[Message]) -> None:
 def test_the_wire_carries_columns_unchanged(messages: list[Message]) -> None:
     columns = encode_messages(messages)
 
-    assert columns_from_wire(columns_to_wire(columns)) == columns
+    received = columns_from_wire(columns_to_wire(columns).SerializeToString())
+
+    assert received == columns
+    assert {type(payload) for payload in decode_payloads(received)} == {bytes}
+    for decode in (decode_payloads, decode_keys, decode_types, decode_properties, decode_event_times_ms):
+        assert decode(received) == decode(columns)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2_000), st.integers(0, (1 << 64) - 1), st.binary(max_size=9), BATCHES), max_size=4
+    ),
+    st.integers(0, (1 << 64) - 1),
+    st.booleans(),
+)
+def test_a_response_means_what_protobuf_says(
+    entries: list[tuple[int, int, bytes, list[Message]]], watermark: int, caught_up: bool
+) -> None:
+    response = wal_service_pb2.ScanResponse(watermark=watermark, caught_up=caught_up)
+    for source, base_tick, deltas, messages in entries:
+        columns = columns_to_wire(encode_messages(messages))
+        response.entries.add(source=source, base_tick=base_tick, tick_deltas=deltas, columns=columns)
+
+    page = scan_page(response.SerializeToString())
+
+    assert (page.watermark, page.caught_up) == (watermark, caught_up)
+    assert [(entry.source, entry.base_tick, entry.tick_deltas) for entry in page.entries] == [
+        (entry.source, entry.base_tick, entry.tick_deltas) for entry in response.entries
+    ]
+    for entry, expected in zip(page.entries, response.entries, strict=True):
+        assert columns_to_wire(columns_from_wire(entry.columns)) == expected.columns
+
+
+@given(BATCHES, st.data())
+def test_damaged_responses_are_refused_or_fail_their_crc_but_never_break_the_client(
+    messages: list[Message], data: st.DataObject
+) -> None:
+    response = wal_service_pb2.ScanResponse(watermark=7)
+    response.entries.add(base_tick=1, columns=columns_to_wire(encode_messages(messages)))
+    encoded = bytearray(response.SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        for entry in scan_page(bytes(encoded[: data.draw(st.integers(0, len(encoded)))])).entries:
+            checksum(columns_from_wire(entry.columns))
+    except WireFormatError:
+        pass
 
 
 @given(BATCHES, st.sampled_from([None, "sync", "os"]), st.integers(1, 1 << 40))

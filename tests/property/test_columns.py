@@ -14,13 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidelog import _columns as client
+from tidelog._protowire import WireFormatError
 from tidelog._wire import columns_from_wire
 from tidelog.v1 import message_pb2
 from tidelog_server.core import errors, limits
 from tidelog_server.core.limits import Limits
 from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView, check, sealed, select
 from tidelog_server.rpc.rows import decode_rows, encode_rows
-from tidelog_server.rpc.wire import WireFormatError
 from tidelog_testing.batches import Message, a_columns, batches_of_messages
 
 LIMITS = Limits(max_message_bytes=64, max_batch_bytes=4_096)
@@ -214,8 +214,9 @@ def test_a_batch_cut_short_is_refused(messages: list[Message], data: st.DataObje
 @given(batches_of_messages)
 def test_the_crc_is_the_one_that_the_client_computes(messages: list[Message]) -> None:
     columns = a_columns(messages)
-    view = ColumnsView.parse(columns.SerializeToString())
-    assert view.compute_crc32c() == columns.crc32c == client.checksum(columns_from_wire(columns))
+    encoded = columns.SerializeToString()
+    assert ColumnsView.parse(encoded).compute_crc32c() == columns.crc32c
+    assert client.checksum(columns_from_wire(encoded)) == columns.crc32c
 
 
 def test_the_crc_covers_counts_lengths_and_columns_as_the_protocol_says() -> None:

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog import _protowire as protowire
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.core.errors import MalformedRequestError
 from tidelog_server.rpc import wire
@@ -39,7 +40,7 @@ unknown_fields = st.sampled_from(
         b"\xa5\x06" + bytes(4),  # Field 100, fixed32.
     ]
 )
-REFUSALS = (wire.WireFormatError, UnicodeDecodeError, DecodeError)
+REFUSALS = (protowire.WireFormatError, UnicodeDecodeError, DecodeError)
 
 
 def check_request(encoded: bytes) -> None:
@@ -66,7 +67,7 @@ def check_request(encoded: bytes) -> None:
 def check_columns(encoded: bytes, expected: message_pb2.Columns) -> None:
     try:
         view = ColumnsView.parse(encoded)
-    except wire.WireFormatError:
+    except protowire.WireFormatError:
         return
     assert (view.count, view.uniform_type, view.crc32c) == (expected.count, expected.uniform_type, expected.crc32c)
     for name in COLUMN_NAMES.values():
@@ -126,7 +127,7 @@ def test_damaged_requests_never_mean_anything_else(
 def test_random_bytes_never_mean_anything_else(encoded: bytes) -> None:
     check_request(encoded)
     # As the columns of a request, too.
-    check_request(b"\x1a" + wire.varint(len(encoded)) + encoded)
+    check_request(b"\x1a" + protowire.varint(len(encoded)) + encoded)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +148,9 @@ def test_random_bytes_never_mean_anything_else(encoded: bytes) -> None:
     ],
 )
 def test_what_is_no_message_is_refused(encoded: bytes) -> None:
-    with pytest.raises(wire.WireFormatError):
+    with pytest.raises(protowire.WireFormatError):
         parse_stream_request(encoded)
-    with pytest.raises(wire.WireFormatError):
+    with pytest.raises(protowire.WireFormatError):
         ColumnsView.parse(encoded)
 
 
@@ -163,8 +164,8 @@ def test_options_that_are_no_message_are_refused() -> None:
 
 @given(uint64)
 def test_a_varint_comes_back(value: int) -> None:
-    encoded = wire.varint(value)
-    assert wire.read_varint(encoded, 0) == (value, len(encoded))
+    encoded = protowire.varint(value)
+    assert protowire.read_varint(encoded, 0) == (value, len(encoded))
 
 
 @given(

@@ -204,7 +204,7 @@ def columns_of(payloads: Sequence[bytes]) -> message_pb2.Columns:
     return message_pb2.Columns(
         count=columns.count,
         payload_offsets=columns.payload_offsets,
-        payloads=columns.payloads,
+        payloads=bytes(columns.payloads),
         crc32c=columns.crc32c,
     )
 

@@ -145,5 +145,5 @@ def _maps(count: int, offsets: bytes, names: pa.Array, values: pa.Array) -> pa.A
     return pa.Array.from_buffers(_MAP, count, [None, pa.py_buffer(offsets)], children=[pairs])
 
 
-def _strings(count: int, offsets: bytes, values: bytes) -> pa.Array:
+def _strings(count: int, offsets: bytes, values: bytes | memoryview) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])

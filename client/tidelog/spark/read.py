@@ -28,7 +28,6 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
     Raises:
         TidelogError: The rest of the partition cannot be read.
     """
-    _freeze_worker()
     with Client(partition.endpoint) as client:
         try:
             yield from _record_batches(client, partition, partition.begin_tick, schema)
@@ -38,15 +37,17 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
                 raise _lost(partition, error) from None
             _log.warning("%s; reading what is left, because failOnDataLoss is false", error)
             yield from _record_batches(client, partition, error.first_available_tick, schema)
+    _freeze_worker()
 
 
 @cache
 def _freeze_worker() -> None:
-    """Take what this process has loaded out of garbage collection, once.
+    """Take what this process has loaded out of garbage collection, once, when its first task has loaded everything.
 
     PySpark's worker collects after each task, for which it looks at every object of PySpark, pyarrow and gRPC: 40 ms.
     The process is Spark's own and runs nothing but tasks.
     """
+    gc.collect()
     gc.freeze()
 
 

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
+from tidelog import _protowire as protowire
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.errors import (
@@ -27,7 +28,7 @@ from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc import status, wire
+from tidelog_server.rpc import status
 from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.columns import ColumnsView, check
 from tidelog_server.rpc.rows import encode_rows
@@ -43,11 +44,11 @@ _BARRIER_SLICE: Final = 0.9
 _SLOT_BYTES: Final = 512
 
 # Tags of AppendStreamRequest.
-_REQUEST_ID: Final = wire.tag_of(1, wire.VARINT)
-_VCHANNEL: Final = wire.tag_of(2, wire.LENGTH)
-_COLUMNS: Final = wire.tag_of(3, wire.LENGTH)
-_OPTIONS: Final = wire.tag_of(4, wire.LENGTH)
-_MAX_KNOWN: Final = wire.tag_of(4, wire.MAX_WIRE_TYPE)
+_REQUEST_ID: Final = protowire.tag_of(1, protowire.VARINT)
+_VCHANNEL: Final = protowire.tag_of(2, protowire.LENGTH)
+_COLUMNS: Final = protowire.tag_of(3, protowire.LENGTH)
+_OPTIONS: Final = protowire.tag_of(4, protowire.LENGTH)
+_MAX_KNOWN: Final = protowire.tag_of(4, protowire.MAX_WIRE_TYPE)
 
 
 @dataclass(slots=True)
@@ -65,13 +66,13 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
     """Return the parts of a serialised AppendStreamRequest.
 
     Raises:
-        wire.WireFormatError, UnicodeDecodeError, DecodeError: It is no such message.
+        protowire.WireFormatError, UnicodeDecodeError, DecodeError: It is no such message.
     """
     request = StreamRequest()
     # Parts of a message that come several times are merged, which for serialised messages means joined.
     columns: list[memoryview] = []
     options: list[memoryview] = []
-    for tag, value in wire.fields(encoded):
+    for tag, value in protowire.fields(encoded):
         if tag == _REQUEST_ID:
             request.request_id = value
         elif tag == _VCHANNEL:
@@ -81,7 +82,7 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
         elif tag == _OPTIONS:
             options.append(value)
         elif tag <= _MAX_KNOWN:
-            raise wire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
+            raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
         # A field of a later version is passed over.
     # The only copy of the batch between the network and RocksDB.
     request.columns = b"".join(columns)
@@ -139,7 +140,7 @@ class AppendCalls:
         """Return the parts of a request. Raises MalformedRequestError."""
         try:
             return parse_stream_request(encoded)
-        except (wire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
+        except (protowire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
             raise MalformedRequestError("AppendStream") from error
 
     async def submit_request(self, request: StreamRequest, on_settled: Settled) -> PendingAppend:
@@ -178,7 +179,7 @@ class AppendCalls:
     def _batch(self, columns: bytes) -> Batch:
         try:
             view = ColumnsView.parse(columns)
-        except wire.WireFormatError as error:
+        except protowire.WireFormatError as error:
             raise MalformedRequestError("AppendStream") from error
         check(view, len(columns), self._node.admission.limits)
         return Batch(view.count, view.message_type, view.crc32c, columns)

@@ -13,6 +13,7 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
+from tidelog import _protowire as protowire
 from tidelog.v1 import message_pb2
 from tidelog_server.core.entries import MIXED_TYPES
 from tidelog_server.core.errors import (
@@ -37,10 +38,10 @@ Offsets = npt.NDArray[np.int32]
 Indices = npt.NDArray[np.int64]
 
 # Tags of Columns.
-_COUNT: Final = wire.tag_of(1, wire.VARINT)
-_UNIFORM_TYPE: Final = wire.tag_of(7, wire.VARINT)
-_CRC32C: Final = wire.tag_of(16, wire.FIXED32)
-_MAX_KNOWN: Final = wire.tag_of(16, wire.MAX_WIRE_TYPE)
+_COUNT: Final = protowire.tag_of(1, protowire.VARINT)
+_UNIFORM_TYPE: Final = protowire.tag_of(7, protowire.VARINT)
+_CRC32C: Final = protowire.tag_of(16, protowire.FIXED32)
+_MAX_KNOWN: Final = protowire.tag_of(16, protowire.MAX_WIRE_TYPE)
 _UINT32: Final = 0xFFFF_FFFF
 # Length-delimited columns by field number; the CRC covers them in this order.
 COLUMN_NAMES: Final = {
@@ -48,7 +49,7 @@ COLUMN_NAMES: Final = {
     9: "property_list_offsets", 10: "property_key_offsets", 11: "property_keys", 12: "property_value_offsets",
     13: "property_values", 14: "event_times_ms", 15: "event_time_validity",
 }  # fmt: skip
-_NAMES_BY_TAG: Final = {wire.tag_of(number, wire.LENGTH): name for number, name in COLUMN_NAMES.items()}
+_NAMES_BY_TAG: Final = {protowire.tag_of(number, protowire.LENGTH): name for number, name in COLUMN_NAMES.items()}
 _LONE: Final = struct.Struct("<2i")
 _CRC_PREFIX: Final = struct.Struct("<15I")
 assert _CRC_PREFIX.size == 4 * (2 + len(COLUMN_NAMES))
@@ -76,11 +77,11 @@ class ColumnsView:
         """Return a view of serialised Columns, unchecked.
 
         Raises:
-            wire.WireFormatError: It is no such message.
+            protowire.WireFormatError: It is no such message.
         """
         view = cls()
         columns = view.columns
-        for tag, value in wire.fields(encoded):
+        for tag, value in protowire.fields(encoded):
             if (name := _NAMES_BY_TAG.get(tag)) is not None:
                 columns[name] = value
             elif tag == _COUNT:
@@ -90,7 +91,7 @@ class ColumnsView:
             elif tag == _UNIFORM_TYPE:
                 view.uniform_type = value & _UINT32
             elif tag <= _MAX_KNOWN:
-                raise wire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
+                raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
             # A field of a later version: the CRC does not cover it, and readers of this version skip it as well.
         return view
 
@@ -124,7 +125,7 @@ class ColumnsView:
         ]
         for tag, name in _NAMES_BY_TAG.items():
             if column := self.column(name):
-                parts += (wire.varint(tag), wire.varint(len(column)), column)
+                parts += (protowire.varint(tag), protowire.varint(len(column)), column)
         parts.append(wire.fixed32_field(_CRC32C, self.compute_crc32c()))
         return b"".join(parts)
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from tidelog import _protowire as protowire
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.entries import MIXED_TYPES
@@ -243,7 +244,7 @@ def _verified(piece: Piece, names: Sequence[str]) -> ColumnsView:
     """Return a view of stored columns, after a look at their CRC: they are about to get a new one."""
     try:
         view = ColumnsView.parse(piece.columns)
-    except wire.WireFormatError as error:
+    except protowire.WireFormatError as error:
         raise _damaged(piece, names) from error
     if view.compute_crc32c() != view.crc32c or view.count != piece.count:
         raise _damaged(piece, names)

@@ -26,7 +26,7 @@ def request_of(batch: Batch) -> wal_service_pb2.AppendStreamRequest:
 
 def payloads_of(batch: Batch | None) -> list[bytes]:
     assert batch is not None
-    return decode_payloads(columns_from_wire(request_of(batch).columns))
+    return decode_payloads(columns_from_wire(request_of(batch).columns.SerializeToString()))
 
 
 def answer(queue: AppendQueue, batch: Batch, first_tick: int, error: TidelogError | None = None) -> None:

@@ -1,19 +1,20 @@
 """Batches from entries. Method: entries made by the codec, and damaged ones."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import pytest
 
-from tidelog import Columns, DataLossError, Tick
+from tidelog import Columns, DataLossError, Message, Tick
 from tidelog._batch import Batch
-from tidelog._columns import encode_payloads
+from tidelog._columns import encode_messages, encode_payloads
 from tidelog._scan import _batch_of
-from tidelog._wire import columns_to_wire
-from tidelog.v1 import message_pb2
+from tidelog._wire import ScanEntry, columns_to_wire
 
 
-def an_entry(columns: Columns, **others: object) -> message_pb2.Entry:
-    return message_pb2.Entry(base_tick=100, columns=columns_to_wire(columns), **others)  # type: ignore[arg-type]
+def an_entry(columns: Columns) -> ScanEntry:
+    return ScanEntry(base_tick=100, columns=columns_to_wire(columns).SerializeToString())
 
 
 def test_ticks_are_consecutive_from_the_base_tick() -> None:
@@ -31,6 +32,17 @@ def test_a_damaged_batch_is_data_loss_that_names_the_place() -> None:
         _batch_of("a/0", an_entry(damaged))
 
     assert caught.value.values == {"vchannel": "a/0", "tick": "100"}
+
+
+def test_a_batch_survives_pickling_and_copying_though_its_columns_are_views() -> None:
+    message = Message(b"payload", key=b"key", properties={"name": "value"})
+    batch = _batch_of("a/0", an_entry(encode_messages([message, message])))
+    assert isinstance(batch.columns.payloads, memoryview)
+
+    for twin in (pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
+        assert isinstance(twin.columns.payloads, bytes)
+        assert list(twin) == list(batch)
+        assert twin.ticks == batch.ticks
 
 
 def test_nothing_is_taken_apart_before_it_is_asked_for() -> None:
