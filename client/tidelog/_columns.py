@@ -49,7 +49,7 @@ class EncodableMessage(Protocol):
     def event_time_ms(self) -> int | None: ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Columns:
     """A batch of ``count`` messages in Arrow's layout, little-endian; the fields are those of the protocol.
 

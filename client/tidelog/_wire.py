@@ -10,7 +10,7 @@ from tidelog import _columns
 from tidelog._columns import Buffer, Columns
 from tidelog._message import Message
 from tidelog._positions import At
-from tidelog._protowire import FIXED32, FIXED64, LENGTH, VARINT, fields, tag_of, varint
+from tidelog._protowire import FIXED32, FIXED64, LENGTH, VARINT, WireFormatError, fields, tag_of, varint
 from tidelog._tick import LOGICAL_BITS, Tick
 from tidelog._types import (
     AppendResult,
@@ -32,6 +32,7 @@ _DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
 
 _FIXED32: Final = struct.Struct("<I")
 _UINT32: Final = 0xFFFF_FFFF
+_DELTA_BYTES: Final = 4
 # Names that were encoded lately; each append brings one.
 _NAMES_KEPT: Final = 1_024
 _Columns = message_pb2.Columns
@@ -195,7 +196,13 @@ def columns_from_wire(encoded: Buffer) -> Columns:
 
 
 def ticks_of(entry: ScanEntry, count: int) -> Sequence[int]:
-    """Return the ticks of the ``count`` messages of ``entry``: a range, or a list where a filter took messages out."""
+    """Return the ticks of the ``count`` messages of ``entry``: a range, or a list where a filter took messages out.
+
+    Raises:
+        WireFormatError: There are no messages, or not as many ticks.
+    """
+    if not count or len(entry.tick_deltas) not in (0, _DELTA_BYTES * count):
+        raise WireFormatError(f"an entry of {count} messages with {len(entry.tick_deltas)} bytes of ticks")
     base_tick = entry.base_tick
     if not entry.tick_deltas:
         return range(base_tick, base_tick + count)

@@ -51,6 +51,7 @@ async def running_server(
     else:
         server = Server(config, clock or SystemClock(), store, 0.0)
         await server._open()
+        await server._serve()
     try:
         yield server
     finally:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog_server.app import Server
     from tidelog_server.config import Config
 
-# How long a thread may hold the interpreter while another one waits for it. A reader or the writer that comes back from
+# How long a thread may hold the interpreter while another one waits for it. A reader or a sync that comes back from
 # the disk waits for the event loop otherwise 5 ms, which is ten syncs; scans gain about a tenth by it.
 _SWITCH_INTERVAL_S = 0.000_5
 _ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)

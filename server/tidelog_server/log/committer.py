@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 # One that is synced, and one that is written meanwhile.
 _MAX_GROUPS_AHEAD: Final = 2
-# Entries that need no sync are synced this long after they were written, at the latest.
+# Entries that need no sync are synced this long after they were written, or behind what is under way then.
 _IDLE_SYNC_S: Final = 1.0
 _STALL_POLL_S: Final = 0.002
 # Of so many groups at most are the figures kept before the metrics are brought up to date: a millisecond of work.
@@ -130,6 +130,9 @@ class GroupCommitter:
         # Whether ``_advance`` is about to be called.
         self._is_due = False
         self._is_stalled = False
+        self._is_closed = False
+        # From then on nothing is handed over any more.
+        self._has_ended = False
         # What the thread has, and the event loop did not get back.
         self._groups_ahead = 0
         self._is_job_ahead = False
@@ -162,15 +165,20 @@ class GroupCommitter:
         return await asyncio.wrap_future(self.submit_job(call))
 
     async def close(self) -> None:
-        """Finish everything submitted, sync, and end the thread. Does not close the store."""
-        await self.run(lambda: None)
-        self._handed_over.put(None)
+        """Finish everything submitted, sync, and end the thread. Does not close the store. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            try:
+                await self.run(lambda: None)
+            finally:
+                self._has_ended = True
+                self._handed_over.put(None)
         await asyncio.to_thread(self._thread.join)
 
     # -- On the event loop ---------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        is_full = self._is_job_ahead or self._groups_ahead == _MAX_GROUPS_AHEAD
+        is_full = self._has_ended or self._is_job_ahead or self._groups_ahead == _MAX_GROUPS_AHEAD
         if self._waiting and not is_full and not self._is_due:
             # Not at once: what arrives in the same turn of the event loop shares the group.
             self._is_due = True
@@ -180,8 +188,8 @@ class GroupCommitter:
         self._is_due = False
         try:
             self._hand_over()
-        except Exception as error:  # noqa: BLE001 - a defect: whoever waits must not wait for ever
-            self._on_failure(self._fail_by_defect(error))
+        except BaseException as error:  # noqa: BLE001 - a defect; it is told with the next group, in its turn
+            self._fail_by_defect(error)
         self._schedule()
 
     def _hand_over(self) -> None:
@@ -243,6 +251,16 @@ class GroupCommitter:
     def _settle(self, group: _Group) -> None:
         """Publish a group's outcome, in order."""
         self._groups_ahead -= 1
+        try:
+            self._publish(group)
+        except BaseException as error:  # noqa: BLE001 - a defect: what it left half told must stop the log
+            self._on_failure(self._fail_by_defect(error))
+        # Behind the answers, which were woken before.
+        self._schedule()
+        if group.failure is None:
+            self._loop.call_soon(self._note, group)
+
+    def _publish(self, group: _Group) -> None:
         if group.failure is None:
             self._on_committed(group.appends)
         else:
@@ -251,10 +269,6 @@ class GroupCommitter:
             append.failure = group.failure
             append.settled = True
             append.on_settled(append)
-        # Behind the answers, which were woken before.
-        self._schedule()
-        if group.failure is None:
-            self._loop.call_soon(self._note, group)
 
     def _job_ended(self) -> None:
         self._is_job_ahead = False
@@ -274,11 +288,14 @@ class GroupCommitter:
 
     def _next(self) -> _Group | _Job | None:
         """Wait for work; meanwhile sync what was written without a sync when it gets old."""
-        if self._unsynced_since_s is not None:
-            try:
-                return self._handed_over.get(timeout=_IDLE_SYNC_S)
-            except queue.Empty:
-                self._sync_idle()
+        while (since_s := self._unsynced_since_s) is not None:
+            left_s = since_s + _IDLE_SYNC_S - self._clock.monotonic_s()
+            if 0 < left_s:
+                try:
+                    return self._handed_over.get(timeout=left_s)
+                except queue.Empty:
+                    continue
+            self._sync_idle()
         return self._handed_over.get()
 
     def _sync(self, group: _Group) -> None:
@@ -292,8 +309,6 @@ class GroupCommitter:
                 group.sync_s = self._clock.monotonic_s() - begin_s
             elif self._unsynced_since_s is None:
                 self._unsynced_since_s = begin_s
-            elif begin_s - self._unsynced_since_s > _IDLE_SYNC_S:
-                self._try_sync(group)
         hit(Failpoint.AFTER_SYNC_BEFORE_ACK)
 
     def _try_sync(self, group: _Group) -> None:
@@ -301,9 +316,9 @@ class GroupCommitter:
         group.failure = self._attempt(self._store.sync)
 
     def _sync_idle(self) -> None:
-        if self._unsynced_since_s is None or self._failure is not None:
+        is_due, self._unsynced_since_s = self._unsynced_since_s is not None, None
+        if not is_due or self._failure is not None:
             return
-        self._unsynced_since_s = None
         failure = self._attempt(self._store.sync)
         if failure is not None:
             self._loop.call_soon_threadsafe(self._on_failure, failure)
@@ -330,7 +345,7 @@ class GroupCommitter:
             change()
         except StorageFailedError as error:
             return self._fail(error)
-        except Exception as error:  # noqa: BLE001 - a defect: whoever waits must not wait for ever
+        except BaseException as error:  # noqa: BLE001 - a defect: whoever waits must not wait for ever
             return self._fail_by_defect(error)
         return None
 
@@ -340,7 +355,7 @@ class GroupCommitter:
             self._failure = error
         return self._failure
 
-    def _fail_by_defect(self, error: Exception) -> StorageFailedError:
+    def _fail_by_defect(self, error: BaseException) -> StorageFailedError:
         report = {"message": "a defect stopped the log", "exception": error}
         self._loop.call_soon_threadsafe(self._loop.call_exception_handler, report)
         return self._fail(StorageFailedError(f"a group could not be committed: {error!r}"))

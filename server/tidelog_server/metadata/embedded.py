@@ -58,7 +58,7 @@ class Summary(NamedTuple):
 class EmbeddedMetadataStore:
     """Metadata in a table of the node's database. Keeps the contract of ``MetadataStore``.
 
-    Reads are answered from memory. Commits run on the executor, the one thread that also writes the log.
+    Reads are answered from memory. Commits run on the executor: as jobs of the log's committer.
     """
 
     def __init__(self, table: Table, executor: Executor, summary: Summary, rows: RevisionedMap) -> None:

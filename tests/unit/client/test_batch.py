@@ -9,6 +9,7 @@ import pytest
 from tidelog import Columns, DataLossError, Message, Tick
 from tidelog._batch import Batch
 from tidelog._columns import encode_messages, encode_payloads
+from tidelog._protowire import WireFormatError
 from tidelog._scan import _batch_of
 from tidelog._wire import ScanEntry, columns_to_wire
 
@@ -32,6 +33,15 @@ def test_a_damaged_batch_is_data_loss_that_names_the_place() -> None:
         _batch_of("a/0", an_entry(damaged))
 
     assert caught.value.values == {"vchannel": "a/0", "tick": "100"}
+
+
+@pytest.mark.parametrize("deltas", [bytes(3), bytes(4), bytes(12)])
+def test_an_entry_with_more_or_fewer_ticks_than_messages_is_refused(deltas: bytes) -> None:
+    entry = an_entry(encode_payloads([b"x", b"y"]))
+    entry.tick_deltas = deltas
+
+    with pytest.raises(WireFormatError, match="2 messages"):
+        _batch_of("a/0", entry)
 
 
 def test_a_batch_survives_pickling_and_copying_though_its_columns_are_views() -> None:
