@@ -61,6 +61,11 @@ def tag_of(number: int, wire_type: int) -> int:
     return number << 3 | wire_type
 
 
+def key_of(number: int, wire_type: int) -> bytes:
+    """Return the bytes of a tag."""
+    return varint(tag_of(number, wire_type))
+
+
 def fields(encoded: bytes | memoryview) -> Iterator[tuple[int, Any]]:
     """Yield (tag, value) for each field in order.
 

@@ -74,7 +74,7 @@ class Transport:
         self.connect_timeout_s = connect_timeout_s
         self.retry = retry
         self._connections = [self._new_connection()]
-        # The generated stubs are typed for synchronous channels; at run time they serve both.
+        # Generated code has no annotations; its stubs serve both kinds of channel.
         self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
 
     @property

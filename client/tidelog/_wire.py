@@ -10,7 +10,7 @@ from tidelog import _columns
 from tidelog._columns import Buffer, Columns
 from tidelog._message import Message
 from tidelog._positions import At
-from tidelog._protowire import FIXED32, FIXED64, LENGTH, VARINT, WireFormatError, fields, tag_of, varint
+from tidelog._protowire import FIXED32, FIXED64, LENGTH, VARINT, WireFormatError, fields, key_of, tag_of, varint
 from tidelog._tick import LOGICAL_BITS, Tick
 from tidelog._types import (
     AppendResult,
@@ -36,12 +36,12 @@ _DELTA_BYTES: Final = 4
 # Names that were encoded lately; each append brings one.
 _NAMES_KEPT: Final = 1_024
 _Columns = message_pb2.Columns
-_REQUEST_ID: Final = varint(tag_of(wal_service_pb2.AppendStreamRequest.REQUEST_ID_FIELD_NUMBER, VARINT))
-_REQUEST_COLUMNS: Final = varint(tag_of(wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER, LENGTH))
-_COLUMNS_COUNT: Final = varint(tag_of(_Columns.COUNT_FIELD_NUMBER, VARINT))
-_COLUMNS_PAYLOAD_OFFSETS: Final = varint(tag_of(_Columns.PAYLOAD_OFFSETS_FIELD_NUMBER, LENGTH))
-_COLUMNS_PAYLOADS: Final = varint(tag_of(_Columns.PAYLOADS_FIELD_NUMBER, LENGTH))
-_COLUMNS_CRC: Final = varint(tag_of(_Columns.CRC32C_FIELD_NUMBER, FIXED32))
+_REQUEST_ID: Final = key_of(wal_service_pb2.AppendStreamRequest.REQUEST_ID_FIELD_NUMBER, VARINT)
+_REQUEST_COLUMNS: Final = key_of(wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER, LENGTH)
+_COLUMNS_COUNT: Final = key_of(_Columns.COUNT_FIELD_NUMBER, VARINT)
+_COLUMNS_PAYLOAD_OFFSETS: Final = key_of(_Columns.PAYLOAD_OFFSETS_FIELD_NUMBER, LENGTH)
+_COLUMNS_PAYLOADS: Final = key_of(_Columns.PAYLOADS_FIELD_NUMBER, LENGTH)
+_COLUMNS_CRC: Final = key_of(_Columns.CRC32C_FIELD_NUMBER, FIXED32)
 _RESPONSE_ENTRIES: Final = tag_of(wal_service_pb2.ScanResponse.ENTRIES_FIELD_NUMBER, LENGTH)
 _RESPONSE_WATERMARK: Final = tag_of(wal_service_pb2.ScanResponse.WATERMARK_FIELD_NUMBER, VARINT)
 _RESPONSE_CAUGHT_UP: Final = tag_of(wal_service_pb2.ScanResponse.CAUGHT_UP_FIELD_NUMBER, VARINT)

@@ -7,7 +7,7 @@ three more times, which at 300 MB/s is a tenth of a core each. Tests compare eve
 import struct
 from typing import Final
 
-from tidelog._protowire import FIXED64, LENGTH, VARINT, tag_of, varint
+from tidelog._protowire import FIXED64, LENGTH, VARINT, key_of, varint
 
 _FIXED64: Final = struct.Struct("<Q")
 _FIXED32: Final = struct.Struct("<I")
@@ -23,17 +23,13 @@ def fixed32_field(tag: int, value: int) -> bytes:
     return varint(tag) + _FIXED32.pack(value)
 
 
-def _tag(number: int, wire_type: int) -> bytes:
-    return varint(tag_of(number, wire_type))
-
-
-_RESPONSE_ENTRIES: Final = _tag(1, LENGTH)
-_RESPONSE_WATERMARK: Final = _tag(3, VARINT)
-_RESPONSE_CAUGHT_UP: Final = _tag(4, VARINT) + b"\x01"
-_ENTRY_SOURCE: Final = _tag(1, VARINT)
-_ENTRY_BASE_TICK: Final = _tag(2, FIXED64)
-_ENTRY_TICK_DELTAS: Final = _tag(3, LENGTH)
-_ENTRY_COLUMNS: Final = _tag(4, LENGTH)
+_RESPONSE_ENTRIES: Final = key_of(1, LENGTH)
+_RESPONSE_WATERMARK: Final = key_of(3, VARINT)
+_RESPONSE_CAUGHT_UP: Final = key_of(4, VARINT) + b"\x01"
+_ENTRY_SOURCE: Final = key_of(1, VARINT)
+_ENTRY_BASE_TICK: Final = key_of(2, FIXED64)
+_ENTRY_TICK_DELTAS: Final = key_of(3, LENGTH)
+_ENTRY_COLUMNS: Final = key_of(4, LENGTH)
 
 
 def entry_parts(source: int, base_tick: int, tick_deltas: bytes, columns: bytes) -> list[bytes]:

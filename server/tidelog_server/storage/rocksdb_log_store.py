@@ -1,9 +1,9 @@
 """The log store on RocksDB: one database per node, in a data folder that only opens behind the start-up gate."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final, NoReturn
+from typing import Final
 
 from rocksdict import WriteBatch
 
@@ -131,12 +131,7 @@ class RocksdbLogStore:
         self._check_works(Effect.UNKNOWN)
         # Ordering: before the sync, because another thread may write while it runs, which it need not cover.
         head, engine_sequence = self._head, self._engine.db.latest_sequence_number()
-        try:
-            self._engine.db.flush_wal(True)
-        except Exception as error:
-            if not is_engine_error(error):
-                raise
-            self._stop(_SYNCING, error)
+        self._or_stop(_SYNCING, lambda: self._engine.db.flush_wal(True))
         self._head_writer.note(head, engine_sequence)
 
     def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
@@ -285,21 +280,22 @@ class RocksdbLogStore:
         self.sync()
 
     def _write(self, batch: WriteBatch) -> None:
-        try:
-            self._engine.db.write(batch)
-        except Exception as error:
-            if not is_engine_error(error):
-                raise
-            self._stop(_WRITING, error)
+        self._or_stop(_WRITING, lambda: self._engine.db.write(batch))
 
     def _check_works(self, effect: Effect = Effect.NONE) -> None:
         if self._failure is not None:
             raise StorageFailedError(self._failure, effect=effect)
 
-    def _stop(self, doing: str, error: Exception) -> NoReturn:
-        self.fail(f"{doing}: {error_text(error)}")
-        assert self._failure is not None
-        raise StorageFailedError(self._failure, effect=Effect.UNKNOWN) from error
+    def _or_stop(self, doing: str, change: Callable[[], None]) -> None:
+        """Run ``change``; an error of RocksDB's in it stops the store. A defect of ours is raised as it is."""
+        try:
+            change()
+        except Exception as error:
+            if not is_engine_error(error):
+                raise
+            self.fail(f"{doing}: {error_text(error)}")
+            assert self._failure is not None
+            raise StorageFailedError(self._failure, effect=Effect.UNKNOWN) from error
 
     def fail(self, cause: str) -> None:
         """Stop the store; the first cause stays. Any thread."""
