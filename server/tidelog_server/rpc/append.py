@@ -32,6 +32,7 @@ from tidelog_server.rpc import status
 from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.columns import ColumnsView, check
 from tidelog_server.rpc.rows import encode_rows
+from tidelog_server.runtime.eager import Eager
 
 # What is left of a call's deadline for its answer.
 _ANSWER_WITHIN_S: Final = 0.05
@@ -92,13 +93,23 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
     return request
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """How to append; ``wait_s`` bounds the wait for the barrier."""
+@dataclass(slots=True)
+class Intent:
+    """An append that was checked and has no ticks yet."""
 
+    log: ChannelLog
+    vchannel: VchannelLog
+    batch: Batch
+    needs_sync: bool
     barrier_tick: int
-    durability: int
-    wait_s: float
+    on_settled: Settled
+
+    def attempt(self) -> PendingAppend | None:
+        """Submit it; None if it must wait for its barrier. Raises as ``ChannelLog.try_append`` does."""
+        return self.log.try_append(
+            self.vchannel, self.batch, needs_sync=self.needs_sync, on_settled=self.on_settled,
+            barrier_tick=self.barrier_tick,
+        )  # fmt: skip
 
 
 class AppendCalls:
@@ -125,8 +136,9 @@ class AppendCalls:
             if not settled.done():
                 settled.set_result(None)
 
-        options = _Options(request.options.barrier_tick, request.options.durability, _wait_s(context))
-        append = await self._submit(target, batch, options, on_settled)
+        needs_sync = self._needs_sync(request.options.durability)
+        intent = Intent(*target, batch, needs_sync, request.options.barrier_tick, on_settled)
+        append = intent.attempt() or await self.behind_barrier(intent, _wait_s(context))
         await settled
         if (failure := append.failure) is not None:
             raise unknown_outcome(failure)
@@ -143,34 +155,23 @@ class AppendCalls:
         except (protowire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
             raise MalformedRequestError("AppendStream") from error
 
-    async def submit_request(self, request: StreamRequest, on_settled: Settled) -> PendingAppend:
-        """Check a request of a stream and submit its batch."""
-        target = self._broker.find(request.vchannel)
+    def check(self, request: StreamRequest, on_settled: Settled) -> Intent:
+        """Return what a request of a stream asks for. Raises TidelogServerError."""
+        log, vchannel = self._broker.find(request.vchannel)
         batch = self._batch(request.columns)
-        options = _Options(request.barrier_tick, request.durability, MAX_BARRIER_WAIT_S)
-        return await self._submit(target, batch, options, on_settled)
+        needs_sync = self._needs_sync(request.durability)
+        return Intent(log, vchannel, batch, needs_sync, request.barrier_tick, on_settled)
 
-    async def _submit(
-        self, target: tuple[ChannelLog, VchannelLog], batch: Batch, options: "_Options", on_settled: Settled
-    ) -> PendingAppend:
-        """Give a batch its ticks, waiting for the barrier if there is one, and submit it."""
-        log, vchannel = target
-        barrier_tick, needs_sync = options.barrier_tick, self._needs_sync(options.durability)
-        oracle = self._node.shared.oracle
-
-        def try_append() -> PendingAppend | None:
-            return log.try_append(
-                vchannel, batch, needs_sync=needs_sync, on_settled=on_settled, barrier_tick=barrier_tick
-            )
-
-        if (append := try_append()) is not None:
-            return append
+    async def behind_barrier(self, intent: Intent, wait_s: float) -> PendingAppend:
+        """Submit an append once the oracle is past its barrier. Raises BarrierNotReachedError after ``wait_s``."""
+        oracle, barrier_tick = self._node.shared.oracle, intent.barrier_tick
+        append: PendingAppend | None = None
         try:
-            async with asyncio.timeout(options.wait_s):
+            async with asyncio.timeout(wait_s):
                 while append is None:
                     # Not allocated here: ticks must be taken and submitted without an await in between.
-                    await oracle.prepare(batch.count, barrier_tick)
-                    append = try_append()
+                    await oracle.prepare(intent.batch.count, barrier_tick)
+                    append = intent.attempt()
         except TimeoutError:
             latest_tick = oracle.now()
             raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=latest_tick) from None
@@ -216,7 +217,10 @@ class _Slot:
 class AppendStreamCall:
     """One AppendStream: reads ahead of what is durable, answers in the order of the requests.
 
+    Why not a coroutine for each step: what a lone append waits for besides the disk is Python.
+
     Invariant: ``_in_flight_bytes`` is the sum over all slots, and at most the limit plus one request.
+    Invariant: one answer is being written at a time, for gRPC takes no second one.
     """
 
     def __init__(self, calls: AppendCalls, node: LogNode, context: Context) -> None:
@@ -230,6 +234,9 @@ class AppendStreamCall:
         self._has_room.set()
         self._is_read_to_end = False
         self._malformed: MalformedRequestError | None = None
+        # Whether an answer is being written; by ``_begun`` if that is set, which nobody awaits yet.
+        self._is_writing = False
+        self._begun: Eager[None] | None = None
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Serve the stream to its end.
@@ -247,6 +254,9 @@ class AppendStreamCall:
                 reader.cancel()
         finally:
             self._node.watchers.discard(self._changed)
+            # Where the call was cancelled, nobody is left to answer.
+            self._slots.clear()
+            self._in_flight_bytes = 0
         if self._malformed is not None:
             raise self._malformed
         if not self._is_read_to_end:
@@ -255,25 +265,40 @@ class AppendStreamCall:
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         try:
             async for encoded in requests:
-                await self._accept(self._calls.parse(encoded), len(encoded) + _SLOT_BYTES)
-                await self._has_room.wait()
+                request = self._calls.parse(encoded)
+                slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
+                try:
+                    if not self._node.admission.has_room(len(request.columns)):
+                        await self._wait_for_room(len(request.columns))
+                    intent = self._calls.check(request, self._on_settled)
+                    slot.append = intent.attempt()
+                    if slot.append is None:
+                        slot.append = await self._calls.behind_barrier(intent, MAX_BARRIER_WAIT_S)
+                except TidelogServerError as error:
+                    slot.refusal = error
+                    self._changed.set()
+                if not self._has_room.is_set():
+                    await self._has_room.wait()
         except MalformedRequestError as error:
             self._malformed = error
         self._is_read_to_end = True
         self._changed.set()
 
-    async def _accept(self, request: StreamRequest, size_bytes: int) -> None:
-        slot = _Slot(request.request_id, size_bytes)
+    def _open_slot(self, request_id: int, size_bytes: int) -> _Slot:
+        slot = _Slot(request_id, size_bytes)
         self._slots.append(slot)
-        self._in_flight_bytes += slot.size_bytes
+        self._in_flight_bytes += size_bytes
         if not self._is_under_limit():
             self._has_room.clear()
-        try:
-            await self._wait_for_room(len(request.columns))
-            slot.append = await self._calls.submit_request(request, self._on_settled)
-        except TidelogServerError as error:
-            slot.refusal = error
-            self._changed.set()
+        return slot
+
+    def _close_slot(self) -> _Slot:
+        """Return the oldest slot, whose answer is about to be written."""
+        slot = self._slots.popleft()
+        self._in_flight_bytes -= slot.size_bytes
+        if not self._has_room.is_set() and self._is_under_limit():
+            self._has_room.set()
+        return slot
 
     async def _wait_for_room(self, size_bytes: int) -> None:
         """Wait until the node has room. Back-pressure: the stream is not read on, so HTTP/2 stops the client."""
@@ -285,7 +310,11 @@ class AppendStreamCall:
     def _is_under_limit(self) -> bool:
         return self._in_flight_bytes < self._node.admission.limits.max_in_flight_bytes_per_stream
 
-    def _on_settled(self, _: PendingAppend) -> None:
+    def _on_settled(self, append: PendingAppend) -> None:
+        """Begin to answer at once if it is this one's turn: the task would come to it a turn of the loop later."""
+        if not self._is_writing and self._slots and self._slots[0].append is append:
+            self._is_writing = True
+            self._begun = Eager(self._write(self._close_slot()))
         self._changed.set()
 
     async def _answer(self) -> None:
@@ -315,13 +344,17 @@ class AppendStreamCall:
         await self._write_answers()
 
     async def _write_answers(self) -> None:
-        """Write the answers that are due, in order."""
+        """Write the answers that are due, in order, behind the one that was begun."""
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            await begun
+        self._is_writing = True
         while self._slots and self._slots[0].is_ready:
-            slot = self._slots.popleft()
-            self._in_flight_bytes -= slot.size_bytes
-            if self._is_under_limit():
-                self._has_room.set()
-            await self._context.write(self._answer_to(slot).SerializeToString())
+            await self._write(self._close_slot())
+        self._is_writing = False
+
+    async def _write(self, slot: _Slot) -> None:
+        await self._context.write(self._answer_to(slot).SerializeToString())
 
     def _answer_to(self, slot: _Slot) -> wal_service_pb2.AppendStreamResponse:
         error = slot.refusal

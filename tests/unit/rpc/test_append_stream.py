@@ -25,6 +25,7 @@ class SlowReader:
         self.sent_bytes = 0
         self.answers: list[bytes] = []
         self.may_read = asyncio.Event()
+        self.is_written_to = False
 
     async def send(self) -> AsyncIterator[bytes]:
         """Yield the requests, giving way after each."""
@@ -34,14 +35,20 @@ class SlowReader:
             await asyncio.sleep(0)
 
     async def write(self, answer: bytes) -> None:
-        """Take an answer once the client reads."""
+        """Take an answer once the client reads. Like gRPC, only one at a time."""
+        assert not self.is_written_to
+        self.is_written_to = True
         await self.may_read.wait()
+        await asyncio.sleep(0)
+        self.is_written_to = False
         self.answers.append(answer)
 
 
-def a_request(payload_bytes: int, vchannel: str = "a") -> bytes:
+def a_request(payload_bytes: int, vchannel: str = "a", request_id: int = 0) -> bytes:
     columns = a_columns([bytes(payload_bytes)]) if payload_bytes else None
-    return wal_service_pb2.AppendStreamRequest(vchannel=vchannel, columns=columns).SerializeToString()
+    return wal_service_pb2.AppendStreamRequest(
+        request_id=request_id, vchannel=vchannel, columns=columns
+    ).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -68,3 +75,44 @@ async def test_what_is_in_flight_stays_within_the_limit(requests: list[bytes], m
         client.may_read.set()
         await serving
         assert len(client.answers) == len(requests)
+
+
+async def test_answers_come_in_the_order_of_the_requests_one_at_a_time() -> None:
+    # Of three, the second is refused (it is empty) and the third goes to a channel that does not exist.
+    kinds = [(1, "a"), (0, "a"), (1, "nowhere")]
+    requests = [a_request(*kinds[number % 3], request_id=number) for number in range(300)]
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        client = SlowReader(requests)
+        client.may_read.set()
+        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        await AppendStreamCall(calls, node.log, cast("Context", cast("Any", client))).run(client.send())
+    answers = [wal_service_pb2.AppendStreamResponse.FromString(answer) for answer in client.answers]
+    assert [answer.request_id for answer in answers] == list(range(300))
+    assert [answer.WhichOneof("answer") for answer in answers] == ["result", "error", "error"] * 100
+
+
+async def test_a_settled_append_is_answered_unless_its_call_was_cancelled() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        store.may_sync.clear()
+        clients = [SlowReader([a_request(1)]) for _ in range(2)]
+        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        cancelled, answered = [
+            asyncio.create_task(
+                AppendStreamCall(calls, node.log, cast("Context", cast("Any", client))).run(client.send())
+            )
+            for client in clients
+        ]
+        while len([entry for group in store.written for entry in group]) < 2:
+            await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        store.may_sync.set()
+        # Behind both appends: they are settled once it is done.
+        await node.log.committer.run(lambda: None)
+        assert [client.is_written_to for client in clients] == [False, True]
+        clients[1].may_read.set()
+        await answered

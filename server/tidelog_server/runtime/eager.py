@@ -1,0 +1,49 @@
+"""Coroutines that run at once to their first wait, and are awaited later.
+
+A task that is woken runs a turn of the event loop later. What can begin in a callback should not wait for that. (Python
+3.12 knows this as ``asyncio.eager_task_factory``.)
+"""
+
+from collections.abc import Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Eager(Generic[Result]):
+    """A coroutine on its way. Await it once, from a task; what it raised by then is raised there.
+
+    It runs outside any task to its first wait, so nothing before that may ask for the current task.
+    """
+
+    __slots__ = ("_coroutine", "_failure", "_is_done", "_result", "_wait")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        """Run ``coroutine`` to its first wait. Never raises."""
+        self._coroutine = coroutine
+        self._is_done = False
+        self._failure: BaseException | None = None
+        self._result: Result
+        # What the coroutine waits for.
+        self._wait: Any = None
+        self._step(None)
+
+    def __await__(self) -> Generator[Any, Any, Result]:
+        while not self._is_done:
+            try:
+                yield self._wait
+            except BaseException as error:  # noqa: BLE001 - belongs to the coroutine, a cancellation included
+                self._step(error)
+            else:
+                self._step(None)
+        if self._failure is not None:
+            raise self._failure
+        return self._result
+
+    def _step(self, error: BaseException | None) -> None:
+        try:
+            self._wait = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
+        except StopIteration as end:
+            self._is_done, self._result = True, end.value
+        except BaseException as failure:  # noqa: BLE001 - raised to whoever awaits
+            self._is_done, self._failure = True, failure
