@@ -34,7 +34,12 @@ class RunningServer:
 def start(folder: str | None = None) -> RunningServer:
     """Start a server; its log is in ``folder``, or in memory without one. Returns once it takes requests."""
     started: Future[tuple[Server, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    thread = threading.Thread(target=lambda: asyncio.run(_run(folder, started)), name="tidelog-server", daemon=True)
+    # On asyncio's own loop: a test's process is its user's. So both loops are tested.
+    thread = threading.Thread(
+        target=lambda: asyncio.run(_run(folder, started)),  # noqa: TID251
+        name="tidelog-server",
+        daemon=True,
+    )
     thread.start()
     server, loop, stop_asked = started.result()
     return RunningServer(server.grpc_endpoint, server.http_endpoint, loop, stop_asked, thread)

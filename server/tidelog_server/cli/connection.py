@@ -9,6 +9,7 @@ import typer
 
 import tidelog
 from tidelog import AsyncClient
+from tidelog_server.cli import event_loop
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
@@ -47,7 +48,7 @@ def run(command: Coroutine[None, None, _Result], timeout_s: float | None = None)
         CommandError: The server refused or could not be reached, or the time is over.
     """
     try:
-        return asyncio.run(_within(command, timeout_s))
+        return event_loop.run(_within(command, timeout_s))
     except tidelog.TidelogError as error:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILURE)
         raise CommandError(str(error), code) from error

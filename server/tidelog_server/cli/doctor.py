@@ -1,13 +1,12 @@
 """``tidelog doctor``: is this machine fit for a log, and does a server answer?"""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
 import grpc
 import typer
 
-from tidelog_server.cli import probes
+from tidelog_server.cli import event_loop, probes
 from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT
 from tidelog_server.cli.exit_codes import COMMON_CODES, ExitCode
@@ -40,7 +39,7 @@ def doctor(
         *_storage(settings.storage.kind, settings.storage.data_dir, settings.limits.min_free_disk_bytes),
         *probes.check_clock(),
         probes.check_open_files(),
-        asyncio.run(check_server(endpoint, timeout)),
+        event_loop.run(check_server(endpoint, timeout)),
         *(Finding(f"version of {name}", Severity.OK, text) for name, text in installed_versions().items()),
     ]
     print_records(

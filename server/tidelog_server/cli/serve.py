@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tidelog_server.cli import event_loop
 from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
 from tidelog_server.cli.exit_codes import SERVE_CODES, CommandError, ExitCode
 from tidelog_server.cli.output import note
@@ -41,7 +42,7 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
     """
     settings = effective_config(config, context.args)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    raise typer.Exit(asyncio.run(_serve(settings)))
+    raise typer.Exit(event_loop.run(_serve(settings)))
 
 
 async def _serve(config: "Config") -> ExitCode:

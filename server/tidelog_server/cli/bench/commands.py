@@ -1,6 +1,5 @@
 """``tidelog bench``: each benchmark against its floor, with a server of its own."""
 
-import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from tidelog_server.cli import event_loop
 from tidelog_server.cli.bench.report import print_report
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
@@ -78,7 +78,7 @@ def append(
     )
     server_settings = {"storage.durability": durability, **_needs(size)}
     with _bench_folder(folder) as bench, running_target(endpoint, bench, server_settings) as target:
-        print_report(asyncio.run(measure_append(target, bench, settings)), as_json=json)
+        print_report(event_loop.run(measure_append(target, bench, settings)), as_json=json)
 
 
 def latency(
@@ -94,7 +94,7 @@ def latency(
     from tidelog_server.cli.bench.server_process import running_target
 
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
-        print_report(asyncio.run(measure_latency(target, bench, messages=messages, size=size)), as_json=json)
+        print_report(event_loop.run(measure_latency(target, bench, messages=messages, size=size)), as_json=json)
 
 
 def scan(
@@ -113,7 +113,7 @@ def scan(
 
     per_batch = _per_batch(size, batch_messages, batch_bytes)
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
-        report = asyncio.run(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch))
+        report = event_loop.run(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch))
         print_report(report, as_json=json)
 
 

@@ -1,15 +1,25 @@
-"""The floor under every call: gRPC alone, from one process to another and back."""
+"""The floor under every call: gRPC alone, from one process to another and back.
+
+As gRPC and asyncio come, or as our processes run them (``grpc_stack.py``, ``event_loop.py``).
+"""
 
 import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from tidelog_server.cli import event_loop
+from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.cli.grpc_stack import without_choice
+
+TUNED: Final = "--tuned"
+"""Asks a process of a floor for the event loop that ours run on."""
 
 _PACKAGE: Final = "tidelog_server.cli.bench"
 
@@ -17,10 +27,10 @@ _PACKAGE: Final = "tidelog_server.cli.bench"
 class GrpcFloor:
     """A bare gRPC server and its client, each in a process of its own."""
 
-    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
-        self._server = _start("grpc_floor_server", str(folder), environment=environment)
+    def __init__(self, folder: Path, *, is_tuned: bool) -> None:
+        self._server = _start("grpc_floor_server", str(folder), is_tuned=is_tuned)
         try:
-            self._client = _start("grpc_floor_client", _line_of(self._server).strip(), environment=environment)
+            self._client = _start("grpc_floor_client", _line_of(self._server).strip(), is_tuned=is_tuned)
         except BaseException:
             self._server.communicate()
             raise
@@ -50,19 +60,29 @@ class GrpcFloor:
 
 
 @asynccontextmanager
-async def grpc_floor(environment: Mapping[str, str], folder: Path) -> AsyncIterator[GrpcFloor]:
-    """Yield a floor whose processes run in ``environment``, write to ``folder``, and end with the context."""
-    floor = await asyncio.to_thread(GrpcFloor, environment, folder)
+async def grpc_floor(folder: Path, *, is_tuned: bool) -> AsyncIterator[GrpcFloor]:
+    """Yield a floor whose processes write to ``folder`` and end with the context.
+
+    ``is_tuned`` runs gRPC and the event loop as our own processes do, not as they come.
+    """
+    floor = await asyncio.to_thread(partial(GrpcFloor, folder, is_tuned=is_tuned))
     try:
         yield floor
     finally:
         await asyncio.to_thread(floor.close)
 
 
-def _start(module: str, *arguments: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+def run(main: Coroutine[Any, Any, None], *, is_tuned: bool) -> None:
+    """Run a process of a floor."""
+    (event_loop.run if is_tuned else asyncio.run)(main)
+
+
+def _start(module: str, argument: str, *, is_tuned: bool) -> subprocess.Popen[str]:
+    environment = child_environment()
     return subprocess.Popen(
-        [sys.executable, "-m", f"{_PACKAGE}.{module}", *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), text=True,
+        [sys.executable, "-m", f"{_PACKAGE}.{module}", argument, *([TUNED] if is_tuned else [])],
+        env=environment if is_tuned else without_choice(environment),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 

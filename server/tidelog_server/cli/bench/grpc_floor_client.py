@@ -1,4 +1,4 @@
-"""The client of the bare gRPC server: ``python -m tidelog_server.cli.bench.grpc_floor_client <port>``.
+"""The client of the bare gRPC server: ``python -m tidelog_server.cli.bench.grpc_floor_client <port> [--tuned]``.
 
 Reads one JSON object a line, ``{"measure": "Echo" | "SyncedEcho" | "Stream", "count": N, "size_bytes": N}``, and prints
 one number for each: the median seconds of a round trip, or the megabytes per second of a stream. Ends with its standard
@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from tidelog_server.cli.bench.grpc_floor import TUNED, run
 from tidelog_server.cli.bench.grpc_floor_server import OPTIONS, SERVICE, STREAM_REQUEST
 
 
@@ -58,4 +59,4 @@ async def _main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(int(sys.argv[1])))
+    run(_main(int(sys.argv[1])), is_tuned=TUNED in sys.argv)

@@ -1,4 +1,4 @@
-"""A gRPC server that does nothing but move bytes: ``python -m tidelog_server.cli.bench.grpc_floor_server <folder>``.
+"""A gRPC server that only moves bytes: ``python -m tidelog_server.cli.bench.grpc_floor_server <folder> [--tuned]``.
 
 One of its methods also writes what it moves to a file in the folder. Prints its port on one line and serves until its
 standard input ends, so that it never outlives its parent.
@@ -16,6 +16,8 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 
 import grpc
+
+from tidelog_server.cli.bench.grpc_floor import TUNED, run
 
 _PREALLOCATED_BYTES: Final = 16 << 20
 SERVICE: Final = "tidelog.bench.Floor"
@@ -95,4 +97,4 @@ async def _main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(Path(sys.argv[1])))
+    run(_main(Path(sys.argv[1])), is_tuned=TUNED in sys.argv)

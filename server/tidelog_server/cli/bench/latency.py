@@ -12,8 +12,6 @@ from tidelog_server.cli.bench.grpc_floor import grpc_floor
 from tidelog_server.cli.bench.payloads import distinct_payloads
 from tidelog_server.cli.bench.report import Floor, Report, percentiles
 from tidelog_server.cli.bench.server_process import Target
-from tidelog_server.cli.child_environment import child_environment
-from tidelog_server.cli.grpc_stack import without_choice
 from tidelog_server.cli.probes import measure_sync
 
 # Many short rounds, so that a machine that changes its pace does so for all.
@@ -28,12 +26,11 @@ async def measure_latency(target: Target, folder: Path, *, messages: int, size: 
     share = max(1, messages // _ROUNDS)
     durations: list[float] = []
     floors: list[_Floors] = []
-    environment = child_environment()
     async with (
         AsyncClient(target.grpc) as client,
         bench_vchannels(client, 1) as vchannels,
-        grpc_floor(without_choice(environment), folder) as bare,
-        grpc_floor(environment, folder) as tuned,
+        grpc_floor(folder, is_tuned=False) as bare,
+        grpc_floor(folder, is_tuned=True) as tuned,
     ):
         payloads = distinct_payloads(size)
         await append_singles(client, payloads, Load(min(_WARM_UP, share), 1, vchannels))
@@ -57,9 +54,9 @@ class _Floors(NamedTuple):
     """Medians of a round, in seconds.
 
     Attributes:
-        echo: A round trip through gRPC as it comes.
+        echo: A round trip through gRPC and asyncio as they come.
         sync: A write and a sync.
-        tuned_echo: A round trip through gRPC as we run it.
+        tuned_echo: A round trip through both as we run them.
         tuned_synced_echo: The same with a write and a sync in a thread before the answer.
     """
 
@@ -85,7 +82,7 @@ def _report(target: Target, durations: list[float], floors: list[_Floors], *, me
         details={
             "echo_p50_us": median.echo,
             "fdatasync_p50_us": median.sync,
-            "echo_with_our_grpc_settings_p50_us": median.tuned_echo,
-            "echo_that_syncs_with_our_grpc_settings_p50_us": median.tuned_synced_echo,
+            "echo_with_our_settings_p50_us": median.tuned_echo,
+            "echo_that_syncs_with_our_settings_p50_us": median.tuned_synced_echo,
         },
     )

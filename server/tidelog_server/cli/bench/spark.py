@@ -1,6 +1,5 @@
 """``bench spark``: rows per second out of the log against the same rows out of Parquet, in one Spark session."""
 
-import asyncio
 import os
 import statistics
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog import AsyncClient
+from tidelog_server.cli import event_loop
 from tidelog_server.cli.bench.appending import Load, append_lists
 from tidelog_server.cli.bench.payloads import distinct_payloads
 from tidelog_server.cli.bench.report import Floor, Report
@@ -49,11 +49,11 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
     channel = f"bench-spark-{os.getpid()}"
     names = [f"{channel}/{index}" for index in range(vchannels)]
     load = Load(messages // vchannels * vchannels, _PER_BATCH, names, producers=vchannels)
-    asyncio.run(_fill(target.grpc, channel, load, size))
+    event_loop.run(_fill(target.grpc, channel, load, size))
     try:
         times = _measure(target.grpc, names, folder, load.messages, size)
     finally:
-        asyncio.run(_remove(target.grpc, channel))
+        event_loop.run(_remove(target.grpc, channel))
     return Report(
         name="spark",
         settings={"messages": messages, "size": size, "vchannels": vchannels},
