@@ -40,7 +40,8 @@ class AppendStream:
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
         # One timer for all deadlines, set for the earliest or earlier: most appends are settled long before theirs.
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due_s = inf
 
     @property
     def is_idle(self) -> bool:
@@ -126,10 +127,12 @@ class AppendStream:
 
     def _watch(self, deadline_s: float) -> None:
         """See to it that ``expire`` is called no later than at ``deadline_s``."""
-        if self._timer is not None and self._timer.when() <= deadline_s:
-            return
         if self._timer is not None:
+            if self._timer_due_s <= deadline_s:
+                return
             self._timer.cancel()
+        # Kept here: for a deadline that is now, uvloop's handle cannot tell when it is due.
+        self._timer_due_s = deadline_s
         self._timer = self._loop.call_at(deadline_s, self._expire)
 
     def _expire(self) -> None:

@@ -36,7 +36,7 @@ def start(folder: str | None = None) -> RunningServer:
     started: Future[tuple[Server, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     # On asyncio's own loop: a test's process is its user's. So both loops are tested.
     thread = threading.Thread(
-        target=lambda: asyncio.run(_run(folder, started)),  # noqa: TID251
+        target=lambda: asyncio.run(_run(folder, started)),
         name="tidelog-server",
         daemon=True,
     )

@@ -282,7 +282,7 @@ def test_versions_are_shown(endpoint: str) -> None:
     assert {record["name"] for record in records(succeeds(endpoint, "version"))} >= {"tidelog", "python", "grpcio"}
 
 
-@pytest.mark.parametrize(("module", "extra"), [("typer", "cli"), ("pydantic", "server")])
+@pytest.mark.parametrize(("module", "extra"), [("typer", "cli"), ("uvloop", "cli"), ("pydantic", "server")])
 def test_a_missing_extra_is_answered_with_the_command_that_installs_it(module: str, extra: str) -> None:
     program = (
         f"import sys; sys.modules['{module}'] = None; from tidelog_server.cli import main; main(['config', 'show'])"

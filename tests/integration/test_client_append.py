@@ -1,10 +1,11 @@
 """Appends through the client, over gRPC, on a server in this process. Method: real calls, then a scan to compare."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 
 import pytest
+import uvloop
 
 import tidelog
 from tidelog import AsyncClient, Message
@@ -48,6 +49,25 @@ async def test_concurrent_appends_get_ticks_of_their_own(client: AsyncClient) ->
             tick: payload async for batch in scan for tick, payload in zip(batch.ticks, batch.payloads, strict=True)
         }
     assert {result.first_tick: b"%d" % i for i, result in enumerate(results)} == stored
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_deadline_that_is_now_harms_no_other_append(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def check() -> None:
+        async with server() as client:
+            await client.create_channel("orders")
+            for number in range(20):
+                hasty, other = await asyncio.gather(
+                    client.append("orders/0", b"hasty", timeout_s=number / 10_000),
+                    client.append("orders/0", b"other", timeout_s=30),
+                    return_exceptions=True,
+                )
+                assert isinstance(hasty, tidelog.AppendResult | tidelog.TidelogError)
+                assert isinstance(other, tidelog.AppendResult)
+            assert (await payloads(client, "orders/0")).count(b"other") == 20
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(check())
 
 
 async def test_a_barrier_is_exceeded(client: AsyncClient) -> None:

@@ -30,6 +30,7 @@ HOMES = {
     "rich": ["server/tidelog_server/cli/*", "server/tidelog_server/demo/*"],
     "rocksdict": ["server/tidelog_server/storage/rocksdb*"],
     "typer": ["server/tidelog_server/cli/*"],
+    "uvloop": ["server/tidelog_server/cli/event_loop.py"],
 }
 
 

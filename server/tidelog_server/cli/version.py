@@ -7,7 +7,7 @@ import typer
 
 from tidelog_server.cli.output import OutputOption, print_records
 
-_PARTS = ("grpcio", "protobuf", "rocksdict", "crc32c", "pyarrow", "pyspark")
+_PARTS = ("grpcio", "protobuf", "rocksdict", "crc32c", "uvloop", "pyarrow", "pyspark")
 
 
 def register(app: typer.Typer) -> None:

@@ -37,7 +37,10 @@ _MAX_FIGURES: Final = 64
 
 
 Settled = Callable[["PendingAppend"], None]
-"""Called once with an append whose outcome is known, on the event loop."""
+"""Called once with an append whose outcome is known, on the event loop, while those behind it are not settled yet.
+
+It must not raise: that would stop the log.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -255,7 +258,7 @@ class GroupCommitter:
             self._publish(group)
         except BaseException as error:  # noqa: BLE001 - a defect: what it left half told must stop the log
             self._on_failure(self._fail_by_defect(error))
-        # Behind the answers, which were woken before.
+        # Behind the answers, which were begun or woken before.
         self._schedule()
         if group.failure is None:
             self._loop.call_soon(self._note, group)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -105,7 +105,7 @@ class Intent:
     on_settled: Settled
 
     def attempt(self) -> PendingAppend | None:
-        """Submit it; None if it must wait for its barrier. Raises as ``ChannelLog.try_append`` does."""
+        """Submit it; None if the oracle cannot give ticks now. Raises as ``ChannelLog.try_append`` does."""
         return self.log.try_append(
             self.vchannel, self.batch, needs_sync=self.needs_sync, on_settled=self.on_settled,
             barrier_tick=self.barrier_tick,
@@ -138,7 +138,7 @@ class AppendCalls:
 
         needs_sync = self._needs_sync(request.options.durability)
         intent = Intent(*target, batch, needs_sync, request.options.barrier_tick, on_settled)
-        append = intent.attempt() or await self.behind_barrier(intent, _wait_s(context))
+        append = intent.attempt() or await self.submit_later(intent, _wait_s(context))
         await settled
         if (failure := append.failure) is not None:
             raise unknown_outcome(failure)
@@ -162,8 +162,12 @@ class AppendCalls:
         needs_sync = self._needs_sync(request.durability)
         return Intent(log, vchannel, batch, needs_sync, request.barrier_tick, on_settled)
 
-    async def behind_barrier(self, intent: Intent, wait_s: float) -> PendingAppend:
-        """Submit an append once the oracle is past its barrier. Raises BarrierNotReachedError after ``wait_s``."""
+    async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
+        """Submit an append once the oracle can give it ticks, which are past its barrier.
+
+        Raises:
+            BarrierNotReachedError: Not so within ``wait_s``.
+        """
         oracle, barrier_tick = self._node.shared.oracle, intent.barrier_tick
         append: PendingAppend | None = None
         try:
@@ -217,7 +221,7 @@ class _Slot:
 class AppendStreamCall:
     """One AppendStream: reads ahead of what is durable, answers in the order of the requests.
 
-    Why not a coroutine for each step: what a lone append waits for besides the disk is Python.
+    No coroutine for each step: besides the disk, a lone append waits for Python only.
 
     Invariant: ``_in_flight_bytes`` is the sum over all slots, and at most the limit plus one request.
     Invariant: one answer is being written at a time, for gRPC takes no second one.
@@ -257,6 +261,8 @@ class AppendStreamCall:
             # Where the call was cancelled, nobody is left to answer.
             self._slots.clear()
             self._in_flight_bytes = 0
+            if self._begun is not None:
+                self._begun.cancel()
         if self._malformed is not None:
             raise self._malformed
         if not self._is_read_to_end:
@@ -265,23 +271,44 @@ class AppendStreamCall:
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         try:
             async for encoded in requests:
-                request = self._calls.parse(encoded)
-                slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
-                try:
-                    if not self._node.admission.has_room(len(request.columns)):
-                        await self._wait_for_room(len(request.columns))
-                    intent = self._calls.check(request, self._on_settled)
-                    slot.append = intent.attempt()
-                    if slot.append is None:
-                        slot.append = await self._calls.behind_barrier(intent, MAX_BARRIER_WAIT_S)
-                except TidelogServerError as error:
-                    slot.refusal = error
-                    self._changed.set()
+                if (rest := self._submit(encoded)) is not None:
+                    await rest
+                del encoded, rest
                 if not self._has_room.is_set():
                     await self._has_room.wait()
         except MalformedRequestError as error:
             self._malformed = error
         self._is_read_to_end = True
+        self._changed.set()
+
+    def _submit(self, encoded: bytes) -> Coroutine[None, None, None] | None:
+        """Submit a request at once, or return what must be awaited for that.
+
+        Here rather than in ``_read``, whose variables would keep the batch while the stream rests.
+
+        Raises:
+            MalformedRequestError: It is no message of this method.
+        """
+        request = self._calls.parse(encoded)
+        slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
+        try:
+            if self._node.admission.has_room(len(request.columns)):
+                slot.append = self._calls.check(request, self._on_settled).attempt()
+        except TidelogServerError as error:
+            self._refuse(slot, error)
+            return None
+        return self._submit_later(slot, request) if slot.append is None else None
+
+    async def _submit_later(self, slot: _Slot, request: StreamRequest) -> None:
+        try:
+            await self._wait_for_room(len(request.columns))
+            intent = self._calls.check(request, self._on_settled)
+            slot.append = intent.attempt() or await self._calls.submit_later(intent, MAX_BARRIER_WAIT_S)
+        except TidelogServerError as error:
+            self._refuse(slot, error)
+
+    def _refuse(self, slot: _Slot, error: TidelogServerError) -> None:
+        slot.refusal = error
         self._changed.set()
 
     def _open_slot(self, request_id: int, size_bytes: int) -> _Slot:

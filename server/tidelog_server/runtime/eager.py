@@ -4,6 +4,7 @@ A task that is woken runs a turn of the event loop later. What can begin in a ca
 3.12 knows this as ``asyncio.eager_task_factory``.)
 """
 
+import asyncio
 from collections.abc import Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -11,9 +12,10 @@ Result = TypeVar("Result")
 
 
 class Eager(Generic[Result]):
-    """A coroutine on its way. Await it once, from a task; what it raised by then is raised there.
+    """A coroutine on its way. Await it once, from a task, or ``cancel`` it.
 
-    It runs outside any task to its first wait, so nothing before that may ask for the current task.
+    What it raised by then is raised to who awaits it. To its first wait it runs outside any task, and with the context
+    variables of the callback.
     """
 
     __slots__ = ("_coroutine", "_failure", "_is_done", "_result", "_wait")
@@ -28,6 +30,16 @@ class Eager(Generic[Result]):
         self._wait: Any = None
         self._step(None)
 
+    def cancel(self) -> None:
+        """End it where it waits, because nobody will await it. What it raised before is dropped. Idempotent."""
+        if self._is_done:
+            return
+        self._is_done, self._failure = True, asyncio.CancelledError()
+        if isinstance(self._wait, asyncio.Future):
+            # Or asyncio would complain of a failure that nobody looked at.
+            self._wait.cancel()
+        self._coroutine.close()
+
     def __await__(self) -> Generator[Any, Any, Result]:
         while not self._is_done:
             try:
@@ -36,9 +48,13 @@ class Eager(Generic[Result]):
                 self._step(error)
             else:
                 self._step(None)
-        if self._failure is not None:
+        if self._failure is None:
+            return self._result
+        try:
             raise self._failure
-        return self._result
+        finally:
+            # The traceback keeps this frame: without this, it and the failure would wait for the garbage collector.
+            del self
 
     def _step(self, error: BaseException | None) -> None:
         try:
@@ -46,4 +62,10 @@ class Eager(Generic[Result]):
         except StopIteration as end:
             self._is_done, self._result = True, end.value
         except BaseException as failure:  # noqa: BLE001 - raised to whoever awaits
-            self._is_done, self._failure = True, failure
+            # Without this frame, for the same reason.
+            self._is_done, self._failure = True, failure.with_traceback(_below(failure))
+
+
+def _below(failure: BaseException) -> Any:
+    """Return the traceback of ``failure`` without its outermost frame."""
+    return failure.__traceback__ and failure.__traceback__.tb_next

@@ -4,13 +4,14 @@ Method: the call on a node below gRPC; what gRPC would pass in is an iterator th
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
 
 from tidelog.v1 import wal_service_pb2
-from tidelog_server.rpc.append import AppendCalls, AppendStreamCall
+from tidelog_server.rpc.append import AppendCalls, AppendStreamCall, StreamRequest
 from tidelog_server.rpc.calls import Context
 from tidelog_testing.batches import a_columns
 from tidelog_testing.nodes import running_node
@@ -26,6 +27,7 @@ class SlowReader:
         self.answers: list[bytes] = []
         self.may_read = asyncio.Event()
         self.is_written_to = False
+        self.on_write: Callable[[], object] = lambda: None
 
     async def send(self) -> AsyncIterator[bytes]:
         """Yield the requests, giving way after each."""
@@ -38,9 +40,12 @@ class SlowReader:
         """Take an answer once the client reads. Like gRPC, only one at a time."""
         assert not self.is_written_to
         self.is_written_to = True
-        await self.may_read.wait()
-        await asyncio.sleep(0)
-        self.is_written_to = False
+        self.on_write()
+        try:
+            await self.may_read.wait()
+            await asyncio.sleep(0)
+        finally:
+            self.is_written_to = False
         self.answers.append(answer)
 
 
@@ -116,3 +121,82 @@ async def test_a_settled_append_is_answered_unless_its_call_was_cancelled() -> N
         assert [client.is_written_to for client in clients] == [False, True]
         clients[1].may_read.set()
         await answered
+
+
+async def test_a_call_cancelled_while_its_answer_begins_ends_the_answer_in_silence() -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        client = SlowReader([a_request(1)])
+        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)))
+        serving = asyncio.create_task(call.run(client.send()))
+        # Before the call's task can take a step.
+        client.on_write = serving.cancel
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert not client.is_written_to
+        client.may_read.set()
+        await asyncio.sleep(0)
+    assert not client.answers
+    assert not complaints
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_an_answer_that_cannot_be_written_ends_the_call(*, at_once: bool) -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        client = SlowReader([a_request(1, request_id=number) for number in range(10)])
+
+        def fail() -> None:
+            raise ConnectionError("the client is gone")
+
+        def let_one_pass() -> None:
+            client.may_read.set()
+            client.on_write = fail
+
+        client.on_write = fail if at_once else let_one_pass
+        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)))
+        serving = asyncio.create_task(call.run(client.send()))
+        with pytest.raises(ExceptionGroup) as raised:
+            await serving
+        assert raised.group_contains(ConnectionError)
+        assert len(client.answers) == (0 if at_once else 1)
+        # The log goes on.
+        await node.log.committer.run(lambda: None)
+        assert node.log.admission.failure is None
+
+
+async def test_a_resting_stream_keeps_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = a_request(1 << 20)
+    requests: list[StreamRequest] = []
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        client, rests = SlowReader([]), asyncio.Event()
+        client.may_read.set()
+        calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
+        parse = calls.parse
+
+        def remember(encoded: bytes) -> StreamRequest:
+            requests.append(parse(encoded))
+            return requests[-1]
+
+        async def send() -> AsyncIterator[bytes]:
+            yield encoded
+            await rests.wait()
+
+        monkeypatch.setattr(calls, "parse", remember)
+        references = sys.getrefcount(encoded)
+        serving = asyncio.create_task(
+            AppendStreamCall(calls, node.log, cast("Context", cast("Any", client))).run(send())
+        )
+        while not client.answers:
+            await asyncio.sleep(0)
+        assert sys.getrefcount(encoded) == references
+        # Outside the assertion, which would hold it too.
+        holders = sys.getrefcount(requests.pop())
+        assert holders == 1
+        rests.set()
+        await serving

@@ -1,6 +1,9 @@
 """An Eager is its coroutine: it begins sooner, and ends as it would have ended."""
 
 import asyncio
+import contextlib
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -97,6 +100,58 @@ async def test_a_coroutine_may_ignore_a_cancellation_and_go_on(begin: Callable[.
     await asyncio.sleep(0)
     gate.set()
     assert await task == "went on"
+
+
+async def test_cancelling_it_ends_the_coroutine_where_it_waits() -> None:
+    steps = Steps(1, "done")
+    ended: list[str] = []
+
+    async def run() -> str:
+        try:
+            return await steps.run()
+        finally:
+            ended.append("ended")
+
+    eager = Eager(run())
+    eager.cancel()
+    eager.cancel()
+    assert ended == ["ended"]
+    with pytest.raises(asyncio.CancelledError):
+        await eager
+
+
+async def test_what_a_cancelled_one_waited_for_is_cancelled() -> None:
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> int:
+        return await future
+
+    Eager(wait()).cancel()
+    assert future.cancelled()
+
+
+@pytest.mark.parametrize("waits", [0, 1])
+async def test_a_failed_one_leaves_nothing_to_the_garbage_collector(waits: int) -> None:
+    class Kept:
+        pass
+
+    kept = Kept()
+    alive = weakref.ref(kept)
+
+    async def fail(_: Kept) -> None:
+        for _wait in range(waits):
+            await asyncio.sleep(0)
+        raise ValueError
+
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            await Eager(fail(kept))
+        del kept
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 async def _await(awaitable: Awaitable[str]) -> str:

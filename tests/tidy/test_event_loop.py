@@ -1,0 +1,29 @@
+"""Our processes run on uvloop; only what measures or tests asyncio's own loop starts that one."""
+
+import asyncio
+from pathlib import Path
+
+import uvloop
+
+from tidelog_server.cli import event_loop
+from tidy.tree import ROOT, python_files, shown
+
+# The floors that run gRPC as it comes, and the server inside somebody else's process.
+ON_ASYNCIO = {"server/tidelog_server/cli/bench/grpc_floor.py", "server/tidelog_server/testing.py"}
+
+
+def test_nothing_else_in_the_server_starts_asyncios_own_loop() -> None:
+    server = ROOT / "server"
+    users = {shown(path) for path in python_files() if server in path.parents and "asyncio.run" in _without_docs(path)}
+    assert users == ON_ASYNCIO
+
+
+def _without_docs(path: Path) -> str:
+    return path.read_text().replace("``asyncio.run``", "").replace("asyncio.run_coroutine_threadsafe", "")
+
+
+def test_a_program_runs_on_uvloop() -> None:
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    assert isinstance(event_loop.run(loop()), uvloop.Loop)
