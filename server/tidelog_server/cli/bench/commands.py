@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from tidelog_server.cli import event_loop
-from tidelog_server.cli.bench.report import print_report
+from tidelog_server.cli.bench.report import Report, print_report
 from tidelog_server.cli.bench.stolen_time import StolenTime
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
@@ -79,9 +79,7 @@ def append(
     )
     server_settings = {"storage.durability": durability, **_needs(size)}
     with _bench_folder(folder) as bench, running_target(endpoint, bench, server_settings) as target:
-        stolen = StolenTime()
-        report = event_loop.run(measure_append(target, bench, settings))
-        print_report(stolen.noted(report), as_json=json)
+        _report(lambda: event_loop.run(measure_append(target, bench, settings)), as_json=json)
 
 
 def latency(
@@ -97,9 +95,7 @@ def latency(
     from tidelog_server.cli.bench.server_process import running_target
 
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
-        stolen = StolenTime()
-        report = event_loop.run(measure_latency(target, bench, messages=messages, size=size))
-        print_report(stolen.noted(report), as_json=json)
+        _report(lambda: event_loop.run(measure_latency(target, bench, messages=messages, size=size)), as_json=json)
 
 
 def scan(
@@ -118,9 +114,10 @@ def scan(
 
     per_batch = _per_batch(size, batch_messages, batch_bytes)
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
-        stolen = StolenTime()
-        report = event_loop.run(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch))
-        print_report(stolen.noted(report), as_json=json)
+        _report(
+            lambda: event_loop.run(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch)),
+            as_json=json,
+        )
 
 
 def spark(
@@ -142,9 +139,7 @@ def spark(
     except JavaMissingError as error:
         raise CommandError(str(error), ExitCode.FAILURE) from error
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
-        stolen = StolenTime()
-        report = measure_spark(target, bench, messages=messages, size=size, vchannels=vchannels)
-        print_report(stolen.noted(report), as_json=json)
+        _report(lambda: measure_spark(target, bench, messages=messages, size=size, vchannels=vchannels), as_json=json)
 
 
 def run_all(
@@ -167,6 +162,12 @@ def run_all(
     ]
     for run in runs:
         run()
+
+
+def _report(measure: Callable[[], Report], *, as_json: bool) -> None:
+    """Print what ``measure`` returns, and what others had of the CPU meanwhile."""
+    stolen = StolenTime()
+    print_report(stolen.noted(measure()), as_json=as_json)
 
 
 def _default_messages(size: int) -> int:
