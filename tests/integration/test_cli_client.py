@@ -240,6 +240,7 @@ def test_nothing_is_removed_without_a_word(endpoint: str, channel: str) -> None:
 
 def test_exit_codes_tell_what_went_wrong(endpoint: str, channel: str) -> None:
     assert "does not exist" in refused(endpoint, ExitCode.NOT_FOUND, "scan", "nowhere")
+    assert "does not exist" in refused(endpoint, ExitCode.NOT_FOUND, "append", "nowhere", "-i", os.devnull)
     assert "exists already" in refused(endpoint, ExitCode.CONFLICT, "channel", "create", channel)
     assert "not allowed" in refused(endpoint, ExitCode.USAGE, "channel", "create", "Not A Name")
     assert "write" in refused(endpoint, ExitCode.USAGE, "scan", channel, "--from", "yesterday")

@@ -89,6 +89,8 @@ def append(
     async def command() -> Record:
         try:
             async with connected(endpoint) as client, client.vchannel(vchannel).producer() as producer:
+                # Refuses a wrong name before anything is read: the input may be a person, or empty.
+                await client.latest_mvcc_tick(vchannel)
                 with _opened(input_path) as descriptor, progress:
                     await _append_all(producer, descriptor, decoder, appended, progress)
                 return await appended.record(vchannel)
