@@ -1,6 +1,6 @@
 """Which messages go into which batch, and whose answer is whose. Pure: no I/O, no clock, no tasks.
 
-Appends to one vchannel that wait together travel together. A lane (the appends to one vchannel with the same options)
+Appends to one vchannel that wait together travel together. A lane (the appends to one vchannel on the same terms)
 may send at once while few of its batches are unanswered; beyond that it gathers until a batch is full or an answer
 comes. So a lone append waits for nothing, many concurrent ones share round trips, and a producer of full batches
 keeps many in flight.
@@ -15,11 +15,12 @@ from math import inf
 from typing import Final, cast
 
 from tidelog import _wire
+from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns, encode_messages, encode_payloads
 from tidelog._errors import InvalidRequestError, ServerError, TidelogError
 from tidelog._message import Message
 from tidelog._sizes import Appendable
-from tidelog._types import AppendResult, Durability
+from tidelog._types import AppendResult
 from tidelog.v1 import wal_service_pb2
 
 MAX_COALESCED_BYTES: Final = 1 << 20
@@ -72,7 +73,7 @@ class Submission:
 @dataclass(slots=True, eq=False)
 class _Lane:
     vchannel: str
-    durability: Durability | None
+    terms: AppendTerms
     waiting: deque[Submission] = field(default_factory=deque)
     waiting_bytes: int = 0
     batches_in_flight: int = 0
@@ -106,7 +107,7 @@ class AppendQueue:
 
     def __init__(self, *, max_in_flight_bytes: int) -> None:
         self._max_in_flight_bytes = max_in_flight_bytes
-        self._lanes: dict[tuple[str, Durability | None], _Lane] = {}
+        self._lanes: dict[tuple[str, AppendTerms], _Lane] = {}
         self._listed: deque[_Lane] = deque()
         self._in_flight: deque[Batch] = deque()
         self._in_flight_bytes = 0
@@ -128,11 +129,11 @@ class AppendQueue:
         """Whether less waits than may be in flight."""
         return self._waiting_bytes < self._max_in_flight_bytes
 
-    def submit(self, vchannel: str, durability: Durability | None, submission: Submission) -> None:
+    def submit(self, vchannel: str, terms: AppendTerms, submission: Submission) -> None:
         """Let ``submission`` wait for its turn, behind earlier ones of its lane."""
-        lane = self._lanes.get((vchannel, durability))
+        lane = self._lanes.get((vchannel, terms))
         if lane is None:
-            lane = self._lanes[vchannel, durability] = _Lane(vchannel, durability)
+            lane = self._lanes[vchannel, terms] = _Lane(vchannel, terms)
         self._put(lane, submission)
 
     def next_batch(self) -> Batch | None:
@@ -210,7 +211,7 @@ class AppendQueue:
     def _list(self, lane: _Lane) -> None:
         """List the lane if it may send, and forget it once it is empty: a client may use any number of vchannels."""
         if not lane.waiting and not lane.batches_in_flight:
-            self._lanes.pop((lane.vchannel, lane.durability), None)
+            self._lanes.pop((lane.vchannel, lane.terms), None)
         elif not lane.is_listed and lane.may_send():
             lane.is_listed = True
             self._listed.append(lane)
@@ -225,7 +226,7 @@ class AppendQueue:
             self._refuse(lane, submissions, error)
             return None
         self._last_request_id += 1
-        request = _wire.append_stream_request(self._last_request_id, lane.vchannel, columns, lane.durability)
+        request = _wire.append_stream_request(self._last_request_id, lane.vchannel, columns, lane.terms)
         batch = Batch(lane, submissions, size_bytes, self._last_request_id, columns.count, request)
         self._in_flight.append(batch)
         self._in_flight_bytes += size_bytes

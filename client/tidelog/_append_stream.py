@@ -9,12 +9,13 @@ from typing import Any
 import grpc.aio
 
 from tidelog._append_queue import AppendQueue, Submission
+from tidelog._append_terms import AppendTerms
 from tidelog._errors import AppendUnknownError, ClosedError, TidelogError
 from tidelog._retry import may_repeat
 from tidelog._sizes import Appendable
 from tidelog._status import error_of_answer, error_of_status
 from tidelog._transport import Transport, deadline_error
-from tidelog._types import AppendResult, Durability
+from tidelog._types import AppendResult
 from tidelog.v1 import wal_service_pb2
 
 
@@ -48,7 +49,7 @@ class AppendStream:
         """Whether every submission is settled."""
         return self._queue.is_idle
 
-    def put(self, vchannel: str, durability: Durability | None, submission: Submission) -> None:
+    def put(self, vchannel: str, terms: AppendTerms, submission: Submission) -> None:
         """Queue ``submission`` and return at once. Submissions keep their order within a vchannel.
 
         Raises:
@@ -56,7 +57,7 @@ class AppendStream:
         """
         if self._is_closed:
             raise ClosedError("the client is closed: make a new one")
-        self._queue.submit(vchannel, durability, submission)
+        self._queue.submit(vchannel, terms, submission)
         self._wake.set()
         if self._runner is None:
             self._runner = self._loop.create_task(self._run(), name="tidelog-append-stream")
@@ -68,7 +69,7 @@ class AppendStream:
         *,
         is_plain: bool,
         size_bytes: int,
-        durability: Durability | None,
+        terms: AppendTerms,
         timeout_s: float,
     ) -> AppendResult:
         """Return where ``messages`` are once they are durable; repeats what had no effect while there is time.
@@ -88,7 +89,7 @@ class AppendStream:
                     async with asyncio.timeout_at(deadline_s):
                         await self._room()
                 submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
-                self.put(vchannel, durability, submission)
+                self.put(vchannel, terms, submission)
                 self._watch(deadline_s)
                 try:
                     return await submission.future

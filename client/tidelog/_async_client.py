@@ -10,6 +10,7 @@ from typing import Final, Self, Unpack
 from tidelog import _fork, _wire  # noqa: F401 - imported for its effect
 from tidelog._append_queue import as_messages
 from tidelog._append_stream import AppendStream
+from tidelog._append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
 from tidelog._errors import ClosedError
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
@@ -233,12 +234,32 @@ class AsyncClient:
         answer = await transport.call(transport.wal.Trim, request, timeout_s=self.timeout_s, is_read=not everything)
         return Tick(answer.first_available_tick)
 
+    async def fence(self, vchannel: str, fencing_token: int) -> None:
+        """Raise the fencing token of a vchannel, durably; setting the one that it has changes nothing.
+
+        From then on an append with another token is refused; one without a token is not. So a writer that has won a
+        lock fences with a number that grows with each winner, and gives it to every append: whoever held the lock
+        before can write no more, however late he notices.
+
+        Raises:
+            FencedError: The vchannel has a greater one: somebody has taken over since. Nothing was changed.
+            ValueError: The token is none.
+            ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
+        """
+        check_fencing_token(fencing_token)
+        transport = self._session().transport
+        request = wal_service_pb2.SetFencingTokenRequest(vchannel=vchannel, fencing_token=fencing_token)
+        # Setting it twice is setting it once.
+        await transport.call(transport.wal.SetFencingToken, request, timeout_s=self.timeout_s, is_read=True)
+
     async def append(
         self,
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
@@ -247,20 +268,28 @@ class AsyncClient:
         Concurrent appends to one vchannel travel together. With ``barrier_tick`` every tick will be greater, which may
         have to be waited for. Cancelling ends the wait only: the messages may be appended all the same.
 
+        With ``expected_last_tick`` they are appended only if nothing came since: if that is still the tick of the last
+        message ever appended to the vchannel, 0 if there was none. With ``fencing_token`` only if the vchannel has this
+        token, see ``fence``.
+
         Raises:
             AppendUnknownError: They may or may not be in the log.
             BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
+            LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
+            ValueError: A condition, or the durability, is none.
             InvalidRequestError: They are empty, too large or malformed. Nothing was appended.
             ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
         """
         several, is_plain, size_bytes = measured(messages)
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        if barrier_tick is not None or not several:
-            return await self._append_alone(vchannel, several, barrier_tick or 0, durability, timeout_s)
-        if durability is not None:
-            _wire.append_options(0, durability)
+        terms = DEFAULT_TERMS
+        if durability is not None or fencing_token is not None:
+            terms = AppendTerms(durability, fencing_token).checked()
+        if barrier_tick is not None or expected_last_tick is not None or not several:
+            options = _wire.append_options(terms, barrier_tick=barrier_tick or 0, expected_last_tick=expected_last_tick)
+            return await self._append_alone(vchannel, several, options, timeout_s)
         return await self._session().appends.append(
-            vchannel, several, is_plain=is_plain, size_bytes=size_bytes, durability=durability, timeout_s=timeout_s
+            vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
         )  # fmt: skip
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
@@ -269,7 +298,6 @@ class AsyncClient:
         Raises:
             ValueError: An option is out of range.
         """
-        _wire.append_options(0, options.get("durability"))
         return AsyncProducer(lambda: self._session().appends, vchannel, **options)
 
     def scan(
@@ -361,16 +389,19 @@ class AsyncClient:
         self,
         vchannel: str,
         messages: Sequence[Appendable],
-        barrier_tick: int,
-        durability: Durability | None,
+        options: wal_service_pb2.AppendOptions,
         timeout_s: float,
     ) -> AppendResult:
-        """Append in a call of its own: an answer that has to wait for a barrier would hold up all behind it."""
+        """Append in a call of its own.
+
+        An answer that has to wait for a barrier would hold up all behind it, and what depends on the last tick must
+        not travel with others.
+        """
         transport = self._session().transport
         request = wal_service_pb2.AppendRequest(
             vchannel=vchannel,
             messages=[_wire.message_to_wire(message) for message in as_messages(messages)],
-            options=_wire.append_options(barrier_tick, durability),
+            options=options,
         )
         answer = await transport.call(transport.wal.Append, request, timeout_s=timeout_s, is_read=False, is_append=True)
         return _wire.append_result(answer.result)

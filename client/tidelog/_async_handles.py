@@ -31,14 +31,17 @@ class AsyncVchannel:
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> Coroutine[Any, Any, AppendResult]:
         """Append one message, or several as one batch; see ``AsyncClient.append``."""
         # Not async itself: a coroutine around a coroutine would be passed through at every wake of each append.
         return self._client.append(
-            self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
-        )
+            self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+        )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """Return a producer; see ``AsyncClient.producer``."""
@@ -55,6 +58,10 @@ class AsyncVchannel:
     async def latest_mvcc_tick(self) -> Tick:
         """Return the tick that a reader must reach; see ``AsyncClient.latest_mvcc_tick``."""
         return await self._client.latest_mvcc_tick(self.name)
+
+    async def fence(self, fencing_token: int) -> None:
+        """Raise the fencing token; see ``AsyncClient.fence``."""
+        await self._client.fence(self.name, fencing_token)
 
     async def trim(self, before: End | None = None, *, everything: bool = False) -> Tick:
         """Remove a prefix; see ``AsyncClient.trim``."""
@@ -101,13 +108,16 @@ class AsyncChannel:
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
         """Append to the only vchannel of the channel; with several, name one. See ``AsyncClient.append``."""
         return await self._client.append(
-            self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
-        )
+            self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+        )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """Return a producer for the only vchannel of the channel; see ``AsyncClient.producer``."""

@@ -8,6 +8,8 @@ The tree::
     ├── ChannelAlreadyExistsError    use it, or choose another name
     ├── PositionTrimmedError         start at first_available_tick if the messages before it are not needed
     ├── PositionBeyondEndError       the position belongs to another cluster
+    ├── LastTickMismatchError        read what came since, and decide anew
+    ├── FencedError                  stop writing: a newer writer has taken over
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
     ├── UnavailableError             try again later
     │   ├── OverloadedError
@@ -120,6 +122,37 @@ class BarrierNotReachedError(TidelogError, TimeoutError):
         return self._tick("latest_tick")
 
 
+class LastTickMismatchError(TidelogError):
+    """Something was appended to the vchannel since the caller looked. Nothing was appended by this call."""
+
+    @property
+    def expected_last_tick(self) -> Tick:
+        """The last tick that the caller knew."""
+        return self._tick("expected_last_tick")
+
+    @property
+    def last_tick(self) -> Tick:
+        """The last tick of the vchannel; what it stands for may still be on its way to the disk."""
+        return self._tick("last_tick")
+
+
+class FencedError(TidelogError):
+    """The vchannel has another fencing token: a newer writer has taken over, or the token was never set.
+
+    Nothing was appended, and no token was changed.
+    """
+
+    @property
+    def fencing_token(self) -> int:
+        """The token that was given."""
+        return int(self.values.get("fencing_token", "0"))
+
+    @property
+    def actual_fencing_token(self) -> int:
+        """The token of the vchannel; 0 for none."""
+        return int(self.values.get("actual_fencing_token", "0"))
+
+
 class UnavailableError(TidelogError):
     """The server cannot be reached, or cannot take the work now."""
 
@@ -191,6 +224,8 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
     "REASON_CHECKSUM_MISMATCH": InvalidRequestError,
     "REASON_RESERVED_PROPERTY": InvalidRequestError,
     "REASON_BARRIER_NOT_REACHED": BarrierNotReachedError,
+    "REASON_LAST_TICK_MISMATCH": LastTickMismatchError,
+    "REASON_FENCING_TOKEN_MISMATCH": FencedError,
     "REASON_POSITION_TRIMMED": PositionTrimmedError,
     "REASON_POSITION_BEYOND_END": PositionBeyondEndError,
     "REASON_WAL_NAME_MISMATCH": InvalidRequestError,

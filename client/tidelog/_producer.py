@@ -8,6 +8,7 @@ from typing import Any, Final, Self, TypedDict
 
 from tidelog._append_queue import Submission
 from tidelog._append_stream import AppendStream
+from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH
 from tidelog._errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
 from tidelog._sizes import Appendable, measure, measure_all
@@ -27,12 +28,15 @@ class ProducerOptions(TypedDict, total=False):
         max_batch_bytes: A batch that has so many bytes goes at once; default 1 MiB, at most what the server takes.
         max_in_flight_bytes: How much may be sent and not yet acknowledged; default 8 MiB. ``send`` waits beyond.
         durability: When an append is acknowledged; default None, the server's.
+        fencing_token: The token that the vchannel must have, see ``AsyncClient.fence``; default None, any. Once it has
+            another one, the producer stops.
     """
 
     linger_s: float
     max_batch_bytes: int
     max_in_flight_bytes: int
     durability: Durability | None
+    fencing_token: int | None
 
 
 class AsyncTicket:
@@ -74,6 +78,7 @@ class AsyncProducer:
         max_batch_bytes: int = DEFAULT_BATCH_BYTES,
         max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
         durability: Durability | None = None,
+        fencing_token: int | None = None,
     ) -> None:
         if linger_s < 0:
             raise ValueError(f"linger_s is {linger_s}, expected 0 or more")
@@ -86,7 +91,7 @@ class AsyncProducer:
         self._linger_s = linger_s
         self._max_batch_bytes = max_batch_bytes
         self._max_in_flight_bytes = max_in_flight_bytes
-        self._durability = durability
+        self._terms = AppendTerms(durability, fencing_token).checked()
         self._gathered: list[Appendable] = []
         self._gathered_bytes = 0
         self._gathered_is_plain = True
@@ -283,7 +288,7 @@ class AsyncProducer:
         submission.travels_alone = True
         self._unsettled.append((submission, size_bytes))
         try:
-            self._appends().put(self.vchannel, self._durability, submission)
+            self._appends().put(self.vchannel, self._terms, submission)
         except TidelogError as error:
             submission.fail(error)
 

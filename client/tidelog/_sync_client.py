@@ -181,6 +181,10 @@ class Client:
             )
         )  # fmt: skip
 
+    def fence(self, vchannel: str, fencing_token: int) -> None:
+        """Raise the fencing token of a vchannel, durably. See ``AsyncClient.fence``."""
+        background.run(self._client.fence(vchannel, fencing_token))
+
     def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
         """Remove a prefix, durably, and return the first tick that is left. See ``AsyncClient.trim``."""
         return background.run(self._client.trim(vchannel, before, everything=everything))
@@ -191,15 +195,18 @@ class Client:
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
         """Append one message, or several as one batch, and return where they are. See ``AsyncClient.append``."""
         return background.run(
             self._client.append(
-                vchannel, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
+                vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+                fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
             )
-        )
+        )  # fmt: skip
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer for many messages to one vchannel; use it with ``with``."""

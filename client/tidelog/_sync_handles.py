@@ -31,13 +31,16 @@ class Vchannel:
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
         """Append one message, or several as one batch; see ``Client.append``."""
         return self._client.append(
-            self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
-        )
+            self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+        )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer; see ``Client.producer``."""
@@ -54,6 +57,10 @@ class Vchannel:
     def latest_mvcc_tick(self) -> Tick:
         """Return the tick that a reader must reach; see ``Client.latest_mvcc_tick``."""
         return self._client.latest_mvcc_tick(self.name)
+
+    def fence(self, fencing_token: int) -> None:
+        """Raise the fencing token; see ``Client.fence``."""
+        self._client.fence(self.name, fencing_token)
 
     def trim(self, before: End | None = None, *, everything: bool = False) -> Tick:
         """Remove a prefix; see ``Client.trim``."""
@@ -98,13 +105,16 @@ class Channel:
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
         """Append to the only vchannel of the channel; with several, name one. See ``Client.append``."""
         return self._client.append(
-            self.name, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
-        )
+            self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+        )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer for the only vchannel of the channel; see ``Client.producer``."""

@@ -55,6 +55,7 @@ class VchannelDescription:
         last_tick: Tick of the last message ever appended; 0 when there was none.
         messages: How many are still there.
         bytes: Size of the columns that are still there.
+        fencing_token: The token that was set last; 0 when none was.
     """
 
     name: str
@@ -62,6 +63,7 @@ class VchannelDescription:
     last_tick: Tick
     messages: int
     bytes: int
+    fencing_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from tidelog import _columns
+from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog._columns import Buffer, Columns
 from tidelog._message import Message
 from tidelog._positions import At
@@ -35,6 +36,7 @@ _UINT32: Final = 0xFFFF_FFFF
 _DELTA_BYTES: Final = 4
 # Names that were encoded lately; each append brings one.
 _NAMES_KEPT: Final = 1_024
+_TERMS_KEPT: Final = 128
 _Columns = message_pb2.Columns
 _REQUEST_ID: Final = key_of(wal_service_pb2.AppendStreamRequest.REQUEST_ID_FIELD_NUMBER, VARINT)
 _REQUEST_COLUMNS: Final = key_of(wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER, LENGTH)
@@ -56,17 +58,14 @@ _COLUMNS_BY_TAG: Final = {
 _VIEWED: Final = frozenset(("payloads", "keys", "property_keys", "property_values"))
 
 
-def append_options(barrier_tick: int, durability: Durability | None) -> wal_service_pb2.AppendOptions | None:
-    """Return the options of an append, or None when all are the defaults.
-
-    Raises:
-        ValueError: An unknown durability.
-    """
-    if durability not in _DURABILITIES:
-        raise ValueError(f"durability {durability!r} is unknown: expected 'sync', 'os', or None for the server's")
-    if not barrier_tick and durability is None:
-        return None
-    return wal_service_pb2.AppendOptions(barrier_tick=barrier_tick, durability=_DURABILITIES[durability])
+def append_options(
+    terms: AppendTerms, *, barrier_tick: int = 0, expected_last_tick: int | None = None
+) -> wal_service_pb2.AppendOptions:
+    """Return the options of an append."""
+    return wal_service_pb2.AppendOptions(
+        barrier_tick=barrier_tick, durability=_DURABILITIES[terms.durability], expected_last_tick=expected_last_tick,
+        fencing_token=terms.fencing_token or 0,
+    )  # fmt: skip
 
 
 def columns_to_wire(columns: Columns) -> message_pb2.Columns:
@@ -87,7 +86,7 @@ def columns_to_wire(columns: Columns) -> message_pb2.Columns:
     )  # fmt: skip
 
 
-def append_stream_request(request_id: int, vchannel: str, columns: Columns, durability: Durability | None) -> bytes:
+def append_stream_request(request_id: int, vchannel: str, columns: Columns, terms: AppendTerms) -> bytes:
     """Return the bytes of an AppendStreamRequest, the very ones that protobuf would make.
 
     Payloads go into place once. Protobuf would copy them into its message and again into the bytes, which for a batch
@@ -100,9 +99,7 @@ def append_stream_request(request_id: int, vchannel: str, columns: Columns, dura
     if columns.payloads:
         inner += (_COLUMNS_PAYLOADS, varint(len(columns.payloads)), columns.payloads)
     inner.append(_after_payloads(columns))
-    options = b""
-    if durability is not None:
-        options = wal_service_pb2.AppendStreamRequest(options=append_options(0, durability)).SerializeToString()
+    options = b"" if terms == DEFAULT_TERMS else _options_field(terms)
     return b"".join(
         (
             _REQUEST_ID, varint(request_id), _vchannel_field(vchannel),
@@ -124,6 +121,11 @@ def _after_payloads(columns: Columns) -> bytes:
 @lru_cache(_NAMES_KEPT)
 def _vchannel_field(vchannel: str) -> bytes:
     return wal_service_pb2.AppendStreamRequest(vchannel=vchannel).SerializeToString()
+
+
+@lru_cache(_TERMS_KEPT)
+def _options_field(terms: AppendTerms) -> bytes:
+    return wal_service_pb2.AppendStreamRequest(options=append_options(terms)).SerializeToString()
 
 
 @dataclass(slots=True)
@@ -321,7 +323,9 @@ def channel_description(wire: channels_pb.ChannelDescription) -> ChannelDescript
         watermark=Tick(wire.watermark),
         stopped_by=wire.stopped_by,
         vchannels=tuple(
-            VchannelDescription(lane.name, Tick(lane.trim_tick), Tick(lane.last_tick), lane.messages, lane.bytes)
+            VchannelDescription(
+                lane.name, Tick(lane.trim_tick), Tick(lane.last_tick), lane.messages, lane.bytes, lane.fencing_token
+            )
             for lane in wire.vchannels
         ),
     )

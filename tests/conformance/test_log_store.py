@@ -302,6 +302,22 @@ def test_a_dropped_vchannel_is_gone_and_others_stay(store: LogStore) -> None:
     assert store.head.sequence == 10
 
 
+def test_a_fencing_token_only_grows_and_goes_with_its_vchannel(store: LogStore) -> None:
+    store.create_vchannels([1, 2])
+    assert store.tail(1).fencing_token == 0
+    for token, expected in ((5, 5), (5, 5), (4, 5), ((1 << 64) - 1, (1 << 64) - 1)):
+        store.fence(1, token)
+        assert store.tail(1).fencing_token == expected
+    store.write(run_of_entries(1, 2))
+    store.trim(1, END)
+    assert (store.tail(1).fencing_token, store.tail(2).fencing_token) == ((1 << 64) - 1, 0)
+    store.drop_vchannels([1])
+    with pytest.raises(KeyError):
+        store.fence(1, 6)
+    store.create_vchannels([1])
+    assert store.tail(1).fencing_token == 0
+
+
 def test_creating_an_existing_vchannel_leaves_it_as_it_is(store: LogStore) -> None:
     store.create_vchannels([1])
     store.write(run_of_entries(1, 2))
@@ -320,6 +336,8 @@ def test_a_closed_store_refuses_to_write(store: LogStore) -> None:
         store.sync()
     with pytest.raises(StorageFailedError):
         store.create_vchannels([2])
+    with pytest.raises(StorageFailedError):
+        store.fence(1, 1)
 
 
 def test_gauges_have_names_with_units(store: LogStore) -> None:

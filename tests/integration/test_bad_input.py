@@ -143,6 +143,12 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
      R.REASON_INVALID_ARGUMENT, INVALID, "at most 100000"),
     ("plan beyond the end", "PlanScan", wal.PlanScanRequest(vchannels=["one"], end_tick=MAX),
      R.REASON_POSITION_BEYOND_END, Code.OUT_OF_RANGE, "another cluster"),
+    ("fence with nothing", "SetFencingToken", wal.SetFencingTokenRequest(vchannel="one"),
+     R.REASON_INVALID_ARGUMENT, INVALID, "use 1 or greater"),
+    ("token that is not set", "Append", append(fencing_token=1),
+     R.REASON_FENCING_TOKEN_MISMATCH, Code.FAILED_PRECONDITION, "is 0, not 1: set it first"),
+    ("last tick that is not", "Append", append(expected_last_tick=5),
+     R.REASON_LAST_TICK_MISMATCH, Code.ABORTED, "expected 5: read what came since"),
     ("trim without a bound", "Trim", wal.TrimRequest(vchannel="one"),
      R.REASON_INVALID_ARGUMENT, INVALID, "say how much"),
     ("trim beyond all ticks", "Trim", wal.TrimRequest(vchannel="one", before_tick=MAX + 1),
@@ -205,6 +211,7 @@ async def test_a_bad_name_is_refused_wherever_one_is_named(client: Client) -> No
         ("Scan", scan),
         ("PlanScan", lambda name: wal.PlanScanRequest(vchannels=[name])),
         ("Trim", lambda name: wal.TrimRequest(vchannel=name, all=wal.TrimAll())),
+        ("SetFencingToken", lambda name: wal.SetFencingTokenRequest(vchannel=name, fencing_token=1)),
         ("GetLatestMvccTick", lambda name: wal.GetLatestMvccTickRequest(vchannel=name)),
     ]
     for name, reason, code, text in NAMES:

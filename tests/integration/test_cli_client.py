@@ -232,6 +232,19 @@ def test_trim_removes_what_is_before_a_position(endpoint: str, channel: str) -> 
     )
 
 
+def test_a_fenced_vchannel_takes_appends_with_its_token_only(endpoint: str, channel: str) -> None:
+    [fenced] = records(succeeds(endpoint, "channel", "fence", f"{channel}/0", "8"))
+    assert fenced == {"vchannel": f"{channel}/0", "fencing_token": 8}
+
+    late = refused(endpoint, ExitCode.CONFLICT, "append", f"{channel}/0", "--fencing-token", "7", stdin=b"late\n")
+
+    assert "a newer writer has taken over" in late
+    assert "is 8, not 7" in refused(endpoint, ExitCode.CONFLICT, "channel", "fence", f"{channel}/0", "7")
+    succeeds(endpoint, "append", f"{channel}/0", "--fencing-token", "8", stdin=b"new\n")
+    assert succeeds(endpoint, "scan", f"{channel}/0", "-o", "text") == b"new\n"
+    assert records(succeeds(endpoint, "channel", "describe", channel))[0]["fencing_token"] == 8
+
+
 def test_nothing_is_removed_without_a_word(endpoint: str, channel: str) -> None:
     assert "--yes" in refused(endpoint, ExitCode.USAGE, "channel", "rm", channel)
     assert "--yes" in refused(endpoint, ExitCode.USAGE, "channel", "trim", f"{channel}/0", "--all")

@@ -10,6 +10,7 @@ import uvloop
 import tidelog
 from tidelog import AsyncClient, Message
 from tidelog.testing import server
+from tidelog_testing.reads import payloads
 
 
 @pytest.fixture
@@ -17,10 +18,6 @@ async def client() -> AsyncIterator[AsyncClient]:
     async with server() as client:
         await client.create_channel("orders", vchannels=2)
         yield client
-
-
-async def payloads(client: AsyncClient, vchannel: str) -> list[bytes]:
-    return [payload async for batch in client.scan(vchannel) for payload in batch.payloads]
 
 
 async def test_a_message_comes_back_with_all_that_it_had(client: AsyncClient) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog import Columns, Durability, Message
+from tidelog import Columns, Message
+from tidelog._append_terms import AppendTerms
 from tidelog._columns import (
     checksum,
     decode_event_times_ms,
@@ -100,17 +101,21 @@ def test_damaged_responses_are_refused_or_fail_their_crc_but_never_break_the_cli
         pass
 
 
-@given(BATCHES, st.sampled_from([None, "sync", "os"]), st.integers(1, 1 << 40))
+TERMS = st.builds(AppendTerms, st.sampled_from([None, "sync", "os"]), st.none() | st.integers(1, (1 << 64) - 1))
+
+
+@given(BATCHES, TERMS, st.integers(1, 1 << 40))
 def test_requests_have_the_bytes_that_protobuf_would_make(
-    messages: list[Message], durability: Durability | None, request_id: int
+    messages: list[Message], terms: AppendTerms, request_id: int
 ) -> None:
     columns = encode_messages(messages)
 
     expected = wal_service_pb2.AppendStreamRequest(
-        request_id=request_id, vchannel="a/0", columns=columns_to_wire(columns), options=append_options(0, durability)
-    )
+        request_id=request_id, vchannel="a/0", columns=columns_to_wire(columns),
+        options=append_options(terms) if any(terms) else None,
+    )  # fmt: skip
 
-    request = append_stream_request(request_id, "a/0", columns, durability)
+    request = append_stream_request(request_id, "a/0", columns, terms)
     assert request == expected.SerializeToString(deterministic=True)
 
 

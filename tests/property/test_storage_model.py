@@ -34,6 +34,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.written: dict[int, list[NewEntry]] = {}
         self.trim_ticks: dict[int, int] = {}
+        self.fencing_tokens: dict[int, int] = {}
         self.sequence = 0
 
     def kept(self, vchannel_id: int) -> list[NewEntry]:
@@ -54,6 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.drop_vchannels([vchannel_id])
         self.written.pop(vchannel_id, None)
         self.trim_ticks.pop(vchannel_id, None)
+        self.fencing_tokens.pop(vchannel_id, None)
 
     @rule(plan=st.lists(st.tuples(vchannel_ids, st.integers(0, 20), st.integers(1, 12)), max_size=6))
     def write(self, plan: list[tuple[int, int, int]]) -> None:
@@ -82,6 +84,12 @@ class StoreMachine(RuleBasedStateMachine):
         assert tail.trimmed_messages == sum(e.count for e in self.written[vchannel_id][:trimmed])
         assert tail.trimmed_bytes == sum(len(e.columns) for e in self.written[vchannel_id][:trimmed])
 
+    @rule(vchannel_id=vchannel_ids, fencing_token=st.integers(1, 5))
+    def fence(self, vchannel_id: int, fencing_token: int) -> None:
+        if vchannel_id in self.written:
+            self.store.fence(vchannel_id, fencing_token)
+            self.fencing_tokens[vchannel_id] = max(fencing_token, self.fencing_tokens.get(vchannel_id, 0))
+
     @rule(vchannel_id=vchannel_ids, back=offsets, length=st.integers(0, 60), max_bytes=st.integers(1, 20_000))
     def read(self, vchannel_id: int, back: int, length: int, max_bytes: int) -> None:
         if vchannel_id not in self.written:
@@ -108,6 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert found == list(map(place_and_columns, self.kept(vchannel_id)))
             tail = self.store.tail(vchannel_id)
             assert (tail.batches, tail.messages) == (len(written), sum(entry.count for entry in written))
+            assert tail.fencing_token == self.fencing_tokens.get(vchannel_id, 0)
             chunks = self.store.chunks(vchannel_id, 0, END)
             assert not chunks or chunks[-1].messages_before + chunks[-1].messages == tail.messages
 

@@ -12,6 +12,7 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore
@@ -39,11 +40,13 @@ class Node:
         """Create a channel."""
         await self.broker.create_channels([name], 0, vchannels, Owner(), if_not_exists=False)
 
-    def submit(self, vchannel: str, batch: Batch, *, needs_sync: bool = True) -> "Submitted":
+    def submit(
+        self, vchannel: str, batch: Batch, *, needs_sync: bool = True, conditions: Conditions = UNCONDITIONAL
+    ) -> "Submitted":
         """Append without waiting for the outcome."""
         log, lane = self.broker.find(vchannel)
         submitted = Submitted()
-        append = log.try_append(lane, batch, needs_sync=needs_sync, on_settled=submitted.settle)
+        append = log.try_append(lane, batch, needs_sync=needs_sync, on_settled=submitted.settle, conditions=conditions)
         assert append is not None, "the oracle had no ticks ready"
         submitted.append = append
         return submitted

@@ -97,15 +97,17 @@ class ChannelDescription(_message.Message):
     def __init__(self, name: _Optional[str] = ..., owner: _Optional[_Union[OwnerDescription, _Mapping]] = ..., created_tick: _Optional[int] = ..., watermark: _Optional[int] = ..., stopped_by: _Optional[str] = ..., vchannels: _Optional[_Iterable[_Union[VchannelDescription, _Mapping]]] = ...) -> None: ...
 
 class VchannelDescription(_message.Message):
-    __slots__ = ("name", "trim_tick", "last_tick", "messages", "bytes")
+    __slots__ = ("name", "trim_tick", "last_tick", "messages", "bytes", "fencing_token")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TRIM_TICK_FIELD_NUMBER: _ClassVar[int]
     LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     trim_tick: int
     last_tick: int
     messages: int
     bytes: int
-    def __init__(self, name: _Optional[str] = ..., trim_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    fencing_token: int
+    def __init__(self, name: _Optional[str] = ..., trim_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., fencing_token: _Optional[int] = ...) -> None: ...

@@ -38,6 +38,8 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_DISK_FULL: _ClassVar[Reason]
     REASON_INNER: _ClassVar[Reason]
     REASON_MALFORMED_REQUEST: _ClassVar[Reason]
+    REASON_LAST_TICK_MISMATCH: _ClassVar[Reason]
+    REASON_FENCING_TOKEN_MISMATCH: _ClassVar[Reason]
 EFFECT_UNSPECIFIED: Effect
 EFFECT_NONE: Effect
 EFFECT_UNKNOWN: Effect
@@ -63,6 +65,8 @@ REASON_DATA_LOSS: Reason
 REASON_DISK_FULL: Reason
 REASON_INNER: Reason
 REASON_MALFORMED_REQUEST: Reason
+REASON_LAST_TICK_MISMATCH: Reason
+REASON_FENCING_TOKEN_MISMATCH: Reason
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "effect", "values")

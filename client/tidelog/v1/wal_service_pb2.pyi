@@ -55,12 +55,16 @@ class GetLatestMvccTickResponse(_message.Message):
     def __init__(self, mvcc_tick: _Optional[int] = ...) -> None: ...
 
 class AppendOptions(_message.Message):
-    __slots__ = ("barrier_tick", "durability")
+    __slots__ = ("barrier_tick", "durability", "expected_last_tick", "fencing_token")
     BARRIER_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
     barrier_tick: int
     durability: _message_pb2.Durability
-    def __init__(self, barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ...) -> None: ...
+    expected_last_tick: int
+    fencing_token: int
+    def __init__(self, barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("vchannel", "messages", "options")
@@ -257,6 +261,20 @@ class Split(_message.Message):
     estimated_messages: int
     estimated_bytes: int
     def __init__(self, vchannel: _Optional[str] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., estimated_messages: _Optional[int] = ..., estimated_bytes: _Optional[int] = ...) -> None: ...
+
+class SetFencingTokenRequest(_message.Message):
+    __slots__ = ("vchannel", "fencing_token")
+    VCHANNEL_FIELD_NUMBER: _ClassVar[int]
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    vchannel: str
+    fencing_token: int
+    def __init__(self, vchannel: _Optional[str] = ..., fencing_token: _Optional[int] = ...) -> None: ...
+
+class SetFencingTokenResponse(_message.Message):
+    __slots__ = ("fencing_token",)
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    fencing_token: int
+    def __init__(self, fencing_token: _Optional[int] = ...) -> None: ...
 
 class TrimRequest(_message.Message):
     __slots__ = ("vchannel", "before_tick", "before_time_ms", "all")

@@ -70,6 +70,11 @@ class WalServiceStub:
                 request_serializer=tidelog_dot_v1_dot_wal__service__pb2.PlanScanRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_wal__service__pb2.PlanScanResponse.FromString,
                 _registered_method=True)
+        self.SetFencingToken = channel.unary_unary(
+                '/tidelog.v1.WalService/SetFencingToken',
+                request_serializer=tidelog_dot_v1_dot_wal__service__pb2.SetFencingTokenRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_wal__service__pb2.SetFencingTokenResponse.FromString,
+                _registered_method=True)
         self.Trim = channel.unary_unary(
                 '/tidelog.v1.WalService/Trim',
                 request_serializer=tidelog_dot_v1_dot_wal__service__pb2.TrimRequest.SerializeToString,
@@ -132,6 +137,14 @@ class WalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetFencingToken(self, request, context):
+        """SetFencingToken raises the fencing token of a vchannel, durably. From then on an append that carries another
+        token is refused; one without a token is not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Trim(self, request, context):
         """Trim removes a prefix of a vchannel, durably, and frees its disk in the background.
         """
@@ -176,6 +189,11 @@ def add_WalServiceServicer_to_server(servicer, server):
                     servicer.PlanScan,
                     request_deserializer=tidelog_dot_v1_dot_wal__service__pb2.PlanScanRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_wal__service__pb2.PlanScanResponse.SerializeToString,
+            ),
+            'SetFencingToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetFencingToken,
+                    request_deserializer=tidelog_dot_v1_dot_wal__service__pb2.SetFencingTokenRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_wal__service__pb2.SetFencingTokenResponse.SerializeToString,
             ),
             'Trim': grpc.unary_unary_rpc_method_handler(
                     servicer.Trim,
@@ -373,6 +391,33 @@ class WalService:
             '/tidelog.v1.WalService/PlanScan',
             tidelog_dot_v1_dot_wal__service__pb2.PlanScanRequest.SerializeToString,
             tidelog_dot_v1_dot_wal__service__pb2.PlanScanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetFencingToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.WalService/SetFencingToken',
+            tidelog_dot_v1_dot_wal__service__pb2.SetFencingTokenRequest.SerializeToString,
+            tidelog_dot_v1_dot_wal__service__pb2.SetFencingTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from tidelog_server.core.errors import (
     ChannelAlreadyExistsError,
     ChannelNotExistError,
     DataLossError,
+    FencingTokenMismatchError,
     InvalidRequestError,
 )
 from tidelog_server.core.names import parse_vchannel_name
@@ -189,6 +190,28 @@ class Broker:
         """Return a scanner over vchannels of this node."""
         return Scanner(self._node.shared, self._readers, self._node.metrics, sources, plan)
 
+    async def fence(self, name: str, fencing_token: int) -> None:
+        """Set the fencing token of a vchannel, durably. Setting the one that it has is no error.
+
+        From the moment of the call, appends with another token are refused; those taken before it stand. Cancelling
+        does not stop it.
+
+        Raises:
+            FencingTokenMismatchError: The vchannel has a greater one. Nothing happened.
+        """
+        self._node.admission.check_storage()
+        _, vchannel = self.find(name)
+        if fencing_token < vchannel.fencing_token:
+            raise FencingTokenMismatchError(
+                vchannel=vchannel.name, fencing_token=fencing_token, actual_fencing_token=vchannel.fencing_token
+            )
+        # Ordering: both at once. What is appended from here on with this token is written behind the token, and
+        # nothing with an older one is appended any more. A drop of the vchannel would come behind it as well.
+        vchannel.fencing_token = fencing_token
+        store = self._node.store
+        written = self._node.committer.submit_job(lambda: store.fence(vchannel.vchannel_id, fencing_token))
+        await self._tasks.finish(_ended(written))
+
     async def trim(self, name: str, *, before_tick: int | None = None, before_ms: int | None = None) -> Tick:
         """Remove a prefix of a vchannel, durably; return the first tick that is still available.
 
@@ -255,3 +278,8 @@ class Broker:
             self._reclaim_wanted.clear()
             await asyncio.to_thread(self._node.store.reclaim)
             _log.info("disk_reclaimed")
+
+
+async def _ended(job: Future[None]) -> None:
+    """Wait for a job of the committer."""
+    await asyncio.wrap_future(job)

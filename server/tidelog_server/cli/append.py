@@ -70,6 +70,10 @@ def append(
     key_delim: Annotated[
         str | None, typer.Option(help="Divides key and payload of a line at its first place.", show_default=False)
     ] = None,
+    fencing_token: Annotated[
+        int | None,
+        typer.Option(min=1, help="Append only while the vchannel has this token.", show_default=False),
+    ] = None,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = None,
     output: OutputOption = None,
@@ -88,7 +92,10 @@ def append(
 
     async def command() -> Record:
         try:
-            async with connected(endpoint) as client, client.vchannel(vchannel).producer() as producer:
+            async with (
+                connected(endpoint) as client,
+                client.vchannel(vchannel).producer(fencing_token=fencing_token) as producer,
+            ):
                 # Refuses a wrong name before anything is read: the input may be a person, or empty.
                 await client.latest_mvcc_tick(vchannel)
                 with _opened(input_path) as descriptor, progress:

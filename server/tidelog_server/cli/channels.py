@@ -1,4 +1,4 @@
-"""``tidelog channel``: create, list, describe, trim and remove channels."""
+"""``tidelog channel``: create, list, describe, trim, fence and remove channels."""
 
 import sys
 from datetime import datetime
@@ -20,12 +20,13 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Create, list, describe, trim and remove channels.")
+    group = typer.Typer(no_args_is_help=True, help="Create, list, describe, trim, fence and remove channels.")
     group.command("create", epilog=COMMON_CODES)(create)
     group.command("ls", epilog=COMMON_CODES)(list_channels)
     group.command("describe", epilog=COMMON_CODES)(describe)
     group.command("rm", epilog=COMMON_CODES)(remove)
     group.command("trim", epilog=COMMON_CODES)(trim)
+    group.command("fence", epilog=COMMON_CODES)(fence)
     app.add_typer(group, name="channel")
 
 
@@ -137,6 +138,24 @@ def trim(
     print_records([{"vchannel": vchannel, "first_available_tick": run(command(), timeout)}], output)
 
 
+def fence(
+    vchannel: Annotated[str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one.", show_default=False)],
+    fencing_token: Annotated[int, typer.Argument(min=1, help="Not below the one that is set.", show_default=False)],
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Raise the fencing token of a vchannel, durably: appends that carry another one are refused from then on."""
+
+    async def command() -> None:
+        async with connected(endpoint) as client:
+            await client.fence(vchannel, fencing_token)
+
+    run(command(), timeout)
+    print_records([{"vchannel": vchannel, "fencing_token": fencing_token}], output)
+
+
 def _confirm(question: str, *, yes: bool) -> None:
     """Ask on the terminal; without one, only ``--yes`` counts."""
     if yes:
@@ -168,6 +187,7 @@ def _vchannel_rows(channel: ChannelDescription) -> list[Record]:
             "trim_tick": int(vchannel.trim_tick),
             "last_tick": int(vchannel.last_tick),
             "last_time": _iso(vchannel.last_tick.time) if vchannel.last_tick else None,
+            "fencing_token": vchannel.fencing_token,
             "watermark": int(channel.watermark),
             "stopped_by": channel.stopped_by,
         }

@@ -31,6 +31,8 @@ _CODES: Final[tuple[tuple[type[tidelog.TidelogError], ExitCode], ...]] = (
     (tidelog.ChannelAlreadyExistsError, ExitCode.CONFLICT),
     (tidelog.PositionTrimmedError, ExitCode.CONFLICT),
     (tidelog.PositionBeyondEndError, ExitCode.CONFLICT),
+    (tidelog.LastTickMismatchError, ExitCode.CONFLICT),
+    (tidelog.FencedError, ExitCode.CONFLICT),
     (tidelog.BarrierNotReachedError, ExitCode.TIMEOUT),
     (tidelog.DeadlineError, ExitCode.TIMEOUT),
     (tidelog.UnavailableError, ExitCode.UNAVAILABLE),
@@ -50,7 +52,9 @@ def run(command: Coroutine[None, None, _Result], timeout_s: float | None = None)
     try:
         return event_loop.run(_within(command, timeout_s))
     except tidelog.TidelogError as error:
-        code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILURE)
+        # A producer that stopped tells what stopped it as its cause.
+        told = error.__cause__ if isinstance(error, tidelog.ProducerStoppedError) else error
+        code = next((code for kind, code in _CODES if isinstance(told, kind)), ExitCode.FAILURE)
         raise CommandError(str(error), code) from error
 
 

@@ -9,6 +9,7 @@
     │   └── MalformedRequestError, WalNameMismatchError
     ├── ChannelNotExistError, ChannelAlreadyExistsError
     ├── BarrierNotReachedError
+    ├── LastTickMismatchError, FencingTokenMismatchError
     ├── PositionTrimmedError, PositionBeyondEndError
     ├── RateLimitRejectedError, DiskFullError
     ├── ShutdownError
@@ -149,6 +150,32 @@ class BarrierNotReachedError(TidelogServerError):
             f"the barrier tick {barrier_tick} lies {(barrier_tick - latest_tick) >> 18} ms ahead of the oracle "
             f"({latest_tick}) and was not reached in time: take barrier ticks from AllocateTicks, or wait longer",
             barrier_tick=barrier_tick, latest_tick=latest_tick,
+        )  # fmt: skip
+
+
+class LastTickMismatchError(TidelogServerError):
+    """Something was appended since the caller looked."""
+
+    def __init__(self, *, vchannel: str, expected_last_tick: int, last_tick: int) -> None:
+        super().__init__(
+            f"the last tick of {vchannel} is {last_tick}, expected {expected_last_tick}: read what came since, decide "
+            "anew, and append with the new last tick",
+            vchannel=vchannel, expected_last_tick=expected_last_tick, last_tick=last_tick,
+        )  # fmt: skip
+
+
+class FencingTokenMismatchError(TidelogServerError):
+    """A fencing token is not the one that the vchannel has, or would lower it."""
+
+    def __init__(self, *, vchannel: str, fencing_token: int, actual_fencing_token: int) -> None:
+        advice = (
+            "a newer writer has taken over, stop writing"
+            if fencing_token < actual_fencing_token
+            else "set it first with SetFencingToken"
+        )
+        super().__init__(
+            f"the fencing token of {vchannel} is {actual_fencing_token}, not {fencing_token}: {advice}",
+            vchannel=vchannel, fencing_token=fencing_token, actual_fencing_token=actual_fencing_token,
         )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
+from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.log.tail_ring import TailRing, VchannelRing
 from tidelog_server.runtime.clock import Clock
@@ -98,17 +99,23 @@ class VchannelLog:
         vchannel_id: Its number in the store.
         name: ``<channel>/<index>``.
         durable_tick: Last tick of the last durable entry; 0 when there was none.
+        submitted_tick: Last tick of the last entry that was submitted, durable or not; 0 when there was none.
+        fencing_token: The token that was set last, durable or not; 0 when none was.
         trim_tick: Messages below it are gone.
         ring: Its part of the tail ring.
         followers: Set when an entry becomes durable, when the channel closes, and when storage fails.
     """
 
-    __slots__ = ("durable_tick", "followers", "name", "ring", "trim_tick", "vchannel_id")
+    __slots__ = (
+        "durable_tick", "fencing_token", "followers", "name", "ring", "submitted_tick", "trim_tick", "vchannel_id"
+    )  # fmt: skip
 
     def __init__(self, vchannel_id: int, name: str, tail: VchannelTail) -> None:
         self.vchannel_id = vchannel_id
         self.name = name
         self.durable_tick = tail.last_tick
+        self.submitted_tick = tail.last_tick
+        self.fencing_token = tail.fencing_token
         self.trim_tick = tail.trim_tick
         self.ring = VchannelRing(vchannel_id, floor=tail.last_tick)
         self.followers: set[asyncio.Event] = set()
@@ -163,6 +170,7 @@ class ChannelLog:
         )
         append = PendingAppend(entry, needs_sync, on_settled, node.clock.monotonic_s())
         self._in_flight.append(tick)
+        vchannel.submitted_tick = entry.last_tick
         self._drained.clear()
         node.admission.note_submitted(len(batch.columns))
         node.committer.submit(append)
@@ -170,15 +178,18 @@ class ChannelLog:
 
     def try_append(
         self, vchannel: VchannelLog, batch: Batch, *, needs_sync: bool,
-        on_settled: Settled, barrier_tick: int = 0,
+        on_settled: Settled, barrier_tick: int = 0, conditions: Conditions = UNCONDITIONAL,
     ) -> PendingAppend | None:  # fmt: skip
         """Append at once; None if the oracle cannot give ticks now: then ``allocate`` and try again.
 
         Raises:
             ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
+            LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
         """
         self.check_open()
         self._node.admission.check()
+        if conditions is not UNCONDITIONAL:
+            conditions.check(vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token)
         tick = self._node.oracle.try_allocate(batch.count, barrier_tick)
         if tick is None:
             return None

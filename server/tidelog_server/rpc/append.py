@@ -27,6 +27,7 @@ from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc import status
 from tidelog_server.rpc.calls import Context
@@ -61,6 +62,7 @@ class StreamRequest:
     columns: bytes = b""
     barrier_tick: int = 0
     durability: int = 0
+    conditions: Conditions = UNCONDITIONAL
 
 
 def parse_stream_request(encoded: bytes) -> StreamRequest:
@@ -90,7 +92,16 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
     if options:
         merged = wal_service_pb2.AppendOptions.FromString(b"".join(options))
         request.barrier_tick, request.durability = merged.barrier_tick, merged.durability
+        request.conditions = conditions_of(merged)
     return request
+
+
+def conditions_of(options: wal_service_pb2.AppendOptions) -> Conditions:
+    """Return the conditions in ``options``; UNCONDITIONAL itself when there are none."""
+    expected_last_tick = options.expected_last_tick if options.HasField("expected_last_tick") else None
+    if expected_last_tick is None and not options.fencing_token:
+        return UNCONDITIONAL
+    return Conditions(expected_last_tick, options.fencing_token)
 
 
 @dataclass(slots=True)
@@ -103,12 +114,13 @@ class Intent:
     needs_sync: bool
     barrier_tick: int
     on_settled: Settled
+    conditions: Conditions
 
     def attempt(self) -> PendingAppend | None:
         """Submit it; None if the oracle cannot give ticks now. Raises as ``ChannelLog.try_append`` does."""
         return self.log.try_append(
             self.vchannel, self.batch, needs_sync=self.needs_sync, on_settled=self.on_settled,
-            barrier_tick=self.barrier_tick,
+            barrier_tick=self.barrier_tick, conditions=self.conditions,
         )  # fmt: skip
 
 
@@ -137,7 +149,8 @@ class AppendCalls:
                 settled.set_result(None)
 
         needs_sync = self._needs_sync(request.options.durability)
-        intent = Intent(*target, batch, needs_sync, request.options.barrier_tick, on_settled)
+        options = request.options
+        intent = Intent(*target, batch, needs_sync, options.barrier_tick, on_settled, conditions_of(options))
         append = intent.attempt() or await self.submit_later(intent, _wait_s(context))
         await settled
         if (failure := append.failure) is not None:
@@ -160,7 +173,7 @@ class AppendCalls:
         log, vchannel = self._broker.find(request.vchannel)
         batch = self._batch(request.columns)
         needs_sync = self._needs_sync(request.durability)
-        return Intent(log, vchannel, batch, needs_sync, request.barrier_tick, on_settled)
+        return Intent(log, vchannel, batch, needs_sync, request.barrier_tick, on_settled, request.conditions)
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
         """Submit an append once the oracle can give it ticks, which are past its barrier.

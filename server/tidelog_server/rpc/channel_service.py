@@ -114,6 +114,7 @@ def _description(state: ChannelState) -> pb.ChannelDescription:
                 name=vchannel.name,
                 trim_tick=vchannel.tail.trim_tick,
                 last_tick=vchannel.tail.last_tick,
+                fencing_token=vchannel.tail.fencing_token,
                 messages=vchannel.tail.messages - vchannel.tail.trimmed_messages,
                 bytes=vchannel.tail.columns_bytes - vchannel.tail.trimmed_bytes,
             )

@@ -31,6 +31,8 @@ STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, err
     errors.ChannelNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_CHANNEL_NOT_EXIST),
     errors.ChannelAlreadyExistsError: (_Code.ALREADY_EXISTS, error_pb2.REASON_CHANNEL_ALREADY_EXISTS),
     errors.BarrierNotReachedError: (_Code.DEADLINE_EXCEEDED, error_pb2.REASON_BARRIER_NOT_REACHED),
+    errors.LastTickMismatchError: (_Code.ABORTED, error_pb2.REASON_LAST_TICK_MISMATCH),
+    errors.FencingTokenMismatchError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_FENCING_TOKEN_MISMATCH),
     errors.PositionTrimmedError: (_Code.OUT_OF_RANGE, error_pb2.REASON_POSITION_TRIMMED),
     errors.PositionBeyondEndError: (_Code.OUT_OF_RANGE, error_pb2.REASON_POSITION_BEYOND_END),
     errors.RateLimitRejectedError: (_Code.RESOURCE_EXHAUSTED, error_pb2.REASON_RATE_LIMIT_REJECTED),

@@ -33,6 +33,7 @@ class WalService:
             "AppendStream": self._append.append_stream,
             "Scan": self._scan.scan,
             "PlanScan": self._scan.plan_scan,
+            "SetFencingToken": self.set_fencing_token,
             "Trim": self.trim,
         }
 
@@ -59,6 +60,17 @@ class WalService:
         """Tell the tick of the last acknowledged message."""
         _log, vchannel = self._broker.find(request.vchannel)
         return wal_service_pb2.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
+
+    async def set_fencing_token(
+        self, request: wal_service_pb2.SetFencingTokenRequest, _: Context
+    ) -> wal_service_pb2.SetFencingTokenResponse:
+        """Fence off whoever appends with an older token."""
+        if not request.fencing_token:
+            raise InvalidRequestError(
+                "the fencing token is 0, which stands for none: use 1 or greater", field="fencing_token"
+            )
+        await self._broker.fence(request.vchannel, request.fencing_token)
+        return wal_service_pb2.SetFencingTokenResponse(fencing_token=request.fencing_token)
 
     async def trim(self, request: wal_service_pb2.TrimRequest, _: Context) -> wal_service_pb2.TrimResponse:
         """Remove a prefix."""

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.storage.keys import LOG_KEY_BYTES, STORE_KEY, chunk_key, log_key, parse_log_key, tail_key
+from tidelog_server.storage.keys import LOG_KEY_BYTES, STORE_KEY, chunk_key, fence_key, log_key, parse_log_key, tail_key
 
 ROW_VERSION: Final = 1
 NO_HASH: Final = bytes(HASH_BYTES)
@@ -29,6 +29,8 @@ assert HEADER_BYTES == 64
 _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
 # version, then the fields of ChunkRow in order.
 _CHUNK: Final = struct.Struct(">B11Q16s")
+# version, fencing token.
+_FENCE: Final = struct.Struct(">BQ")
 # version, then the fields of StoreRow in order.
 _STORE: Final = struct.Struct(">B16sQQ16sQ")
 
@@ -172,6 +174,22 @@ def unpack_tail(vchannel_id: int, value: bytes) -> TailRow:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
     return TailRow._make(_opened("tail", tail_key(vchannel_id), value, _TAIL))
+
+
+def pack_fence(vchannel_id: int, fencing_token: int) -> bytes:
+    """Return the value of a fencing token's row."""
+    return _sealed(fence_key(vchannel_id), _FENCE.pack(ROW_VERSION, fencing_token))
+
+
+def unpack_fence(vchannel_id: int, value: bytes) -> int:
+    """Return the fencing token in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    (fencing_token,) = _opened("fence", fence_key(vchannel_id), value, _FENCE)
+    assert isinstance(fencing_token, int)
+    return fencing_token
 
 
 def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:

@@ -9,6 +9,7 @@ log        vchannel_id u32, base_tick u64         header of an entry
 columns    vchannel_id u32, base_tick u64         columns of the same entry
 index      vchannel_id u32, ``c``, first_tick u64 a closed chunk
 index      vchannel_id u32, ``t``                 the tail of a vchannel
+index      vchannel_id u32, ``f``                 the fencing token of a vchannel
 index      ``s``                                  the store as a whole
 ========== ====================================== =============================
 """
@@ -22,14 +23,15 @@ MAX_VCHANNEL_ID: Final = (1 << 32) - 1
 
 _LOG: Final = struct.Struct(">IQ")
 _CHUNK: Final = struct.Struct(">IcQ")
-_TAIL: Final = struct.Struct(">Ic")
+_TAGGED: Final = struct.Struct(">Ic")
 _CHUNK_TAG: Final = b"c"
 _TAIL_TAG: Final = b"t"
+_FENCE_TAG: Final = b"f"
 
 LOG_KEY_BYTES: Final = _LOG.size
 STORE_KEY: Final = b"s"
-# Invariant: the length alone tells the kinds of keys of the index family apart.
-assert len({_CHUNK.size, _TAIL.size, len(STORE_KEY)}) == 3
+# Invariant: length and tag tell the kinds of keys of the index family apart.
+assert len({_CHUNK.size, _TAGGED.size, len(STORE_KEY)}) == 3
 
 log_key = _LOG.pack
 """Return the key of the entry of vchannel ``vchannel_id`` at ``base_tick``, in ``log`` and in ``columns``.
@@ -64,20 +66,34 @@ def parse_chunk_key(key: bytes) -> tuple[int, Tick] | None:
 
 def tail_key(vchannel_id: int) -> bytes:
     """Return the key of the vchannel's tail."""
-    return _TAIL.pack(vchannel_id, _TAIL_TAG)
+    return _TAGGED.pack(vchannel_id, _TAIL_TAG)
 
 
 def parse_tail_key(key: bytes) -> int | None:
     """Return the vchannel id of a tail's key, or None if ``key`` is of another kind."""
-    if len(key) != _TAIL.size:
-        return None
-    vchannel_id, tag = _TAIL.unpack(key)
-    return int(vchannel_id) if tag == _TAIL_TAG else None
+    return _parse_tagged(key, _TAIL_TAG)
+
+
+def fence_key(vchannel_id: int) -> bytes:
+    """Return the key of the vchannel's fencing token."""
+    return _TAGGED.pack(vchannel_id, _FENCE_TAG)
+
+
+def parse_fence_key(key: bytes) -> int | None:
+    """Return the vchannel id of a fencing token's key, or None if ``key`` is of another kind."""
+    return _parse_tagged(key, _FENCE_TAG)
 
 
 def index_range(vchannel_id: int) -> tuple[bytes, bytes]:
     """Return the half-open range of all index keys of the vchannel."""
     return vchannel_id.to_bytes(4, "big"), _end_of(vchannel_id, _CHUNK.size)
+
+
+def _parse_tagged(key: bytes, expected_tag: bytes) -> int | None:
+    if len(key) != _TAGGED.size:
+        return None
+    vchannel_id, tag = _TAGGED.unpack(key)
+    return int(vchannel_id) if tag == expected_tag else None
 
 
 def _end_of(vchannel_id: int, key_bytes: int) -> bytes:

@@ -52,16 +52,20 @@ class TrimCut(NamedTuple):
 class LogState:
     """Tails of all vchannels and the head of the store.
 
-    Threads: everything that changes it belongs to the committer, one call at a time. ``head`` and ``tails`` may be
-    read by any thread: the values are immutable and replaced as a whole.
+    Threads: everything that changes it belongs to the committer, one call at a time. ``head``, ``tails`` and
+    ``fencing_tokens`` may be read by any thread: the values are immutable and replaced as a whole.
 
     Invariant: the batches of all tails and ``destroyed_batches`` add up to the head's sequence.
     """
 
-    def __init__(self, store: StoreRow, tails: dict[int, TailRow]) -> None:
+    def __init__(
+        self, store: StoreRow, tails: dict[int, TailRow], fencing_tokens: dict[int, int] | None = None
+    ) -> None:
         self.incarnation = store.incarnation
         self.destroyed_batches = store.destroyed_batches
         self.tails = tails
+        # Of those vchannels that have one.
+        self.fencing_tokens = {} if fencing_tokens is None else fencing_tokens
         self.staged: dict[int, TailRow] = {}
         self.head = _recovered_head(store, tails)
         self.begin()
@@ -114,10 +118,16 @@ class LogState:
         """Return those of ``vchannel_ids`` that do not exist, once each, in order."""
         return sorted(set(vchannel_ids) - self.tails.keys())
 
+    def vchannel_tail(self, vchannel_id: int) -> VchannelTail:
+        """Return what callers of the store see of a vchannel. KeyError if it does not exist."""
+        return as_vchannel_tail(self.tails[vchannel_id], self.fencing_tokens.get(vchannel_id, 0))
+
     def drop(self, vchannel_ids: Iterable[int]) -> list[int]:
         """Forget vchannels; return those that existed, in order. The store's row must be written with it."""
         dropped = sorted(set(vchannel_ids) & self.tails.keys())
         self.destroyed_batches += sum(self.tails.pop(vchannel_id).batches for vchannel_id in dropped)
+        for vchannel_id in dropped:
+            self.fencing_tokens.pop(vchannel_id, None)
         return dropped
 
 
@@ -196,11 +206,11 @@ def as_chunk(row: ChunkRow) -> Chunk:
     )  # fmt: skip
 
 
-def as_vchannel_tail(row: TailRow) -> VchannelTail:
+def as_vchannel_tail(row: TailRow, fencing_token: int = 0) -> VchannelTail:
     """Return what callers of the store see of a tail."""
     return VchannelTail(
         Tick(row.trim_tick), Tick(row.last_tick), row.batches, row.messages, row.columns_bytes,
-        row.trimmed_messages, row.trimmed_bytes,
+        row.trimmed_messages, row.trimmed_bytes, fencing_token,
     )  # fmt: skip
 
 

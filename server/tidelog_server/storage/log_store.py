@@ -29,6 +29,7 @@ class VchannelTail:
         last_tick: Last tick of the last entry ever written, trimmed or not; 0 when there was none.
         batches, messages, columns_bytes: Cumulative since creation, trimmed ones included.
         trimmed_messages, trimmed_bytes: Cumulative, of entries that lie wholly below ``trim_tick``.
+        fencing_token: The token that was set last; 0 when none was.
     """
 
     trim_tick: Tick
@@ -38,6 +39,7 @@ class VchannelTail:
     columns_bytes: int
     trimmed_messages: int
     trimmed_bytes: int
+    fencing_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,9 @@ class StoreHead(NamedTuple):
 class LogStore(Protocol):
     """Entries of all vchannels of a node.
 
-    Threads: ``write``, ``trim``, ``create_vchannels``, ``drop_vchannels`` and ``close`` are called one at a time, by
-    whatever thread, and ``sync`` as well; but a ``write`` may run while another thread is in ``sync``, so that the next
-    group is written while the disk works. All others may be called by any thread at any time until ``close``.
+    Threads: ``write``, ``trim``, ``fence``, ``create_vchannels``, ``drop_vchannels`` and ``close`` are called one at a
+    time, by whatever thread, and ``sync`` as well; but a ``write`` may run while another thread is in ``sync``, so that
+    the next group is written while the disk works. All others may be called by any thread at any time until ``close``.
 
     Failure: the first failed write or sync stops the store. That call and every later one that changes something
     raises StorageFailedError with the first cause; reads go on.
@@ -170,6 +172,13 @@ class LogStore(Protocol):
         last removed message: a reader who has read everything that was removed stays in range.
 
         Trimming below an earlier trim changes nothing. ``reclaim`` gives the disk back.
+        """
+        ...
+
+    def fence(self, vchannel_id: int, fencing_token: int) -> None:
+        """Raise the fencing token of a vchannel, durably. One that is not greater changes nothing.
+
+        The store keeps the token with the vchannel and does not check it: whoever writes does.
         """
         ...
 

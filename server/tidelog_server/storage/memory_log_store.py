@@ -13,7 +13,6 @@ from tidelog_server.storage.log_state import (
     LogState,
     TrimCut,
     as_chunk,
-    as_vchannel_tail,
     cut_after,
     cut_after_chunk,
     cut_within,
@@ -115,7 +114,7 @@ class MemoryLogStore:
 
     def tail(self, vchannel_id: int) -> VchannelTail:
         """See LogStore."""
-        return as_vchannel_tail(self._state.tails[vchannel_id])
+        return self._state.vchannel_tail(vchannel_id)
 
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""
@@ -153,6 +152,13 @@ class MemoryLogStore:
                 self._state.tails[vchannel_id] = trimmed(tail, cut)
                 _remove_below(cut, rows)
         return self.tail(vchannel_id)
+
+    def fence(self, vchannel_id: int, fencing_token: int) -> None:
+        """See LogStore."""
+        self._check_is_open()
+        with self._lock:
+            if self.tail(vchannel_id).fencing_token < fencing_token:
+                self._state.fencing_tokens[vchannel_id] = fencing_token
 
     def reclaim(self) -> None:
         """See LogStore; memory is given back at once."""

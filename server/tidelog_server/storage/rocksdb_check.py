@@ -19,16 +19,18 @@ from tidelog_server.storage.codec import (
     ChunkRow,
     StoreRow,
     TailRow,
+    pack_fence,
     pack_store,
     pack_tail,
     roll_hash,
     unpack_chunk,
+    unpack_fence,
     unpack_header,
     unpack_store,
     unpack_tail,
 )
 from tidelog_server.storage.head_file import Head
-from tidelog_server.storage.keys import STORE_KEY, log_key, parse_chunk_key, parse_tail_key
+from tidelog_server.storage.keys import STORE_KEY, log_key, parse_chunk_key, parse_fence_key, parse_tail_key
 from tidelog_server.storage.log_state import LogState
 from tidelog_server.storage.rocksdb_engine import Engine, engine_errors, multi_get, scan
 from tidelog_server.storage.rocksdb_pressure import integer_property
@@ -44,12 +46,15 @@ class StoreIndex(NamedTuple):
     store: StoreRow
     tails: dict[int, TailRow]
     chunks: dict[int, list[ChunkRow]]
+    fencing_tokens: dict[int, int]
 
     def digest(self) -> str:
-        """Return a hash over the store's row and all tails: equal for equal states."""
+        """Return a hash over the store's row, all tails and fencing tokens: equal for equal states."""
         digest = blake2b(pack_store(self.store), digest_size=HASH_BYTES)
         for vchannel_id in sorted(self.tails):
             digest.update(pack_tail(vchannel_id, self.tails[vchannel_id]))
+        for vchannel_id in sorted(self.fencing_tokens):
+            digest.update(pack_fence(vchannel_id, self.fencing_tokens[vchannel_id]))
         return digest.hexdigest()
 
 
@@ -62,9 +67,12 @@ def load_index(engine: Engine) -> StoreIndex:
     store: StoreRow | None = None
     tails: dict[int, TailRow] = {}
     chunks: dict[int, list[ChunkRow]] = {}
+    fencing_tokens: dict[int, int] = {}
     for key, value in scan(engine.index, b"", None):
         if (vchannel_id := parse_tail_key(key)) is not None:
             tails[vchannel_id] = unpack_tail(vchannel_id, value)
+        elif (vchannel_id := parse_fence_key(key)) is not None:
+            fencing_tokens[vchannel_id] = unpack_fence(vchannel_id, value)
         elif place := parse_chunk_key(key):
             chunks.setdefault(place[0], []).append(unpack_chunk(*place, value))
         elif key == STORE_KEY:
@@ -75,7 +83,9 @@ def load_index(engine: Engine) -> StoreIndex:
         raise DataLossError("the store's own row is missing from the index: restore the data folder from a backup")
     if orphans := sorted(chunks.keys() - tails.keys()):
         raise DataLossError(f"vchannel id {orphans[0]} has chunks but no tail", vchannel_id=orphans[0])
-    return StoreIndex(store, tails, chunks)
+    if orphans := sorted(fencing_tokens.keys() - tails.keys()):
+        raise DataLossError(f"vchannel id {orphans[0]} has a fencing token but no tail", vchannel_id=orphans[0])
+    return StoreIndex(store, tails, chunks, fencing_tokens)
 
 
 def check_store(engine: Engine, database_path: Path, head: Head | None) -> StoreIndex:

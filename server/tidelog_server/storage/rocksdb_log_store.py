@@ -11,13 +11,14 @@ from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.limits import MIB
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.storage.codec import ChunkRow, TailRow, pack_chunk, pack_store, pack_tail
+from tidelog_server.storage.codec import ChunkRow, TailRow, pack_chunk, pack_fence, pack_store, pack_tail
 from tidelog_server.storage.data_folder import DataFolder
 from tidelog_server.storage.head_file import Head
 from tidelog_server.storage.head_writer import HeadWriter
 from tidelog_server.storage.keys import (
     STORE_KEY,
     chunk_key,
+    fence_key,
     index_range,
     log_end_key,
     log_key,
@@ -27,7 +28,6 @@ from tidelog_server.storage.log_state import (
     LogState,
     TrimCut,
     as_chunk,
-    as_vchannel_tail,
     cut_after,
     cut_after_chunk,
     cut_within,
@@ -148,7 +148,7 @@ class RocksdbLogStore:
 
     def tail(self, vchannel_id: int) -> VchannelTail:
         """See LogStore."""
-        return as_vchannel_tail(self._state.tails[vchannel_id])
+        return self._state.vchannel_tail(vchannel_id)
 
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""
@@ -202,6 +202,17 @@ class RocksdbLogStore:
         if tail.trim_tick < before_tick:
             self._trim(vchannel_id, tail, before_tick)
         return self.tail(vchannel_id)
+
+    def fence(self, vchannel_id: int, fencing_token: int) -> None:
+        """See LogStore."""
+        self._check_works()
+        if fencing_token <= self.tail(vchannel_id).fencing_token:
+            return
+        batch = WriteBatch(raw_mode=True)
+        row = pack_fence(vchannel_id, fencing_token)
+        batch.put(fence_key(vchannel_id), row, self._engine.handles["index"])
+        self._commit(batch)
+        self._state.fencing_tokens[vchannel_id] = fencing_token
 
     def reclaim(self) -> None:
         """See LogStore."""

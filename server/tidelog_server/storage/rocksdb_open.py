@@ -86,7 +86,7 @@ def _create(folder: DataFolder) -> GateVerdict:
     file.write(head)
     file.close()
     folder.stamp(FORMAT_STAMP)
-    return GateVerdict(head, StoreIndex(store, {}, {}).digest(), [])
+    return GateVerdict(head, StoreIndex(store, {}, {}, {}).digest(), [])
 
 
 def _open_behind_gate(folder: DataFolder, verdict: GateVerdict) -> RocksdbLogStore:
@@ -129,7 +129,7 @@ def _assemble(folder: DataFolder, engine: Engine, index: StoreIndex, head: Head)
         store.fail(cause)
 
     writer = HeadWriter(file, head, on_failure=fail)
-    store = RocksdbLogStore(folder, engine, LogState(index.store, index.tails), writer, head)
+    store = RocksdbLogStore(folder, engine, LogState(index.store, index.tails, index.fencing_tokens), writer, head)
     return store
 
 

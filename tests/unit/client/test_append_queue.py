@@ -7,6 +7,7 @@ import pytest
 
 from tidelog import AppendResult, InvalidRequestError, Message, TidelogError, UnavailableError
 from tidelog._append_queue import AppendQueue, Batch, Submission
+from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH, decode_payloads
 from tidelog._sizes import Appendable, measure_all
 from tidelog._wire import columns_from_wire
@@ -16,7 +17,7 @@ from tidelog.v1 import wal_service_pb2
 def submit(queue: AppendQueue, *messages: Appendable, vchannel: str = "a/0") -> "asyncio.Future[AppendResult]":
     is_plain, size_bytes = measure_all(messages)
     future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-    queue.submit(vchannel, None, Submission(messages, is_plain, size_bytes, future))
+    queue.submit(vchannel, DEFAULT_TERMS, Submission(messages, is_plain, size_bytes, future))
     return future
 
 
@@ -152,7 +153,7 @@ async def test_what_was_abandoned_before_it_was_sent_is_never_sent() -> None:
     queue = a_queue()
     future = asyncio.get_running_loop().create_future()
     abandoned = Submission([b"a"], True, 9, future)
-    queue.submit("a/0", None, abandoned)
+    queue.submit("a/0", DEFAULT_TERMS, abandoned)
     abandoned.is_abandoned = True
     submit(queue, b"b")
 
@@ -165,11 +166,11 @@ async def test_what_expires_lets_its_caller_go_and_is_not_sent_any_more() -> Non
         Submission([b"%d" % i], True, 9, asyncio.get_running_loop().create_future(), deadline_s)
         for i, deadline_s in enumerate((10.0, 10.0, 10.0, 25.0, inf))
     )
-    queue.submit("a/0", None, sent)
+    queue.submit("a/0", DEFAULT_TERMS, sent)
     batch = queue.next_batch()
     for submission in (waiting, later, endless):
-        queue.submit("a/0", None, submission)
-    queue.submit("b/0", None, settled)
+        queue.submit("a/0", DEFAULT_TERMS, submission)
+    queue.submit("b/0", DEFAULT_TERMS, settled)
     settled.future.cancel()
 
     assert queue.expire(9.9) == 10.0
@@ -187,7 +188,7 @@ async def test_what_expires_lets_its_caller_go_and_is_not_sent_any_more() -> Non
 
 async def test_a_queue_whose_last_submission_expired_is_idle_and_has_room() -> None:
     queue = a_queue(max_in_flight_bytes=9)
-    queue.submit("a/0", None, Submission([b"a"], True, 9, asyncio.get_running_loop().create_future(), 10.0))
+    queue.submit("a/0", DEFAULT_TERMS, Submission([b"a"], True, 9, asyncio.get_running_loop().create_future(), 10.0))
     had_room = queue.has_room
 
     assert queue.expire(10.0) == inf
@@ -239,3 +240,17 @@ async def test_a_result_of_the_wrong_size_is_no_acknowledgement() -> None:
 async def test_only_bytes_and_messages_can_be_measured(message: object) -> None:
     with pytest.raises(TypeError, match="bytes"):
         measure_all([message])  # type: ignore[list-item]  # the point of the test
+
+
+async def test_appends_on_other_terms_travel_apart() -> None:
+    queue = AppendQueue(max_in_flight_bytes=1 << 20)
+    for terms in (DEFAULT_TERMS, AppendTerms(fencing_token=7), AppendTerms("os"), AppendTerms(fencing_token=7)):
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        queue.submit("a/0", terms, Submission([b"x"], True, 1, future))
+
+    batches = [batch for _ in range(3) if (batch := queue.next_batch())]
+
+    assert queue.next_batch() is None
+    assert [(len(batch.submissions), request_of(batch).options.fencing_token) for batch in batches] == [
+        (1, 0), (2, 7), (1, 0),
+    ]  # fmt: skip

@@ -20,6 +20,7 @@ from tidelog_server.storage.codec import (
     TailRow,
     first_hash,
     pack_chunk,
+    pack_fence,
     pack_header,
     pack_store,
     pack_tail,
@@ -57,6 +58,8 @@ GOLDEN = {
         pack_chunk(7, ChunkRow._make([*range(1, 12), b"C" * 16])),
         "01" + "".join(f"{i:016x}" for i in range(1, 12)) + "43" * 16 + "6d811d44",
     ),
+    "fence key": (keys.fence_key(7), "0000000766"),
+    "fence": (pack_fence(7, 5), "010000000000000005" + "ce603296"),
     "store key": (keys.STORE_KEY, "73"),
     "store": (
         pack_store(StoreRow(INCARNATION, 1, 2, b"H" * 16, 3)),

@@ -1,0 +1,143 @@
+"""Fencing tokens hold across SIGKILL: no writer gets in behind its successor, and a token that was set stays set.
+
+Method: writers take a vchannel over from each other, each with a greater token, while the ones before go on; the server
+is killed after a number of acknowledgements chosen at random and started again. Each message names its token, so the
+log itself shows whether one came too late.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tidelog import AsyncClient
+from tidelog_testing.processes import ServerProcess
+from tidelog_testing.reads import payloads
+
+pytestmark = pytest.mark.crash
+
+VCHANNEL = "orders/0"
+_APPENDS_OF_A_WRITER = 20
+
+
+@dataclass
+class Run:
+    """What happened over all rounds.
+
+    Attributes:
+        asked, set: The greatest token that was asked for, and that was acknowledged.
+        acknowledged: Payloads of acknowledged messages.
+        refused: How many appends met a newer token.
+        acks_left: The server is killed at the last of them.
+    """
+
+    random: random.Random
+    asked: int = 0
+    set: int = 0
+    acknowledged: list[bytes] = field(default_factory=list)
+    refused: int = 0
+    acks_left: int = 0
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note_ack(self, payload: bytes) -> None:
+        self.acknowledged.append(payload)
+        self.acks_left -= 1
+        if not self.acks_left:
+            self.is_over.set()
+
+
+async def write(run: Run, client: AsyncClient, token: int) -> None:
+    """Append with ``token`` until somebody else has taken over."""
+    number = 0
+    try:
+        while True:
+            payload = b"%d:%d" % (token, number)
+            await client.append(VCHANNEL, payload, fencing_token=token)
+            run.note_ack(payload)
+            number += 1
+    except tidelog.FencedError as error:
+        if error.actual_fencing_token <= token:
+            raise
+        run.refused += 1
+
+
+async def take_over(run: Run, client: AsyncClient) -> None:
+    """Let one writer follow the other, while up to two of those before still write."""
+    async with asyncio.TaskGroup() as writers:
+        while True:
+            run.asked += 1
+            token = run.asked
+            await client.fence(VCHANNEL, token)
+            run.set = token
+            acknowledged = len(run.acknowledged)
+            writers.create_task(write(run, client, token))
+            while len(run.acknowledged) < acknowledged + run.random.randint(1, _APPENDS_OF_A_WRITER):
+                await client.append(VCHANNEL, b"%d:more" % token, fencing_token=token)
+                run.note_ack(b"%d:more" % token)
+
+
+async def play(run: Run, server: ServerProcess) -> None:
+    """Put load on the server until it is killed."""
+    run.acks_left = run.random.randint(1, 150)
+    run.is_over.clear()
+    async with AsyncClient(server.grpc, timeout_s=10) as client:
+        load = asyncio.ensure_future(take_over(run, client))
+        over = asyncio.ensure_future(run.is_over.wait())
+        await asyncio.wait((load, over), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.to_thread(server.kill)
+        over.cancel()
+        load.cancel()
+        (outcome,) = await asyncio.gather(load, return_exceptions=True)
+        # Only the end of the server, or of the round, may have ended the load.
+        assert run.is_over.is_set(), outcome
+        assert all(isinstance(cause, asyncio.CancelledError | tidelog.TidelogError) for cause in causes(outcome))
+        assert not any(isinstance(cause, tidelog.FencedError) for cause in causes(outcome)), outcome
+
+
+def causes(outcome: BaseException | None) -> list[BaseException]:
+    """Return what a task group raised, one by one."""
+    if isinstance(outcome, BaseExceptionGroup):
+        return [cause for each in outcome.exceptions for cause in causes(each)]
+    return [outcome] if outcome is not None else []
+
+
+async def judge(run: Run, server: ServerProcess) -> None:
+    """Compare what is there with what was acknowledged."""
+    async with AsyncClient(server.grpc) as client:
+        (channel,) = await client.describe_channels(["orders"])
+        found = await payloads(client, VCHANNEL)
+    token = channel.vchannels[0].fencing_token
+    tokens = [int(payload.partition(b":")[0]) for payload in found]
+
+    assert run.set <= token <= run.asked
+    assert all(before <= after for before, after in pairwise(tokens))
+    assert not tokens or tokens[-1] <= token
+    assert not set(run.acknowledged) - set(found)
+    # The next round goes on from what is true.
+    run.asked = run.set = token
+
+
+@pytest.mark.timeout(120)
+async def test_no_writer_gets_in_behind_its_successor_whatever_dies(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    run = Run(random.Random(seed))
+    with ServerProcess(tmp_path / "log") as server:
+        async with AsyncClient(server.grpc) as client:
+            await client.create_channel("orders")
+        await play(run, server)
+    for _ in range(5):
+        with ServerProcess(tmp_path / "log") as server:
+            await judge(run, server)
+            await play(run, server)
+    with ServerProcess(tmp_path / "log") as server:
+        await judge(run, server)
+    assert run.acknowledged
+    assert run.refused

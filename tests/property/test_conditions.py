@@ -1,0 +1,129 @@
+"""Appends under conditions behave as a compare-and-set on two numbers does.
+
+Method: random appends and fences on a node, some of them not durable yet, against a model that is a pair of numbers.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog_server.core.errors import FencingTokenMismatchError, LastTickMismatchError, TidelogServerError
+from tidelog_server.log.conditions import Conditions
+from tidelog_testing.batches import a_batch
+from tidelog_testing.nodes import Node, Submitted, running_node
+from tidelog_testing.stores import FaultyStore
+
+# How far from the truth a condition is; most are right.
+ERRORS = st.sampled_from([0, 0, 0, 0, 1, -1])
+NAMES = st.sampled_from(["a/0", "a/1"])
+
+
+@dataclass(frozen=True)
+class Append:
+    """An append; None stands for no condition, a number for one that is so much off."""
+
+    vchannel: str
+    tick_error: int | None
+    token_error: int | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A token that is so much above the present one."""
+
+    vchannel: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait until everything is durable."""
+
+
+STEPS = st.lists(
+    st.builds(Append, NAMES, st.none() | ERRORS, st.none() | ERRORS, st.integers(1, 3))
+    | st.builds(Fence, NAMES, st.integers(-1, 3))
+    | st.builds(Wait),
+    max_size=30,
+)
+
+
+# The class, and the actual value that it carries.
+Refusal = tuple[type[TidelogServerError], str] | None
+
+
+class Model:
+    """What the node must do."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.last_ticks = {"a/0": 0, "a/1": 0}
+        self.tokens = {"a/0": 0, "a/1": 0}
+        self.submitted: list[Submitted] = []
+
+    def append(self, step: Append) -> None:
+        last_tick, token = self.last_ticks[step.vchannel], self.tokens[step.vchannel]
+        expected_last_tick = None if step.tick_error is None else max(0, last_tick + step.tick_error)
+        expected_token = 0 if step.token_error is None else max(0, token + step.token_error)
+        expected: Refusal = None
+        if expected_token not in (0, token):
+            expected = (FencingTokenMismatchError, str(token))
+        elif expected_last_tick not in (None, last_tick):
+            expected = (LastTickMismatchError, str(last_tick))
+
+        refusal: Refusal = None
+        try:
+            conditions = Conditions(expected_last_tick, expected_token)
+            submitted = self.node.submit(step.vchannel, a_batch(*[b"m"] * step.count), conditions=conditions)
+        except FencingTokenMismatchError as error:
+            refusal = (type(error), error.values["actual_fencing_token"])
+        except LastTickMismatchError as error:
+            refusal = (type(error), error.values["last_tick"])
+        else:
+            self.last_ticks[step.vchannel] = submitted.append.entry.last_tick
+            self.submitted.append(submitted)
+
+        assert refusal == expected
+
+    async def fence(self, step: Fence) -> None:
+        before = self.tokens[step.vchannel]
+        token = max(1, before + step.step)
+        refusal: Refusal = None
+        try:
+            await self.node.broker.fence(step.vchannel, token)
+        except FencingTokenMismatchError as error:
+            refusal = (type(error), error.values["actual_fencing_token"])
+        else:
+            self.tokens[step.vchannel] = token
+
+        assert refusal == (None if before <= token else (FencingTokenMismatchError, str(before)))
+
+    async def check(self) -> None:
+        for submitted in self.submitted:
+            await submitted.acknowledged()
+        for vchannel in ("a/0", "a/1"):
+            _, lane = self.node.broker.find(vchannel)
+            tail = self.node.log.store.tail(lane.vchannel_id)
+            assert (tail.last_tick, tail.fencing_token) == (self.last_ticks[vchannel], self.tokens[vchannel])
+
+
+@given(STEPS)
+def test_conditions_are_a_compare_and_set(steps: list[Append | Fence | Wait]) -> None:
+    async def check() -> None:
+        async with running_node(FaultyStore()) as node:
+            await node.create("a", 2)
+            model = Model(node)
+            for step in steps:
+                match step:
+                    case Append():
+                        model.append(step)
+                    case Fence():
+                        await model.fence(step)
+                    case Wait():
+                        await model.check()
+            await model.check()
+
+    asyncio.run(check())

@@ -1,0 +1,8 @@
+"""What a client finds in the log."""
+
+from tidelog import AsyncClient
+
+
+async def payloads(client: AsyncClient, vchannel: str) -> list[bytes]:
+    """Return the payloads of everything that was acknowledged on ``vchannel``, in order."""
+    return [payload async for batch in client.scan(vchannel) for payload in batch.payloads]
