@@ -21,7 +21,15 @@ from tidelog._scan_plan import ScanOptions, scan_plan
 from tidelog._sizes import Appendable, measured
 from tidelog._tick import Tick
 from tidelog._transport import Transport
-from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription, Plan
+from tidelog._types import (
+    AppendResult,
+    ChannelDescription,
+    Durability,
+    OwnerDescription,
+    Plan,
+    ProducerPosition,
+    ProducerSequence,
+)
 from tidelog.v1 import channel_service_pb2 as channels_pb
 from tidelog.v1 import wal_service_pb2
 
@@ -234,6 +242,22 @@ class AsyncClient:
         answer = await transport.call(transport.wal.Trim, request, timeout_s=self.timeout_s, is_read=not everything)
         return Tick(answer.first_available_tick)
 
+    async def open_producer(self, vchannel: str, producer_id: str) -> ProducerPosition:
+        """Take a producer over on a vchannel, durably, and return how far it got.
+
+        Whoever appends under this name with the epoch before is refused from then on. A program that reads its input in
+        numbered batches goes on behind ``last_sequence`` after a crash, and has each batch in the log once.
+
+        Raises:
+            InvalidRequestError: The id is none.
+            ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
+        """
+        transport = self._session().transport
+        request = wal_service_pb2.OpenProducerRequest(vchannel=vchannel, producer_id=producer_id)
+        # Opening twice raises the epoch twice, which fences off nobody but the caller's own first try.
+        answer = await transport.call(transport.wal.OpenProducer, request, timeout_s=self.timeout_s, is_read=True)
+        return ProducerPosition(producer_id, answer.epoch, answer.last_sequence, Tick(answer.last_tick))
+
     async def fence(self, vchannel: str, fencing_token: int) -> None:
         """Raise the fencing token of a vchannel, durably; setting the one that it has changes nothing.
 
@@ -260,6 +284,7 @@ class AsyncClient:
         barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
+        producer: ProducerSequence | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
@@ -272,7 +297,12 @@ class AsyncClient:
         message ever appended to the vchannel, 0 if there was none. With ``fencing_token`` only if the vchannel has this
         token, see ``fence``.
 
+        With ``producer`` the append is repeated until its outcome is known, while there is time: a batch that was taken
+        before is not appended again, and its first result comes back as ``duplicate``. Conditions that held then do not
+        matter to it any more. Batches of one producer on one vchannel are appended one after the other.
+
         Raises:
+            ProducerFencedError, SequenceError: See there. Nothing was appended.
             AppendUnknownError: They may or may not be in the log.
             BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
@@ -285,8 +315,10 @@ class AsyncClient:
         terms = DEFAULT_TERMS
         if durability is not None or fencing_token is not None:
             terms = AppendTerms(durability, fencing_token).checked()
-        if barrier_tick is not None or expected_last_tick is not None or not several:
-            options = _wire.append_options(terms, barrier_tick=barrier_tick or 0, expected_last_tick=expected_last_tick)
+        if barrier_tick is not None or expected_last_tick is not None or producer is not None or not several:
+            options = _wire.append_options(
+                terms, barrier_tick=barrier_tick or 0, expected_last_tick=expected_last_tick, producer=producer
+            )
             return await self._append_alone(vchannel, several, options, timeout_s)
         return await self._session().appends.append(
             vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
@@ -403,7 +435,11 @@ class AsyncClient:
             messages=[_wire.message_to_wire(message) for message in as_messages(messages)],
             options=options,
         )
-        answer = await transport.call(transport.wal.Append, request, timeout_s=timeout_s, is_read=False, is_append=True)
+        # One that names its producer may be repeated as a read may: the server takes it once.
+        is_safe = options.HasField("producer")
+        answer = await transport.call(
+            transport.wal.Append, request, timeout_s=timeout_s, is_read=is_safe, is_append=not is_safe
+        )
         return _wire.append_result(answer.result)
 
 

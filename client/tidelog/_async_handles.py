@@ -9,7 +9,14 @@ from tidelog._scan import AsyncScan
 from tidelog._scan_plan import ScanOptions
 from tidelog._sizes import Appendable
 from tidelog._tick import Tick
-from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription
+from tidelog._types import (
+    AppendResult,
+    ChannelDescription,
+    Durability,
+    OwnerDescription,
+    ProducerPosition,
+    ProducerSequence,
+)
 
 if TYPE_CHECKING:
     from tidelog._async_client import AsyncClient
@@ -33,6 +40,7 @@ class AsyncVchannel:
         barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
+        producer: ProducerSequence | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> Coroutine[Any, Any, AppendResult]:
@@ -40,7 +48,7 @@ class AsyncVchannel:
         # Not async itself: a coroutine around a coroutine would be passed through at every wake of each append.
         return self._client.append(
             self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+            fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
         )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
@@ -58,6 +66,10 @@ class AsyncVchannel:
     async def latest_mvcc_tick(self) -> Tick:
         """Return the tick that a reader must reach; see ``AsyncClient.latest_mvcc_tick``."""
         return await self._client.latest_mvcc_tick(self.name)
+
+    async def open_producer(self, producer_id: str) -> ProducerPosition:
+        """Take a producer over; see ``AsyncClient.open_producer``."""
+        return await self._client.open_producer(self.name, producer_id)
 
     async def fence(self, fencing_token: int) -> None:
         """Raise the fencing token; see ``AsyncClient.fence``."""
@@ -110,13 +122,14 @@ class AsyncChannel:
         barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
+        producer: ProducerSequence | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
         """Append to the only vchannel of the channel; with several, name one. See ``AsyncClient.append``."""
         return await self._client.append(
             self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+            fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
         )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:

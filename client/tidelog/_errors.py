@@ -10,6 +10,11 @@ The tree::
     ├── PositionBeyondEndError       the position belongs to another cluster
     ├── LastTickMismatchError        read what came since, and decide anew
     ├── FencedError                  stop writing: a newer writer has taken over
+    ├── ProducerFencedError          stop appending: a newer process has taken the producer over
+    ├── SequenceError
+    │   ├── SequenceGapError         append the batches before it first
+    │   ├── SequenceReusedError      repeat a batch as it was, or take the next sequence
+    │   └── SequenceForgottenError   take the batch as appended
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
     ├── UnavailableError             try again later
     │   ├── OverloadedError
@@ -50,7 +55,10 @@ class TidelogError(Exception):
         self.values: dict[str, str] = dict(values or {})
 
     def _tick(self, name: str) -> Tick:
-        return Tick(self.values.get(name, "0"))
+        return Tick(self._number(name))
+
+    def _number(self, name: str) -> int:
+        return int(self.values.get(name, "0"))
 
 
 class InvalidRequestError(TidelogError):
@@ -145,12 +153,57 @@ class FencedError(TidelogError):
     @property
     def fencing_token(self) -> int:
         """The token that was given."""
-        return int(self.values.get("fencing_token", "0"))
+        return self._number("fencing_token")
 
     @property
     def actual_fencing_token(self) -> int:
         """The token of the vchannel; 0 for none."""
-        return int(self.values.get("actual_fencing_token", "0"))
+        return self._number("actual_fencing_token")
+
+
+class ProducerFencedError(TidelogError):
+    """A newer process has taken the producer over. Nothing was appended."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was given."""
+        return self._number("epoch")
+
+    @property
+    def actual_epoch(self) -> int:
+        """The epoch of the newer process."""
+        return self._number("actual_epoch")
+
+
+class SequenceError(TidelogError):
+    """The sequence of a batch is not the next one of its producer, nor can its result be told. Nothing was appended."""
+
+    @property
+    def sequence(self) -> int:
+        """The sequence that was given."""
+        return self._number("sequence")
+
+
+class SequenceGapError(SequenceError):
+    """A batch before this one is missing, or the server does not know the producer."""
+
+    @property
+    def expected_sequence(self) -> int:
+        """The sequence that comes next."""
+        return self._number("expected_sequence")
+
+
+class SequenceReusedError(SequenceError):
+    """The sequence came before, with other messages."""
+
+
+class SequenceForgottenError(SequenceError):
+    """The batch is in the log already, so long that its position is forgotten."""
+
+    @property
+    def oldest_sequence(self) -> int:
+        """The oldest sequence whose position is known."""
+        return self._number("oldest_sequence")
 
 
 class UnavailableError(TidelogError):
@@ -226,6 +279,10 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
     "REASON_BARRIER_NOT_REACHED": BarrierNotReachedError,
     "REASON_LAST_TICK_MISMATCH": LastTickMismatchError,
     "REASON_FENCING_TOKEN_MISMATCH": FencedError,
+    "REASON_PRODUCER_FENCED": ProducerFencedError,
+    "REASON_SEQUENCE_GAP": SequenceGapError,
+    "REASON_SEQUENCE_REUSED": SequenceReusedError,
+    "REASON_SEQUENCE_FORGOTTEN": SequenceForgottenError,
     "REASON_POSITION_TRIMMED": PositionTrimmedError,
     "REASON_POSITION_BEYOND_END": PositionBeyondEndError,
     "REASON_WAL_NAME_MISMATCH": InvalidRequestError,

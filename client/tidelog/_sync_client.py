@@ -23,7 +23,15 @@ from tidelog._sizes import Appendable
 from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer
 from tidelog._tick import Tick
-from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription, Plan
+from tidelog._types import (
+    AppendResult,
+    ChannelDescription,
+    Durability,
+    OwnerDescription,
+    Plan,
+    ProducerPosition,
+    ProducerSequence,
+)
 
 
 class Scan(Iterator[Batch]):
@@ -181,6 +189,10 @@ class Client:
             )
         )  # fmt: skip
 
+    def open_producer(self, vchannel: str, producer_id: str) -> ProducerPosition:
+        """Take a producer over on a vchannel, durably. See ``AsyncClient.open_producer``."""
+        return background.run(self._client.open_producer(vchannel, producer_id))
+
     def fence(self, vchannel: str, fencing_token: int) -> None:
         """Raise the fencing token of a vchannel, durably. See ``AsyncClient.fence``."""
         background.run(self._client.fence(vchannel, fencing_token))
@@ -197,6 +209,7 @@ class Client:
         barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
+        producer: ProducerSequence | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
@@ -204,7 +217,7 @@ class Client:
         return background.run(
             self._client.append(
                 vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-                fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+                fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
             )
         )  # fmt: skip
 

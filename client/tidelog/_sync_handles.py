@@ -9,7 +9,14 @@ from tidelog._scan_plan import ScanOptions
 from tidelog._sizes import Appendable
 from tidelog._sync_producer import Producer
 from tidelog._tick import Tick
-from tidelog._types import AppendResult, ChannelDescription, Durability, OwnerDescription
+from tidelog._types import (
+    AppendResult,
+    ChannelDescription,
+    Durability,
+    OwnerDescription,
+    ProducerPosition,
+    ProducerSequence,
+)
 
 if TYPE_CHECKING:
     from tidelog._sync_client import Client, Scan
@@ -33,13 +40,14 @@ class Vchannel:
         barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
+        producer: ProducerSequence | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
         """Append one message, or several as one batch; see ``Client.append``."""
         return self._client.append(
             self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+            fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
         )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
@@ -57,6 +65,10 @@ class Vchannel:
     def latest_mvcc_tick(self) -> Tick:
         """Return the tick that a reader must reach; see ``Client.latest_mvcc_tick``."""
         return self._client.latest_mvcc_tick(self.name)
+
+    def open_producer(self, producer_id: str) -> ProducerPosition:
+        """Take a producer over; see ``Client.open_producer``."""
+        return self._client.open_producer(self.name, producer_id)
 
     def fence(self, fencing_token: int) -> None:
         """Raise the fencing token; see ``Client.fence``."""
@@ -107,13 +119,14 @@ class Channel:
         barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
+        producer: ProducerSequence | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
         """Append to the only vchannel of the channel; with several, name one. See ``Client.append``."""
         return self._client.append(
             self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+            fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
         )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:

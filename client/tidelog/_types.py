@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from tidelog._tick import Tick
+
+_MAX_PRODUCER_ID_BYTES: Final = 64
+_MAX_NUMBER: Final = (1 << 63) - 2
 
 Durability = Literal["sync", "os"]
 """When an append is acknowledged: on disk, or held by the operating system (survives the process, not the machine)."""
@@ -18,11 +21,13 @@ class AppendResult:
         first_tick: Tick of the first message.
         last_tick: Tick of the last message, inclusive.
         durability: What the acknowledgement promises.
+        duplicate: Whether the batch was in the log before, see ``ProducerSequence``.
     """
 
     first_tick: Tick
     last_tick: Tick
     durability: Durability
+    duplicate: bool = False
 
     @property
     def message_id(self) -> bytes:
@@ -33,7 +38,52 @@ class AppendResult:
         """Return the result of the messages [begin, end) of this batch."""
         assert 0 <= begin < end <= self.last_tick - self.first_tick + 1
         first_tick = self.first_tick
-        return AppendResult(Tick(first_tick + begin), Tick(first_tick + end - 1), self.durability)
+        return AppendResult(Tick(first_tick + begin), Tick(first_tick + end - 1), self.durability, self.duplicate)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSequence:
+    """Says which batch of whom an append is, so that it is in the log once however often it is repeated.
+
+    Attributes:
+        producer_id: Any name of 1 to 64 bytes.
+        sequence: 1 for the producer's first batch on the vchannel, one more for each after it. The server remembers the
+            results of the last 64.
+        epoch: From ``open_producer``, which fences off whoever had the name before; 0 without it.
+    """
+
+    producer_id: str
+    sequence: int
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.producer_id.encode()) <= _MAX_PRODUCER_ID_BYTES:
+            raise ValueError(f"the producer id {self.producer_id!r} has not 1 to {_MAX_PRODUCER_ID_BYTES} bytes")
+        if not 1 <= self.sequence <= _MAX_NUMBER:
+            raise ValueError(f"the producer's sequence is {self.sequence}, expected 1 or greater")
+        if not 0 <= self.epoch <= _MAX_NUMBER:
+            raise ValueError(f"the producer's epoch is {self.epoch}, expected 0 or greater")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerPosition:
+    """How far a producer got on a vchannel, and with which epoch it goes on.
+
+    Attributes:
+        producer_id: Its name.
+        epoch: To append with.
+        last_sequence: Of its last batch, which is durable; 0 when there was none.
+        last_tick: Of the last message of that batch; 0 when there was none.
+    """
+
+    producer_id: str
+    epoch: int
+    last_sequence: int
+    last_tick: Tick
+
+    def sequence(self, number: int) -> ProducerSequence:
+        """Return what to append batch ``number`` with; the next one is ``last_sequence + 1``."""
+        return ProducerSequence(self.producer_id, number, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tidelog._types import (
     Durability,
     OwnerDescription,
     Plan,
+    ProducerSequence,
     Split,
     VchannelDescription,
 )  # fmt: skip
@@ -59,13 +60,25 @@ _VIEWED: Final = frozenset(("payloads", "keys", "property_keys", "property_value
 
 
 def append_options(
-    terms: AppendTerms, *, barrier_tick: int = 0, expected_last_tick: int | None = None
+    terms: AppendTerms,
+    *,
+    barrier_tick: int = 0,
+    expected_last_tick: int | None = None,
+    producer: ProducerSequence | None = None,
 ) -> wal_service_pb2.AppendOptions:
     """Return the options of an append."""
     return wal_service_pb2.AppendOptions(
         barrier_tick=barrier_tick, durability=_DURABILITIES[terms.durability], expected_last_tick=expected_last_tick,
-        fencing_token=terms.fencing_token or 0,
+        fencing_token=terms.fencing_token or 0, producer=_producer(producer),
     )  # fmt: skip
+
+
+def _producer(producer: ProducerSequence | None) -> wal_service_pb2.ProducerSequence | None:
+    if producer is None:
+        return None
+    return wal_service_pb2.ProducerSequence(
+        producer_id=producer.producer_id, epoch=producer.epoch, sequence=producer.sequence
+    )
 
 
 def columns_to_wire(columns: Columns) -> message_pb2.Columns:
@@ -214,7 +227,7 @@ def ticks_of(entry: ScanEntry, count: int) -> Sequence[int]:
 def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
     """Return where a batch is."""
     durability: Durability = "os" if wire.durability == message_pb2.DURABILITY_OS else "sync"
-    return AppendResult(Tick(wire.first_tick), Tick(wire.last_tick), durability)
+    return AppendResult(Tick(wire.first_tick), Tick(wire.last_tick), durability, wire.duplicate)
 
 
 def deliver_policy(start: At) -> wal_service_pb2.DeliverPolicy:

@@ -15,6 +15,7 @@ import pytest
 from tidelog_server.core.entries import Entry
 from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.core.limits import CHUNK_BYTES
+from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.storage.codec import TailRow
 from tidelog_server.storage.keys import MAX_VCHANNEL_ID
 from tidelog_server.storage.log_state import CHUNK_BATCHES, as_vchannel_tail
@@ -316,6 +317,30 @@ def test_a_fencing_token_only_grows_and_goes_with_its_vchannel(store: LogStore) 
         store.fence(1, 6)
     store.create_vchannels([1])
     assert store.tail(1).fencing_token == 0
+
+
+def test_windows_are_written_with_the_entries_and_go_with_their_vchannel(store: LogStore) -> None:
+    store.create_vchannels([1, 2, MAX_VCHANNEL_ID])
+    first = ProducerWindow(0).extended(0, Result(10, 1, 7, is_synced=True))
+    keys: list[ProducerKey] = [(1, "p"), (1, "é" * 32), (2, "p"), (MAX_VCHANNEL_ID, "\U0010ffff" * 16)]
+    store.write([new_entry(1, 10)], dict.fromkeys(keys, first))
+    assert store.producer_windows() == dict.fromkeys(keys, first)
+    second = first.extended(3, Result(20, 2, 8, is_synced=False))
+    store.write([], {(1, "p"): second, (2, "p"): None})
+    store.write([new_entry(1, 20)])
+    assert store.producer_windows() == {(1, "p"): second, keys[1]: first, keys[3]: first}
+    assert (second.epoch, second.last_sequence, second.last_tick) == (3, 2, 21)
+    store.drop_vchannels([MAX_VCHANNEL_ID])
+    store.drop_vchannels([1])
+    assert store.producer_windows() == {}
+
+
+def test_a_write_that_is_refused_changes_no_window(store: LogStore) -> None:
+    store.create_vchannels([1])
+    store.write([new_entry(1, 100)])
+    with pytest.raises(AssertionError):
+        store.write([new_entry(1, 50)], {(1, "p"): ProducerWindow(1)})
+    assert store.producer_windows() == {}
 
 
 def test_creating_an_existing_vchannel_leaves_it_as_it_is(store: LogStore) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
@@ -35,6 +36,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.written: dict[int, list[NewEntry]] = {}
         self.trim_ticks: dict[int, int] = {}
         self.fencing_tokens: dict[int, int] = {}
+        self.windows: dict[ProducerKey, ProducerWindow] = {}
         self.sequence = 0
 
     def kept(self, vchannel_id: int) -> list[NewEntry]:
@@ -56,6 +58,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.written.pop(vchannel_id, None)
         self.trim_ticks.pop(vchannel_id, None)
         self.fencing_tokens.pop(vchannel_id, None)
+        self.windows = {key: window for key, window in self.windows.items() if key[0] != vchannel_id}
 
     @rule(plan=st.lists(st.tuples(vchannel_ids, st.integers(0, 20), st.integers(1, 12)), max_size=6))
     def write(self, plan: list[tuple[int, int, int]]) -> None:
@@ -84,6 +87,18 @@ class StoreMachine(RuleBasedStateMachine):
         assert tail.trimmed_messages == sum(e.count for e in self.written[vchannel_id][:trimmed])
         assert tail.trimmed_bytes == sum(len(e.columns) for e in self.written[vchannel_id][:trimmed])
 
+    @rule(vchannel_id=vchannel_ids, producer_id=st.sampled_from(["p", "q"]), is_kept=st.booleans())
+    def change_window(self, vchannel_id: int, producer_id: str, *, is_kept: bool) -> None:
+        if vchannel_id not in self.written:
+            return
+        key = (vchannel_id, producer_id)
+        window = self.windows.get(key, ProducerWindow(0)).extended(1, Result(5, 1, 2, is_synced=True))
+        self.store.write([], {key: window if is_kept else None})
+        self.store.sync()
+        self.windows.pop(key, None)
+        if is_kept:
+            self.windows[key] = window
+
     @rule(vchannel_id=vchannel_ids, fencing_token=st.integers(1, 5))
     def fence(self, vchannel_id: int, fencing_token: int) -> None:
         if vchannel_id in self.written:
@@ -111,6 +126,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         assert self.store.vchannel_ids() == sorted(self.written)
         assert self.store.head.sequence == self.sequence
+        assert self.store.producer_windows() == self.windows
         for vchannel_id, written in self.written.items():
             found = list(map(place_and_columns, read_all(self.store, vchannel_id, max_bytes=5_000)))
             assert found == list(map(place_and_columns, self.kept(vchannel_id)))

@@ -9,6 +9,7 @@ from tidelog_server.broker.broker import Broker
 from tidelog_server.broker.catalog import Owner
 from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.core.limits import Limits
+from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import PendingAppend
@@ -41,12 +42,20 @@ class Node:
         await self.broker.create_channels([name], 0, vchannels, Owner(), if_not_exists=False)
 
     def submit(
-        self, vchannel: str, batch: Batch, *, needs_sync: bool = True, conditions: Conditions = UNCONDITIONAL
+        self,
+        vchannel: str,
+        batch: Batch,
+        *,
+        needs_sync: bool = True,
+        conditions: Conditions = UNCONDITIONAL,
+        producer: ProducerSequence | None = None,
     ) -> "Submitted":
         """Append without waiting for the outcome."""
         log, lane = self.broker.find(vchannel)
         submitted = Submitted()
-        append = log.try_append(lane, batch, needs_sync=needs_sync, on_settled=submitted.settle, conditions=conditions)
+        append = log.try_append(
+            lane, batch, needs_sync=needs_sync, on_settled=submitted.settle, conditions=conditions, producer=producer
+        )
         assert append is not None, "the oracle had no ticks ready"
         submitted.append = append
         return submitted

@@ -1,10 +1,12 @@
 """A real log store that fails, waits or tells when a test wants it to."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from tidelog_server.core.entries import EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 
 
@@ -16,6 +18,7 @@ class FaultyStore(MemoryLogStore):
         written: The entries of each write, in order, those of a failing one included.
         synced: How many entries had been written at each sync.
         may_sync: Syncs wait until it is set.
+        has_written, has_synced: Set by the first write, and by the first sync.
         on_headers: Called on the reader thread before headers are read.
     """
 
@@ -27,15 +30,19 @@ class FaultyStore(MemoryLogStore):
         self.synced: list[int] = []
         self.may_sync = threading.Event()
         self.may_sync.set()
+        self.has_written = threading.Event()
         self.has_synced = threading.Event()
         self.on_headers: Callable[[], None] = lambda: None
 
-    def write(self, entries: Sequence[NewEntry]) -> None:
+    def write(
+        self, entries: Sequence[NewEntry], windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
+    ) -> None:
         """Write, or fail."""
         self.written.append(list(entries))
+        self.has_written.set()
         if 0 < self.fails_at_write <= len(self.written):
             raise StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
-        super().write(entries)
+        super().write(entries, windows)
 
     def sync(self) -> None:
         """Wait until the test lets it, then sync, or fail."""

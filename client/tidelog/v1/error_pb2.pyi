@@ -40,6 +40,10 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_MALFORMED_REQUEST: _ClassVar[Reason]
     REASON_LAST_TICK_MISMATCH: _ClassVar[Reason]
     REASON_FENCING_TOKEN_MISMATCH: _ClassVar[Reason]
+    REASON_PRODUCER_FENCED: _ClassVar[Reason]
+    REASON_SEQUENCE_GAP: _ClassVar[Reason]
+    REASON_SEQUENCE_REUSED: _ClassVar[Reason]
+    REASON_SEQUENCE_FORGOTTEN: _ClassVar[Reason]
 EFFECT_UNSPECIFIED: Effect
 EFFECT_NONE: Effect
 EFFECT_UNKNOWN: Effect
@@ -67,6 +71,10 @@ REASON_INNER: Reason
 REASON_MALFORMED_REQUEST: Reason
 REASON_LAST_TICK_MISMATCH: Reason
 REASON_FENCING_TOKEN_MISMATCH: Reason
+REASON_PRODUCER_FENCED: Reason
+REASON_SEQUENCE_GAP: Reason
+REASON_SEQUENCE_REUSED: Reason
+REASON_SEQUENCE_FORGOTTEN: Reason
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "effect", "values")

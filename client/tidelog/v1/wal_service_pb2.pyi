@@ -55,16 +55,28 @@ class GetLatestMvccTickResponse(_message.Message):
     def __init__(self, mvcc_tick: _Optional[int] = ...) -> None: ...
 
 class AppendOptions(_message.Message):
-    __slots__ = ("barrier_tick", "durability", "expected_last_tick", "fencing_token")
+    __slots__ = ("barrier_tick", "durability", "expected_last_tick", "fencing_token", "producer")
     BARRIER_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
     barrier_tick: int
     durability: _message_pb2.Durability
     expected_last_tick: int
     fencing_token: int
-    def __init__(self, barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ...) -> None: ...
+    producer: ProducerSequence
+    def __init__(self, barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ..., producer: _Optional[_Union[ProducerSequence, _Mapping]] = ...) -> None: ...
+
+class ProducerSequence(_message.Message):
+    __slots__ = ("producer_id", "epoch", "sequence")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    producer_id: str
+    epoch: int
+    sequence: int
+    def __init__(self, producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("vchannel", "messages", "options")
@@ -83,16 +95,18 @@ class AppendResponse(_message.Message):
     def __init__(self, result: _Optional[_Union[AppendResult, _Mapping]] = ...) -> None: ...
 
 class AppendResult(_message.Message):
-    __slots__ = ("message_id", "first_tick", "last_tick", "durability")
+    __slots__ = ("message_id", "first_tick", "last_tick", "durability", "duplicate")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_TICK_FIELD_NUMBER: _ClassVar[int]
     LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     message_id: bytes
     first_tick: int
     last_tick: int
     durability: _message_pb2.Durability
-    def __init__(self, message_id: _Optional[bytes] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ...) -> None: ...
+    duplicate: bool
+    def __init__(self, message_id: _Optional[bytes] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., duplicate: _Optional[bool] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
     __slots__ = ("request_id", "vchannel", "columns", "options")
@@ -261,6 +275,24 @@ class Split(_message.Message):
     estimated_messages: int
     estimated_bytes: int
     def __init__(self, vchannel: _Optional[str] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., estimated_messages: _Optional[int] = ..., estimated_bytes: _Optional[int] = ...) -> None: ...
+
+class OpenProducerRequest(_message.Message):
+    __slots__ = ("vchannel", "producer_id")
+    VCHANNEL_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    vchannel: str
+    producer_id: str
+    def __init__(self, vchannel: _Optional[str] = ..., producer_id: _Optional[str] = ...) -> None: ...
+
+class OpenProducerResponse(_message.Message):
+    __slots__ = ("epoch", "last_sequence", "last_tick")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    last_sequence: int
+    last_tick: int
+    def __init__(self, epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_tick: _Optional[int] = ...) -> None: ...
 
 class SetFencingTokenRequest(_message.Message):
     __slots__ = ("vchannel", "fencing_token")

@@ -70,6 +70,11 @@ class WalServiceStub:
                 request_serializer=tidelog_dot_v1_dot_wal__service__pb2.PlanScanRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_wal__service__pb2.PlanScanResponse.FromString,
                 _registered_method=True)
+        self.OpenProducer = channel.unary_unary(
+                '/tidelog.v1.WalService/OpenProducer',
+                request_serializer=tidelog_dot_v1_dot_wal__service__pb2.OpenProducerRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_wal__service__pb2.OpenProducerResponse.FromString,
+                _registered_method=True)
         self.SetFencingToken = channel.unary_unary(
                 '/tidelog.v1.WalService/SetFencingToken',
                 request_serializer=tidelog_dot_v1_dot_wal__service__pb2.SetFencingTokenRequest.SerializeToString,
@@ -137,6 +142,14 @@ class WalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenProducer(self, request, context):
+        """OpenProducer takes a producer over on a vchannel, durably: it raises the epoch, so that whoever had it before
+        appends no more, and tells how far he got.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetFencingToken(self, request, context):
         """SetFencingToken raises the fencing token of a vchannel, durably. From then on an append that carries another
         token is refused; one without a token is not.
@@ -189,6 +202,11 @@ def add_WalServiceServicer_to_server(servicer, server):
                     servicer.PlanScan,
                     request_deserializer=tidelog_dot_v1_dot_wal__service__pb2.PlanScanRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_wal__service__pb2.PlanScanResponse.SerializeToString,
+            ),
+            'OpenProducer': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenProducer,
+                    request_deserializer=tidelog_dot_v1_dot_wal__service__pb2.OpenProducerRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_wal__service__pb2.OpenProducerResponse.SerializeToString,
             ),
             'SetFencingToken': grpc.unary_unary_rpc_method_handler(
                     servicer.SetFencingToken,
@@ -391,6 +409,33 @@ class WalService:
             '/tidelog.v1.WalService/PlanScan',
             tidelog_dot_v1_dot_wal__service__pb2.PlanScanRequest.SerializeToString,
             tidelog_dot_v1_dot_wal__service__pb2.PlanScanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenProducer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.WalService/OpenProducer',
+            tidelog_dot_v1_dot_wal__service__pb2.OpenProducerRequest.SerializeToString,
+            tidelog_dot_v1_dot_wal__service__pb2.OpenProducerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,6 +17,7 @@ from tidelog_server.core.errors import (
     InvalidRequestError,
 )
 from tidelog_server.core.names import parse_vchannel_name
+from tidelog_server.core.producers import ProducerWindow
 from tidelog_server.core.ticks import Tick, compose
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
@@ -212,6 +213,28 @@ class Broker:
         written = self._node.committer.submit_job(lambda: store.fence(vchannel.vchannel_id, fencing_token))
         await self._tasks.finish(_ended(written))
 
+    async def open_producer(self, name: str, producer_id: str) -> ProducerWindow:
+        """Take a producer over on a vchannel, durably: raise its epoch, and return its window as it is then.
+
+        From the moment of the call, appends of older epochs are refused; those taken before it stand, and are durable
+        when this returns. Cancelling does not stop it.
+        """
+        self._node.admission.check_storage()
+        _, vchannel = self.find(name)
+        key = (vchannel.vchannel_id, producer_id)
+        producers, store = self._node.shared.producers, self._node.store
+        before = producers.window(key)
+        window = before._replace(epoch=before.epoch + 1) if before else ProducerWindow(1)
+        # Ordering: as in ``fence``.
+        changes = dict(producers.put(key, window))
+
+        def write() -> None:
+            store.write([], changes)
+            store.sync()
+
+        await self._tasks.finish(_ended(self._node.committer.submit_job(write)))
+        return window
+
     async def trim(self, name: str, *, before_tick: int | None = None, before_ms: int | None = None) -> Tick:
         """Remove a prefix of a vchannel, durably; return the first tick that is still available.
 
@@ -253,6 +276,7 @@ class Broker:
             return
         ids = [number for record in records for number in record.vchannel_ids]
         await self._node.committer.run(lambda: self._node.store.drop_vchannels(ids))
+        self._node.shared.producers.forget(ids)
         await self._catalog.remove([record.name for record in records])
         self._reclaim_wanted.set()
 

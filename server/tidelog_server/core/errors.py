@@ -10,6 +10,7 @@
     ├── ChannelNotExistError, ChannelAlreadyExistsError
     ├── BarrierNotReachedError
     ├── LastTickMismatchError, FencingTokenMismatchError
+    ├── ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError
     ├── PositionTrimmedError, PositionBeyondEndError
     ├── RateLimitRejectedError, DiskFullError
     ├── ShutdownError
@@ -176,6 +177,55 @@ class FencingTokenMismatchError(TidelogServerError):
         super().__init__(
             f"the fencing token of {vchannel} is {actual_fencing_token}, not {fencing_token}: {advice}",
             vchannel=vchannel, fencing_token=fencing_token, actual_fencing_token=actual_fencing_token,
+        )  # fmt: skip
+
+
+class ProducerFencedError(TidelogServerError):
+    """A newer process has taken the producer over."""
+
+    def __init__(self, *, vchannel: str, producer_id: str, epoch: int, actual_epoch: int) -> None:
+        super().__init__(
+            f"producer '{producer_id}' has epoch {actual_epoch} on {vchannel}, not {epoch}: a newer process has taken "
+            "it over, stop appending",
+            vchannel=vchannel, producer_id=producer_id, epoch=epoch, actual_epoch=actual_epoch,
+        )  # fmt: skip
+
+
+class SequenceGapError(TidelogServerError):
+    """A batch before this one is missing."""
+
+    def __init__(self, *, vchannel: str, producer_id: str, sequence: int, expected_sequence: int) -> None:
+        advice = (
+            "append the batches before it first"
+            if expected_sequence > 1
+            else "the server does not know this producer, or forgot it: begin with 1, under a new producer id unless "
+            "nothing was appended under this one"
+        )
+        super().__init__(
+            f"batch {sequence} of producer '{producer_id}' came to {vchannel}, expected {expected_sequence}: {advice}",
+            vchannel=vchannel, producer_id=producer_id, sequence=sequence, expected_sequence=expected_sequence,
+        )  # fmt: skip
+
+
+class SequenceReusedError(TidelogServerError):
+    """A sequence came again with other content."""
+
+    def __init__(self, *, vchannel: str, producer_id: str, sequence: int) -> None:
+        super().__init__(
+            f"batch {sequence} of producer '{producer_id}' is in {vchannel} with other content: repeat a batch exactly "
+            "as it was, or take the next sequence",
+            vchannel=vchannel, producer_id=producer_id, sequence=sequence,
+        )  # fmt: skip
+
+
+class SequenceForgottenError(TidelogServerError):
+    """A batch is in the log already, so long that its position is forgotten."""
+
+    def __init__(self, *, vchannel: str, producer_id: str, sequence: int, oldest_sequence: int) -> None:
+        super().__init__(
+            f"batch {sequence} of producer '{producer_id}' is in {vchannel} already, but only those from "
+            f"{oldest_sequence} on are remembered with their positions: take it as appended",
+            vchannel=vchannel, producer_id=producer_id, sequence=sequence, oldest_sequence=oldest_sequence,
         )  # fmt: skip
 
 

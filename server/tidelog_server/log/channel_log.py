@@ -14,11 +14,13 @@ from tidelog_server.core.errors import (
     StorageFailedError,
 )
 from tidelog_server.core.limits import Limits
+from tidelog_server.core.producers import ProducerSequence, ProducerWindow, Result
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.producers import ProducerTable, known_result
 from tidelog_server.log.tail_ring import TailRing, VchannelRing
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.storage.log_store import LogStore, VchannelTail
@@ -90,6 +92,7 @@ class NodeLog:
     ring: TailRing
     admission: Admission
     clock: Clock
+    producers: ProducerTable
 
 
 class VchannelLog:
@@ -155,7 +158,7 @@ class ChannelLog:
 
     def submit(
         self, vchannel: VchannelLog, batch: Batch, tick: Tick, *, needs_sync: bool,
-        on_settled: Settled,
+        on_settled: Settled, producer: ProducerSequence | None = None,
     ) -> PendingAppend:  # fmt: skip
         """Send a batch with its tick on its way; ``on_settled`` is called once with the outcome.
 
@@ -169,6 +172,8 @@ class ChannelLog:
             vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c, batch.columns
         )
         append = PendingAppend(entry, needs_sync, on_settled, node.clock.monotonic_s())
+        if producer is not None:
+            self._note_producer(append, producer)
         self._in_flight.append(tick)
         vchannel.submitted_tick = entry.last_tick
         self._drained.clear()
@@ -179,21 +184,60 @@ class ChannelLog:
     def try_append(
         self, vchannel: VchannelLog, batch: Batch, *, needs_sync: bool,
         on_settled: Settled, barrier_tick: int = 0, conditions: Conditions = UNCONDITIONAL,
+        producer: ProducerSequence | None = None,
     ) -> PendingAppend | None:  # fmt: skip
         """Append at once; None if the oracle cannot give ticks now: then ``allocate`` and try again.
 
+        A batch of ``producer`` that was taken before is not appended again: what is returned is settled with the first
+        one, or before this returns, and conditions do not matter to it.
+
         Raises:
+            ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError: See ``known_result``.
+                Nothing happened.
             ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
             LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
         """
         self.check_open()
+        if producer is not None and (repeated := self._repeated(vchannel, batch, producer, on_settled)) is not None:
+            return repeated
         self._node.admission.check()
         if conditions is not UNCONDITIONAL:
             conditions.check(vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token)
         tick = self._node.oracle.try_allocate(batch.count, barrier_tick)
         if tick is None:
             return None
-        return self.submit(vchannel, batch, tick, needs_sync=needs_sync, on_settled=on_settled)
+        return self.submit(vchannel, batch, tick, needs_sync=needs_sync, on_settled=on_settled, producer=producer)
+
+    def _note_producer(self, append: PendingAppend, producer: ProducerSequence) -> None:
+        """Let the producer's window be written with ``append``, which is the next of its batches."""
+        entry, table = append.entry, self._node.producers
+        key = (entry.vchannel_id, producer.producer_id)
+        result = Result(entry.base_tick, entry.count, entry.columns_crc32c, append.needs_sync)
+        window = (table.window(key) or ProducerWindow(producer.epoch)).extended(producer.epoch, result)
+        append.windows = table.put(key, window)
+        table.track(key, producer.sequence, append)
+
+    def _repeated(
+        self, vchannel: VchannelLog, batch: Batch, producer: ProducerSequence, on_settled: Settled
+    ) -> PendingAppend | None:
+        """Return the append that answers a repeated batch; None for a new one. Raises as ``known_result`` does."""
+        node = self._node
+        node.admission.check_storage()
+        key = (vchannel.vchannel_id, producer.producer_id)
+        result = known_result(node.producers.window(key), vchannel.name, producer, batch)
+        if result is None:
+            return None
+        entry = NewEntry(
+            vchannel.vchannel_id, Tick(result.first_tick), batch.count, batch.message_type, batch.columns_crc32c, b""
+        )
+        repeated = PendingAppend(entry, result.is_synced, on_settled, node.clock.monotonic_s(), is_duplicate=True)
+        first = node.producers.in_flight(key, producer.sequence)
+        if first is None:
+            repeated.settled = True
+            on_settled(repeated)
+        else:
+            first.on_settled = _then(first.on_settled, repeated)
+        return repeated
 
     def check_open(self) -> None:
         """Raise ChannelNotExistError once the channel is being destroyed."""
@@ -209,6 +253,8 @@ class ChannelLog:
             self._drained.set()
         self._node.admission.in_flight_bytes -= len(entry.columns)
         vchannel.durable_tick = entry.last_tick
+        if append.windows:
+            self._node.producers.settled(append.windows)
         self._node.ring.push(vchannel.ring, entry)
 
     async def close(self) -> None:
@@ -226,3 +272,15 @@ class ChannelLog:
         """Wake the followers of every vchannel."""
         for vchannel in self.vchannels:
             vchannel.wake_followers()
+
+
+def _then(before: Settled, repeated: PendingAppend) -> Settled:
+    """Return what settles an append and then the one that repeats it."""
+
+    def settle(first: PendingAppend) -> None:
+        before(first)
+        repeated.failure = first.failure
+        repeated.settled = True
+        repeated.on_settled(repeated)
+
+    return settle

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import StorageFailedError, TidelogServerError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
+from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
@@ -35,6 +36,9 @@ _STALL_POLL_S: Final = 0.002
 # Of so many groups at most are the figures kept before the metrics are brought up to date: a millisecond of work.
 _MAX_FIGURES: Final = 64
 
+
+WindowChange = tuple[ProducerKey, ProducerWindow | None]
+"""A producer's window after a batch, or None for one that is to be forgotten."""
 
 Settled = Callable[["PendingAppend"], None]
 """Called once with an append whose outcome is known, on the event loop, while those behind it are not settled yet.
@@ -54,6 +58,8 @@ class PendingAppend:
         started_s: When it was submitted, monotonic.
         settled: True once the outcome is known.
         failure: Why it was not acknowledged, if so.
+        windows: What is written with the entry for its producer, if it names one.
+        is_duplicate: Whether it repeats an append that was taken before, and is not written itself.
     """
 
     entry: NewEntry
@@ -62,6 +68,8 @@ class PendingAppend:
     started_s: float
     settled: bool = False
     failure: StorageFailedError | None = None
+    windows: Sequence[WindowChange] = ()
+    is_duplicate: bool = False
 
 
 @dataclass(slots=True)
@@ -247,7 +255,10 @@ class GroupCommitter:
             return
         hit(Failpoint.BEFORE_WRITE)
         begin_s = self._clock.monotonic_s()
-        group.failure = self._attempt(lambda: self._store.write([append.entry for append in group.appends]))
+        entries = [append.entry for append in group.appends]
+        # Later changes of a window replace earlier ones.
+        windows = dict(change for append in group.appends for change in append.windows)
+        group.failure = self._attempt(lambda: self._store.write(entries, windows))
         group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
 

@@ -13,6 +13,7 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.log.channel_log import Admission, ChannelLog, NodeLog, VchannelLog
 from tidelog_server.log.committer import GroupCommitter, PendingAppend
 from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.tail_ring import TailRing
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.clock import Clock
@@ -65,7 +66,8 @@ class LogNode:
         oracle = TickOracle(self._clock, metadata, oracle_key)
         await oracle.open(self.store.head.last_tick)
         ring = TailRing(self.admission.limits.tail_ring_bytes)
-        self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self._clock)
+        producers = ProducerTable(self.store.producer_windows())
+        self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self._clock, producers)
 
     def add(self, name: str, vchannel_ids: Sequence[int]) -> ChannelLog:
         """Open the log of a channel whose vchannels exist in the store."""
@@ -105,6 +107,7 @@ class LogNode:
         self.committer.refresh_metrics()
         metrics = self.metrics
         metrics.in_flight_bytes.set(self.admission.in_flight_bytes)
+        metrics.producers.set(len(self.shared.producers))
         metrics.tail_ring_bytes.set(self.shared.ring.size_bytes)
         metrics.tick_lead_seconds.set(self.shared.oracle.lead_s())
         metrics.storage_failed.set(0 if self.admission.failure is None else 1)

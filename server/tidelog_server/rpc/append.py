@@ -22,7 +22,8 @@ from tidelog_server.core.errors import (
     StorageFailedError,
     TidelogServerError,
 )
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_MESSAGES_PER_BATCH
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_MESSAGES_PER_BATCH, MAX_PRODUCER_ID_BYTES
+from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
@@ -42,6 +43,8 @@ _ROOM_POLL_S: Final = 0.001
 _REST_S: Final = 0.1
 _DRAIN_S: Final = 1.0
 _BARRIER_SLICE: Final = 0.9
+# Of a producer's epoch and sequence: one less than a signed number of 64 bits has, so that one more still fits.
+_MAX_NUMBER: Final = (1 << 63) - 2
 # About what the server holds for a request beside its bytes: a stream of tiny ones is bounded all the same.
 _SLOT_BYTES: Final = 512
 
@@ -63,6 +66,7 @@ class StreamRequest:
     barrier_tick: int = 0
     durability: int = 0
     conditions: Conditions = UNCONDITIONAL
+    producer: ProducerSequence | None = None
 
 
 def parse_stream_request(encoded: bytes) -> StreamRequest:
@@ -93,6 +97,7 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
         merged = wal_service_pb2.AppendOptions.FromString(b"".join(options))
         request.barrier_tick, request.durability = merged.barrier_tick, merged.durability
         request.conditions = conditions_of(merged)
+        request.producer = producer_of(merged)
     return request
 
 
@@ -102,6 +107,40 @@ def conditions_of(options: wal_service_pb2.AppendOptions) -> Conditions:
     if expected_last_tick is None and not options.fencing_token:
         return UNCONDITIONAL
     return Conditions(expected_last_tick, options.fencing_token)
+
+
+def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | None:
+    """Return who appends, unchecked; None if nobody says so."""
+    if not options.HasField("producer"):
+        return None
+    producer = options.producer
+    return ProducerSequence(producer.producer_id, producer.epoch, producer.sequence)
+
+
+def check_producer_id(producer_id: str) -> str:
+    """Return ``producer_id`` if it is one. Raises InvalidRequestError."""
+    size_bytes = len(producer_id.encode())
+    if not 1 <= size_bytes <= MAX_PRODUCER_ID_BYTES:
+        raise InvalidRequestError(
+            f"the producer id has {size_bytes} bytes, expected 1 to {MAX_PRODUCER_ID_BYTES}", field="producer_id"
+        )
+    return producer_id
+
+
+def _check_producer(producer: ProducerSequence | None) -> ProducerSequence | None:
+    if producer is None:
+        return None
+    check_producer_id(producer.producer_id)
+    if not 1 <= producer.sequence <= _MAX_NUMBER:
+        raise InvalidRequestError(
+            f"the producer's sequence is {producer.sequence}, expected 1 to {_MAX_NUMBER}: the first batch has 1",
+            field="sequence",
+        )
+    if _MAX_NUMBER < producer.epoch:
+        raise InvalidRequestError(
+            f"the producer's epoch is {producer.epoch}, expected 0 to {_MAX_NUMBER}", field="epoch"
+        )
+    return producer
 
 
 @dataclass(slots=True)
@@ -115,12 +154,13 @@ class Intent:
     barrier_tick: int
     on_settled: Settled
     conditions: Conditions
+    producer: ProducerSequence | None
 
     def attempt(self) -> PendingAppend | None:
         """Submit it; None if the oracle cannot give ticks now. Raises as ``ChannelLog.try_append`` does."""
         return self.log.try_append(
             self.vchannel, self.batch, needs_sync=self.needs_sync, on_settled=self.on_settled,
-            barrier_tick=self.barrier_tick, conditions=self.conditions,
+            barrier_tick=self.barrier_tick, conditions=self.conditions, producer=self.producer,
         )  # fmt: skip
 
 
@@ -150,11 +190,16 @@ class AppendCalls:
 
         needs_sync = self._needs_sync(request.options.durability)
         options = request.options
-        intent = Intent(*target, batch, needs_sync, options.barrier_tick, on_settled, conditions_of(options))
+        intent = Intent(
+            *target, batch, needs_sync, options.barrier_tick, on_settled, conditions_of(options),
+            _check_producer(producer_of(options)),
+        )  # fmt: skip
         append = intent.attempt() or await self.submit_later(intent, _wait_s(context))
         await settled
         if (failure := append.failure) is not None:
             raise unknown_outcome(failure)
+        if append.is_duplicate:
+            self._node.metrics.append_duplicates.inc()
         return wal_service_pb2.AppendResponse(result=_result(append))
 
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> None:
@@ -173,7 +218,10 @@ class AppendCalls:
         log, vchannel = self._broker.find(request.vchannel)
         batch = self._batch(request.columns)
         needs_sync = self._needs_sync(request.durability)
-        return Intent(log, vchannel, batch, needs_sync, request.barrier_tick, on_settled, request.conditions)
+        return Intent(
+            log, vchannel, batch, needs_sync, request.barrier_tick, on_settled, request.conditions,
+            _check_producer(request.producer),
+        )  # fmt: skip
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
         """Submit an append once the oracle can give it ticks, which are past its barrier.
@@ -400,6 +448,8 @@ class AppendStreamCall:
         error = slot.refusal
         if slot.append is not None:
             if slot.append.failure is None:
+                if slot.append.is_duplicate:
+                    self._node.metrics.append_duplicates.inc()
                 return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, result=_result(slot.append))
             error = unknown_outcome(slot.append.failure)
         assert error is not None
@@ -433,4 +483,5 @@ def _result(append: PendingAppend) -> wal_service_pb2.AppendResult:
         first_tick=entry.base_tick,
         last_tick=entry.last_tick,
         durability=message_pb2.DURABILITY_SYNC if append.needs_sync else message_pb2.DURABILITY_OS,
+        duplicate=append.is_duplicate,
     )

@@ -9,7 +9,7 @@ from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.append import AppendCalls
+from tidelog_server.rpc.append import AppendCalls, check_producer_id
 from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.scan import ScanCalls
 
@@ -33,6 +33,7 @@ class WalService:
             "AppendStream": self._append.append_stream,
             "Scan": self._scan.scan,
             "PlanScan": self._scan.plan_scan,
+            "OpenProducer": self.open_producer,
             "SetFencingToken": self.set_fencing_token,
             "Trim": self.trim,
         }
@@ -60,6 +61,15 @@ class WalService:
         """Tell the tick of the last acknowledged message."""
         _log, vchannel = self._broker.find(request.vchannel)
         return wal_service_pb2.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
+
+    async def open_producer(
+        self, request: wal_service_pb2.OpenProducerRequest, _: Context
+    ) -> wal_service_pb2.OpenProducerResponse:
+        """Take a producer over."""
+        window = await self._broker.open_producer(request.vchannel, check_producer_id(request.producer_id))
+        return wal_service_pb2.OpenProducerResponse(
+            epoch=window.epoch, last_sequence=window.last_sequence, last_tick=window.last_tick
+        )
 
     async def set_fencing_token(
         self, request: wal_service_pb2.SetFencingTokenRequest, _: Context

@@ -12,8 +12,19 @@ from crc32c import crc32c
 
 from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.storage.keys import LOG_KEY_BYTES, STORE_KEY, chunk_key, fence_key, log_key, parse_log_key, tail_key
+from tidelog_server.storage.keys import (
+    LOG_KEY_BYTES,
+    STORE_KEY,
+    chunk_key,
+    fence_key,
+    log_key,
+    parse_log_key,
+    parse_producer_key,
+    producer_key,
+    tail_key,
+)
 
 ROW_VERSION: Final = 1
 NO_HASH: Final = bytes(HASH_BYTES)
@@ -31,6 +42,8 @@ _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
 _CHUNK: Final = struct.Struct(">B11Q16s")
 # version, fencing token.
 _FENCE: Final = struct.Struct(">BQ")
+# version, epoch, last sequence; then the results.
+_WINDOW: Final = struct.Struct(">BQQ")
 # version, then the fields of StoreRow in order.
 _STORE: Final = struct.Struct(">B16sQQ16sQ")
 
@@ -190,6 +203,29 @@ def unpack_fence(vchannel_id: int, value: bytes) -> int:
     (fencing_token,) = _opened("fence", fence_key(vchannel_id), value, _FENCE)
     assert isinstance(fencing_token, int)
     return fencing_token
+
+
+def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:
+    """Return the value of a producer's window."""
+    body = _WINDOW.pack(ROW_VERSION, window.epoch, window.last_sequence) + window.results
+    return _sealed(producer_key(vchannel_id, producer_id), body)
+
+
+def unpack_window(key: bytes, value: bytes) -> tuple[ProducerKey, ProducerWindow]:
+    """Return the producer and the window in a row of the producers family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    body = value[:-_CRC_BYTES]
+    results = body[_WINDOW.size :]
+    is_whole = _WINDOW.size <= len(body) and len(results) % RESULT_BYTES == 0
+    if not is_whole or crc32c(key + body) != int.from_bytes(value[-_CRC_BYTES:], "big"):
+        raise _damaged_row("producer", key)
+    version, epoch, last_sequence = _WINDOW.unpack_from(body)
+    if version != ROW_VERSION:
+        raise _unknown_version("producer", version)
+    return parse_producer_key(key), ProducerWindow(epoch, last_sequence, results)
 
 
 def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:

@@ -7,6 +7,7 @@ family     key                                    value
 ========== ====================================== =============================
 log        vchannel_id u32, base_tick u64         header of an entry
 columns    vchannel_id u32, base_tick u64         columns of the same entry
+producers  vchannel_id u32, producer id in UTF-8  the window of a producer
 index      vchannel_id u32, ``c``, first_tick u64 a closed chunk
 index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
@@ -17,6 +18,8 @@ index      ``s``                                  the store as a whole
 import struct
 from typing import Final
 
+from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
+from tidelog_server.core.producers import ProducerKey
 from tidelog_server.core.ticks import Tick
 
 MAX_VCHANNEL_ID: Final = (1 << 32) - 1
@@ -49,6 +52,21 @@ def parse_log_key(key: bytes) -> tuple[int, Tick]:
 def log_end_key(vchannel_id: int) -> bytes:
     """Return a key above every entry of the vchannel and not above those of any other."""
     return _end_of(vchannel_id, LOG_KEY_BYTES)
+
+
+def producer_key(vchannel_id: int, producer_id: str) -> bytes:
+    """Return the key of a producer's window."""
+    return vchannel_id.to_bytes(4, "big") + producer_id.encode()
+
+
+def parse_producer_key(key: bytes) -> ProducerKey:
+    """Return the vchannel id and the producer id of a window's key. Raises ValueError if it is none."""
+    return int.from_bytes(key[:4], "big"), key[4:].decode()
+
+
+def producer_range(vchannel_id: int) -> tuple[bytes, bytes]:
+    """Return the half-open range of all windows of the vchannel."""
+    return vchannel_id.to_bytes(4, "big"), _end_of(vchannel_id, 4 + MAX_PRODUCER_ID_BYTES)
 
 
 def chunk_key(vchannel_id: int, first_tick: int) -> bytes:

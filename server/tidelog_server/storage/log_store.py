@@ -10,11 +10,13 @@ The store itself has no notion of the watermark: it returns whatever was written
 more than is durable.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
+from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import Tick
 
 
@@ -96,8 +98,12 @@ class LogStore(Protocol):
         """The last entry written."""
         ...
 
-    def write(self, entries: Sequence[NewEntry]) -> None:
+    def write(
+        self, entries: Sequence[NewEntry], windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
+    ) -> None:
         """Write entries atomically, in order: all of them are readable afterwards, or none is.
+
+        With them, in the same way, the windows of producers are replaced; None removes one.
 
         Not durable before the next ``sync``; after a crash a prefix of the entries written since the last sync may
         be there, in whole calls.
@@ -147,6 +153,14 @@ class LogStore(Protocol):
 
     def tail(self, vchannel_id: int) -> VchannelTail:
         """Return the state of a vchannel after the last write. KeyError if it was never created."""
+        ...
+
+    def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
+        """Return the windows of all producers on all vchannels; meant for the start.
+
+        Raises:
+            DataLossError: A window is damaged.
+        """
         ...
 
     def vchannel_ids(self) -> list[int]:

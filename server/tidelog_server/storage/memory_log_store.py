@@ -1,12 +1,14 @@
 """A log store in memory: the contract of ``log_store`` without a disk, for tests and for trying things out."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from types import MappingProxyType
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.storage.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
 from tidelog_server.storage.log_state import (
@@ -40,6 +42,7 @@ class MemoryLogStore:
     def __init__(self) -> None:
         self._state = LogState(StoreRow(_INCARNATION, 0, 0, first_hash(_INCARNATION), NO_TICK), {})
         self._rows: dict[int, _Rows] = {}
+        self._windows: dict[ProducerKey, ProducerWindow] = {}
         self._is_closed = False
         # Guards _rows and the tails: readers must see both of the same moment.
         self._lock = Lock()
@@ -54,7 +57,9 @@ class MemoryLogStore:
         """See LogStore."""
         return self._state.head
 
-    def write(self, entries: Sequence[NewEntry]) -> None:
+    def write(
+        self, entries: Sequence[NewEntry], windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
+    ) -> None:
         """See LogStore."""
         self._check_is_open(Effect.UNKNOWN)
         with self._lock:
@@ -66,6 +71,11 @@ class MemoryLogStore:
                 rows.entries.append(Entry(unpack_header(staged.key, staged.header), entry.columns))
                 if staged.chunk:
                     rows.chunks.append(staged.chunk)
+            for key, window in windows.items():
+                if window is None:
+                    self._windows.pop(key, None)
+                else:
+                    self._windows[key] = window
             self._state.publish()
 
     def sync(self) -> None:
@@ -116,6 +126,11 @@ class MemoryLogStore:
         """See LogStore."""
         return self._state.vchannel_tail(vchannel_id)
 
+    def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
+        """See LogStore."""
+        with self._lock:
+            return dict(self._windows)
+
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""
         return sorted(self._state.tails)
@@ -141,6 +156,7 @@ class MemoryLogStore:
         with self._lock:
             for vchannel_id in self._state.drop(vchannel_ids):
                 del self._rows[vchannel_id]
+                self._windows = {key: window for key, window in self._windows.items() if key[0] != vchannel_id}
 
     def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
         """See LogStore."""

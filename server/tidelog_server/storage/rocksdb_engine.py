@@ -27,7 +27,7 @@ from rocksdict import (
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import KIB, MIB
 
-# Names on disk since format 1; never reuse. ``staged`` and ``producers`` are empty so far.
+# Names on disk since format 1; never reuse. ``staged`` is empty so far.
 FAMILIES: Final = ("log", "columns", "staged", "producers", "index", "metadata")
 
 # The server as a whole stays under 500 MB: at most 4 x 32 MiB of columns wait in memory for a flush.
@@ -65,6 +65,7 @@ class Engine:
     db: Rdict
     log: Rdict
     columns: Rdict
+    producers: Rdict
     index: Rdict
     metadata: Rdict
     handles: dict[str, ColumnFamily]
@@ -84,7 +85,9 @@ def open_engine(folder: Path, *, read_only: bool, create: bool = False) -> Engin
     for family in (db, *opened.values()):
         family.set_read_options(read_options())
     handles = {name: db.get_column_family_handle(name) for name in FAMILIES}
-    return Engine(db, opened["log"], opened["columns"], opened["index"], opened["metadata"], handles)
+    return Engine(
+        db, opened["log"], opened["columns"], opened["producers"], opened["index"], opened["metadata"], handles
+    )
 
 
 def close_engine(engine: Engine) -> None:
@@ -95,7 +98,7 @@ def close_engine(engine: Engine) -> None:
     """
     engine.handles.clear()
     # Why each: a column family object keeps the database, its threads and its lock alive.
-    for family in (engine.log, engine.columns, engine.index, engine.metadata, engine.db):
+    for family in (engine.log, engine.columns, engine.producers, engine.index, engine.metadata, engine.db):
         try:
             family.close()
         except Exception as error:

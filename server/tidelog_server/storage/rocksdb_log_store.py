@@ -1,8 +1,9 @@
 """The log store on RocksDB: one database per node, in a data folder that only opens behind the start-up gate."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Final
 
 from rocksdict import WriteBatch
@@ -10,8 +11,18 @@ from rocksdict import WriteBatch
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.limits import MIB
+from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.storage.codec import ChunkRow, TailRow, pack_chunk, pack_fence, pack_store, pack_tail
+from tidelog_server.storage.codec import (
+    ChunkRow,
+    TailRow,
+    pack_chunk,
+    pack_fence,
+    pack_store,
+    pack_tail,
+    pack_window,
+    unpack_window,
+)
 from tidelog_server.storage.data_folder import DataFolder
 from tidelog_server.storage.head_file import Head
 from tidelog_server.storage.head_writer import HeadWriter
@@ -22,6 +33,8 @@ from tidelog_server.storage.keys import (
     index_range,
     log_end_key,
     log_key,
+    producer_key,
+    producer_range,
     tail_key,
 )
 from tidelog_server.storage.log_state import (
@@ -40,6 +53,7 @@ from tidelog_server.storage.rocksdb_engine import (
     close_engine,
     error_text,
     is_engine_error,
+    scan,
 )
 from tidelog_server.storage.rocksdb_pressure import engine_metrics, stall_reason
 from tidelog_server.storage.rocksdb_reader import EntryReader
@@ -99,7 +113,9 @@ class RocksdbLogStore:
         """Why the store stopped, or None while it works. Any thread."""
         return self._failure
 
-    def write(self, entries: Sequence[NewEntry]) -> None:
+    def write(
+        self, entries: Sequence[NewEntry], windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
+    ) -> None:
         """See LogStore."""
         self._check_works()
         handles, state = self._engine.handles, self._state
@@ -116,6 +132,12 @@ class RocksdbLogStore:
                 batch.put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
         for vchannel_id, tail in state.staged.items():
             batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), index)
+        for (vchannel_id, producer_id), window in windows.items():
+            row_key = producer_key(vchannel_id, producer_id)
+            if window is None:
+                batch.delete(row_key, handles["producers"])
+            else:
+                batch.put(row_key, pack_window(vchannel_id, producer_id, window), handles["producers"])
         self._write(batch)
         state.publish()
         if entries:
@@ -149,6 +171,10 @@ class RocksdbLogStore:
     def tail(self, vchannel_id: int) -> VchannelTail:
         """See LogStore."""
         return self._state.vchannel_tail(vchannel_id)
+
+    def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
+        """See LogStore."""
+        return dict(unpack_window(key, value) for key, value in scan(self._engine.producers, b"", None))
 
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""
@@ -186,6 +212,7 @@ class RocksdbLogStore:
         for vchannel_id in dropped:
             self._delete_entries(batch, vchannel_id, log_end_key(vchannel_id))
             batch.delete_range(*index_range(vchannel_id), handles["index"])
+            batch.delete_range(*producer_range(vchannel_id), handles["producers"])
         self._write(batch)
         hit(Failpoint.MID_DROP)
         self.sync()

@@ -38,7 +38,7 @@ def stall_reason(engine: Engine) -> str | None:
 def engine_metrics(engine: Engine) -> dict[str, float]:
     """Return RocksDB's gauges by name with unit; those of a family begin with its name."""
     gauges = {name: float(integer_property(engine.db, key)) for key, name in _DATABASE_GAUGES.items()}
-    for family_name in ("log", "columns", "index", "metadata"):
+    for family_name in ("log", "columns", "producers", "index", "metadata"):
         family: Rdict = getattr(engine, family_name)
         wanted = _FAMILY_GAUGES | _BLOB_GAUGES if family_name == "columns" else _FAMILY_GAUGES
         for key, name in wanted.items():

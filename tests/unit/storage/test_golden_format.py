@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.ticks import Tick
 from tidelog_server.metadata import embedded
 from tidelog_server.metadata.store import Versioned
@@ -24,6 +25,7 @@ from tidelog_server.storage.codec import (
     pack_header,
     pack_store,
     pack_tail,
+    pack_window,
     roll_hash,
 )
 from tidelog_server.storage.data_folder import FORMAT_STAMP
@@ -35,6 +37,11 @@ INCARNATION = bytes(range(16))
 ENTRY = NewEntry(7, Tick(0x0102030405060708), 3, -1, 0xAABBCCDD, b"columns")
 HEADER_KEY, HEADER, CHAIN_HASH = pack_header(
     ENTRY, previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION)
+)
+WINDOW = (
+    ProducerWindow(0, 8)
+    .extended(2, Result(0x0102030405060708, 3, 0xAABBCCDD, is_synced=True))
+    .extended(2, Result(0x0102030405060800, 1, 0x11223344, is_synced=False))
 )
 VALUE_KEY = embedded.value_key("cluster/orders")
 VALUE = embedded.pack_value(VALUE_KEY, Versioned(b"three", 2))
@@ -60,6 +67,11 @@ GOLDEN = {
     ),
     "fence key": (keys.fence_key(7), "0000000766"),
     "fence": (pack_fence(7, 5), "010000000000000005" + "ce603296"),
+    "window key": (keys.producer_key(7, "p-1"), "00000007702d31"),
+    "window": (pack_window(7, "p-1", WINDOW), "010000000000000002000000000000000a"
+        "010203040506070800000003aabbccdd01"
+        "0102030405060800000000011122334400"
+        "049f96ea"),
     "store key": (keys.STORE_KEY, "73"),
     "store": (
         pack_store(StoreRow(INCARNATION, 1, 2, b"H" * 16, 3)),

@@ -1,0 +1,86 @@
+"""What the log remembers of a producer, so that an append that is repeated is in the log once."""
+
+import struct
+from typing import Final, NamedTuple
+
+from tidelog_server.core.limits import MAX_WINDOW_BATCHES
+
+# first_tick, messages, columns_crc32c, is_synced; the results of a window on disk since format 1.
+_RESULT: Final = struct.Struct(">QIIB")
+RESULT_BYTES: Final = _RESULT.size
+
+ProducerKey = tuple[int, str]
+"""Vchannel id and producer id: sequences are counted for each vchannel."""
+
+
+class ProducerSequence(NamedTuple):
+    """Who appends a batch, and which of his batches it is.
+
+    Attributes:
+        producer_id: Any name.
+        epoch: Grows with each process that takes the name over; an older one is refused.
+        sequence: Number of the batch on its vchannel, from 1, across epochs.
+    """
+
+    producer_id: str
+    epoch: int
+    sequence: int
+
+
+class Result(NamedTuple):
+    """Where a batch is, and how to know it again.
+
+    Attributes:
+        first_tick: Tick of its first message.
+        messages: How many it has.
+        columns_crc32c: As in NewEntry.
+        is_synced: Whether its acknowledgement waited for a sync.
+    """
+
+    first_tick: int
+    messages: int
+    columns_crc32c: int
+    is_synced: bool
+
+
+class ProducerWindow(NamedTuple):
+    """The last batches of a producer on a vchannel. Never changed: each batch makes a new window.
+
+    Source: the idempotent producer of Kafka (KIP-98), which remembers five batches; and, for sequences that go on
+    across epochs, the message deduplication of Pulsar (PIP-6).
+
+    Attributes:
+        epoch: The newest one seen.
+        last_sequence: Of the last batch; 0 for none.
+        results: Of the last batches, at most MAX_WINDOW_BATCHES, oldest first, packed.
+    """
+
+    epoch: int
+    last_sequence: int = 0
+    results: bytes = b""
+
+    @property
+    def oldest_sequence(self) -> int:
+        """The first sequence whose result is remembered; above ``last_sequence`` if none is."""
+        return self.last_sequence - len(self.results) // RESULT_BYTES + 1
+
+    @property
+    def last_tick(self) -> int:
+        """Last tick of the last batch; 0 for none."""
+        if not self.results:
+            return 0
+        last = self.result(self.last_sequence)
+        return last.first_tick + last.messages - 1
+
+    def result(self, sequence: int) -> Result:
+        """Return the result of a batch from ``oldest_sequence`` to ``last_sequence``."""
+        assert self.oldest_sequence <= sequence <= self.last_sequence
+        first_tick, messages, crc, is_synced = _RESULT.unpack_from(
+            self.results, (sequence - self.oldest_sequence) * RESULT_BYTES
+        )
+        return Result(first_tick, messages, crc, bool(is_synced))
+
+    def extended(self, epoch: int, result: Result) -> "ProducerWindow":
+        """Return the window after the next batch."""
+        results = (self.results + _RESULT.pack(*result))[-MAX_WINDOW_BATCHES * RESULT_BYTES :]
+        return ProducerWindow(epoch, self.last_sequence + 1, results)

@@ -1,0 +1,118 @@
+"""Numbered batches are in the log once and in order, whatever dies: a producer that repeats what it is not sure of.
+
+Method: producers append numbered batches one after the other and repeat each until it is acknowledged, over servers
+that are killed at moments chosen at random or at failpoints of the write path. The log must hold each batch once.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tidelog import AsyncClient, ProducerSequence
+from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
+from tidelog_testing.processes import ServerProcess
+from tidelog_testing.reads import payloads
+
+pytestmark = pytest.mark.crash
+
+VCHANNELS = ("orders/0", "orders/1")
+_PRODUCERS = 3
+_POINTS = (Failpoint.BEFORE_WRITE, Failpoint.AFTER_WRITE_BEFORE_SYNC, Failpoint.AFTER_SYNC_BEFORE_ACK)
+
+
+@dataclass
+class Run:
+    """What happened over all rounds.
+
+    Attributes:
+        next_numbers: The batch that each producer has to append next, on each vchannel.
+        results: First tick of each acknowledged batch.
+        duplicates: How many repetitions met a batch in the log.
+        acks_left: The server is killed at the last of them.
+    """
+
+    random: random.Random
+    next_numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+    results: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    duplicates: int = 0
+    acks_left: int = 0
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def batch(name: str, number: int) -> list[bytes]:
+    return [b"%s:%d:%d" % (name.encode(), number, index) for index in range(1 + number % 3)]
+
+
+async def produce(run: Run, client: AsyncClient, vchannel: str, name: str) -> None:
+    """Append the batches of one producer, from the one that was not acknowledged on."""
+    while True:
+        number = run.next_numbers[vchannel, name]
+        result = await client.append(vchannel, batch(name, number), producer=ProducerSequence(name, number))
+        run.results[vchannel, name, number] = result.first_tick
+        run.duplicates += result.duplicate
+        run.next_numbers[vchannel, name] += 1
+        run.acks_left -= 1
+        if not run.acks_left:
+            run.is_over.set()
+
+
+async def play(run: Run, server: ServerProcess, *, dies_by_itself: bool) -> None:
+    """Put load on the server until it is gone."""
+    run.acks_left = run.random.randint(1, 100)
+    run.is_over.clear()
+    retry = tidelog.Retry(base_s=0.01, cap_s=0.05)
+    async with AsyncClient(server.grpc, timeout_s=2, connect_timeout_s=0.5, retry=retry) as client:
+        load = asyncio.gather(
+            *(produce(run, client, vchannel, name) for vchannel, name in run.next_numbers), return_exceptions=True
+        )
+        if dies_by_itself:
+            await asyncio.to_thread(server.wait)
+        else:
+            await run.is_over.wait()
+            await asyncio.to_thread(server.kill)
+        # They end by themselves: nobody answers any more.
+        for outcome in await load:
+            assert isinstance(outcome, tidelog.UnavailableError | tidelog.DeadlineError), outcome
+
+
+async def judge(run: Run, server: ServerProcess) -> None:
+    """Compare the log with what was sent and acknowledged."""
+    async with AsyncClient(server.grpc) as client:
+        for vchannel in VCHANNELS:
+            found = await payloads(client, vchannel)
+            ticks = [tick async for each in client.scan(vchannel) for tick in each.ticks]
+            for name in {name for where, name in run.next_numbers if where == vchannel}:
+                own = [payload for payload in found if payload.startswith(b"%s:" % name.encode())]
+                acknowledged = run.next_numbers[vchannel, name] - 1
+                sure = [payload for number in range(1, acknowledged + 1) for payload in batch(name, number)]
+                # The one in flight is there as a whole, or not at all.
+                assert own in (sure, sure + batch(name, acknowledged + 1))
+            where = dict(zip(found, ticks, strict=True))
+            for (place, name, number), tick in run.results.items():
+                assert place != vchannel or where[batch(name, number)[0]] == tick
+
+
+@pytest.mark.timeout(240)
+async def test_each_numbered_batch_is_in_the_log_once_whatever_dies(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    run = Run(random.Random(seed))
+    run.next_numbers = {(vchannel, f"p{index}"): 1 for vchannel in VCHANNELS for index in range(_PRODUCERS)}
+    with ServerProcess(tmp_path / "log") as server:
+        async with AsyncClient(server.grpc) as client:
+            await client.create_channel("orders", vchannels=2)
+    for point in (None, *_POINTS) * 2:
+        setting = {VARIABLE: f"{point}:{run.random.randint(1, 30)}"} if point else {}
+        with ServerProcess(tmp_path / "log", env=setting) as server:
+            await play(run, server, dies_by_itself=bool(point))
+        with ServerProcess(tmp_path / "log") as server:
+            await judge(run, server)
+    assert run.duplicates
+    record_property("measured", f"{len(run.results)} batches, {run.duplicates} met again")

@@ -1,0 +1,234 @@
+"""A producer's batches are in the log once, in order, however often each is sent, by whatever epoch.
+
+Method: random appends under sequences that are right, repeated, too high or reused, on a node whose store outlives it
+and which is started again now and then, against a model that is a list of batches for each producer.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog_server.core import producers as core_producers
+from tidelog_server.core.errors import (
+    ProducerFencedError,
+    SequenceForgottenError,
+    SequenceGapError,
+    SequenceReusedError,
+    TidelogServerError,
+)
+from tidelog_server.core.producers import ProducerSequence, ProducerWindow, Result
+from tidelog_server.log import producers as log_producers
+from tidelog_server.log.producers import ProducerTable
+from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_testing.batches import a_batch
+from tidelog_testing.nodes import Node, Submitted, running_node
+from tidelog_testing.stores import FaultyStore
+
+WINDOW = 4
+VCHANNELS = ("a/0", "a/1")
+PRODUCERS = ("p", "q")
+
+
+@dataclass(frozen=True)
+class Append:
+    """A batch; ``offset`` is that of its sequence from the next one, and ``epoch_offset`` from the newest epoch."""
+
+    who: tuple[str, str]
+    offset: int
+    epoch_offset: int
+    is_other_content: bool
+
+
+@dataclass(frozen=True)
+class Open:
+    """Take a producer over."""
+
+    who: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Stop the node and start another one on its store."""
+
+
+WHO = st.tuples(st.sampled_from(VCHANNELS), st.sampled_from(PRODUCERS))
+OFFSETS = st.sampled_from([0, 0, 0, 0, 0, 1, -1, -2, -3, -4, -5, -6])
+STEPS = st.lists(
+    st.builds(Append, WHO, OFFSETS, st.sampled_from([0, 0, 0, 0, 1, -1]), st.booleans())
+    | st.builds(Open, WHO)
+    | st.builds(Restart),
+    max_size=40,
+)
+
+
+@dataclass
+class Producer:
+    """What the model knows: the first tick of each batch, by sequence from 1."""
+
+    epoch: int = 0
+    ticks: list[int] = field(default_factory=list)
+
+
+class Model:
+    def __init__(self) -> None:
+        self.producers = {(vchannel, name): Producer() for vchannel in VCHANNELS for name in PRODUCERS}
+        self.waiting: list[tuple[Submitted, int]] = []
+
+    def expected(self, step: Append, sequence: int, epoch: int) -> type[TidelogServerError] | int | None:
+        """Return the refusal, or the first tick of a repeated batch, or None for a new one."""
+        producer = self.producers[step.who]
+        last = len(producer.ticks)
+        if epoch < producer.epoch:
+            return ProducerFencedError
+        if sequence == last + 1:
+            return None
+        if last + 1 < sequence:
+            return SequenceGapError
+        if sequence <= last - WINDOW:
+            return SequenceForgottenError
+        return SequenceReusedError if step.is_other_content else producer.ticks[sequence - 1]
+
+    def append(self, node: Node, step: Append) -> None:
+        producer = self.producers[step.who]
+        sequence = max(1, len(producer.ticks) + 1 + step.offset)
+        epoch = max(0, producer.epoch + step.epoch_offset)
+        expected = self.expected(step, sequence, epoch)
+        content = b"%d" % sequence + (b"!" if step.is_other_content and expected is not None else b"")
+        vchannel, name = step.who
+        found: type[TidelogServerError] | int | None = None
+        try:
+            submitted = node.submit(vchannel, a_batch(content), producer=ProducerSequence(name, epoch, sequence))
+        except (ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError) as error:
+            found = type(error)
+        else:
+            tick = submitted.append.entry.base_tick
+            self.waiting.append((submitted, tick))
+            if submitted.append.is_duplicate:
+                found = tick
+            else:
+                producer.epoch = epoch
+                producer.ticks.append(tick)
+        assert found == expected
+
+    async def open(self, node: Node, step: Open) -> None:
+        producer = self.producers[step.who]
+        window = await node.broker.open_producer(*step.who)
+        producer.epoch += 1
+        assert (window.epoch, window.last_sequence) == (producer.epoch, len(producer.ticks))
+        assert window.last_tick == (producer.ticks[-1] if producer.ticks else 0)
+
+    async def check(self, node: Node) -> None:
+        """Everything that was answered is in the log, once and in order, and the store tells the same of it."""
+        for submitted, tick in self.waiting:
+            assert await submitted.acknowledged() == tick
+        self.waiting.clear()
+        windows = node.log.store.producer_windows()
+        for vchannel in VCHANNELS:
+            _, lane = node.broker.find(vchannel)
+            entries = node.log.store.read(lane.vchannel_id, 0, 1 << 63, 1 << 30)
+            ticks = [
+                tick for (where, _), producer in self.producers.items() if where == vchannel for tick in producer.ticks
+            ]
+            assert [entry.header.base_tick for entry in entries] == sorted(ticks)
+            for name in PRODUCERS:
+                producer = self.producers[vchannel, name]
+                window = windows.get((lane.vchannel_id, name), ProducerWindow(0))
+                assert (window.epoch, window.last_sequence) == (producer.epoch, len(producer.ticks))
+
+
+class LastingStore(FaultyStore):
+    """A store that outlives its node."""
+
+    def close(self) -> None:
+        """Stay open."""
+
+
+async def check_steps(steps: list[Append | Open | Restart]) -> None:
+    store, metadata, model = LastingStore(), MemoryMetadataStore(), Model()
+    is_new = True
+    rest = list(steps)
+    while True:
+        async with running_node(store, metadata=metadata) as node:
+            if is_new:
+                await node.create("a", 2)
+                is_new = False
+            while rest:
+                match rest.pop(0):
+                    case Append() as step:
+                        model.append(node, step)
+                    case Open() as step:
+                        await model.open(node, step)
+                    case Restart():
+                        break
+            await model.check(node)
+        if not rest:
+            return
+
+
+@given(STEPS)
+def test_each_batch_is_in_the_log_once_and_in_order(steps: list[Append | Open | Restart]) -> None:
+    with patch.object(core_producers, "MAX_WINDOW_BATCHES", WINDOW):
+        asyncio.run(check_steps(steps))
+
+
+def a_window(tick: int) -> ProducerWindow:
+    return ProducerWindow(0).extended(0, Result(tick, 1, 0, is_synced=True))
+
+
+def test_the_producer_that_was_unused_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
+    # As after a restart: by the last tick of each.
+    table = ProducerTable({(1, "c"): a_window(30), (1, "a"): a_window(10), (2, "b"): a_window(20)})
+    assert table.put((1, "a"), a_window(40)) == (((1, "a"), a_window(40)),)
+
+    changes = table.put((1, "d"), a_window(50))
+
+    assert changes == (((1, "d"), a_window(50)), ((2, "b"), None))
+    assert table.window((2, "b")) is None
+    assert [table.window((1, name)) is not None for name in "acd"] == [True, True, True]
+
+
+def test_one_with_a_batch_in_flight_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        store = FaultyStore()
+        async with running_node(store) as node:
+            await node.create("a")
+            store.may_sync.clear()
+            first = node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
+            for number in range(5):
+                node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"p{number}", 0, 1))
+            again = node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
+            assert again.append.is_duplicate
+            assert not again.append.settled
+            store.may_sync.set()
+            assert await again.acknowledged() == await first.acknowledged()
+
+    monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 2)
+    asyncio.run(check())
+
+
+def test_a_channel_takes_its_producers_with_it() -> None:
+    async def check() -> None:
+        async with running_node(FaultyStore()) as node:
+            await node.create("a")
+            await node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)).acknowledged()
+            await node.broker.destroy_channels(["a"], ignore_missing=False)
+            assert len(node.log.shared.producers) == 0
+            assert node.log.store.producer_windows() == {}
+
+    asyncio.run(check())
+
+
+def test_a_repeated_batch_shares_the_failure_of_the_first_one() -> None:
+    async def check() -> None:
+        async with running_node(FaultyStore(fails_at_sync=1)) as node:
+            await node.create("a")
+            first, again = (node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(2))
+            assert (await first.outcome()).failure is not None
+            assert (await again.outcome()).failure is (await first.outcome()).failure
+
+    asyncio.run(check())
