@@ -255,7 +255,9 @@ class AsyncClient:
         transport = self._session().transport
         request = wal_service_pb2.OpenProducerRequest(vchannel=vchannel, producer_id=producer_id)
         # Opening twice raises the epoch twice, which fences off nobody but the caller's own first try.
-        answer = await transport.call(transport.wal.OpenProducer, request, timeout_s=self.timeout_s, is_read=True)
+        answer = await transport.call(
+            transport.wal.OpenProducer, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
+        )
         return ProducerPosition(producer_id, answer.epoch, answer.last_sequence, Tick(answer.last_tick))
 
     async def fence(self, vchannel: str, fencing_token: int) -> None:
@@ -273,8 +275,9 @@ class AsyncClient:
         check_fencing_token(fencing_token)
         transport = self._session().transport
         request = wal_service_pb2.SetFencingTokenRequest(vchannel=vchannel, fencing_token=fencing_token)
-        # Setting it twice is setting it once.
-        await transport.call(transport.wal.SetFencingToken, request, timeout_s=self.timeout_s, is_read=True)
+        await transport.call(
+            transport.wal.SetFencingToken, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
+        )
 
     async def append(
         self,
@@ -435,11 +438,10 @@ class AsyncClient:
             messages=[_wire.message_to_wire(message) for message in as_messages(messages)],
             options=options,
         )
-        # One that names its producer may be repeated as a read may: the server takes it once.
-        is_safe = options.HasField("producer")
         answer = await transport.call(
-            transport.wal.Append, request, timeout_s=timeout_s, is_read=is_safe, is_append=not is_safe
-        )
+            transport.wal.Append, request, timeout_s=timeout_s, is_read=False, is_append=True,
+            is_idempotent=options.HasField("producer"),
+        )  # fmt: skip
         return _wire.append_result(answer.result)
 
 

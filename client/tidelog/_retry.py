@@ -1,7 +1,7 @@
 """What may be repeated, and how long to wait before. Pure: no clock, no I/O.
 
 A failed call is repeated only when it had no effect and the reason may pass by itself. An append whose outcome is
-unknown is never sent again: it could be written twice.
+unknown is never sent again, for it could be written twice, unless it names its producer: then the server takes it once.
 """
 
 import random
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog._errors import DiskFullError, TidelogError, UnavailableError
+from tidelog._errors import AppendUnknownError, DiskFullError, TidelogError, UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,11 @@ class Retry:
 DEFAULT_RETRY: Final = Retry()
 
 
-def may_repeat(error: TidelogError) -> bool:
-    """Tell whether the call that ended with ``error`` may be made again without asking anyone."""
+def may_repeat(error: TidelogError, *, is_idempotent: bool = False) -> bool:
+    """Tell whether the call that ended with ``error`` may be made again without asking anyone.
+
+    One that is idempotent may be even where its effect is unknown: twice is then once.
+    """
     # A full disk passes too, but only after an operator acted: better to say so at once.
-    is_passing = isinstance(error, UnavailableError) and not isinstance(error, DiskFullError)
-    return is_passing and error.effect == "none"
+    is_passing = isinstance(error, UnavailableError | AppendUnknownError) and not isinstance(error, DiskFullError)
+    return is_passing and (is_idempotent or error.effect == "none")

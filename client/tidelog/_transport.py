@@ -134,24 +134,33 @@ class Transport:
         timeout_s: float,
         is_read: bool,
         is_append: bool = False,
+        is_idempotent: bool = False,
     ) -> _Response_co:
-        """Return the answer to ``request``; repeats it while it had no effect and there is time.
+        """Return the answer to ``request``; repeats it while it had no effect, or is idempotent, and there is time.
 
         Raises:
-            TidelogError: What the server or the transport said last.
+            TidelogError: What the server or the transport said last; its effect is unknown if that of an attempt is.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         pauses_s = self.retry.pauses_s()
+        is_unknown = False
+        error: TidelogError
         while True:
-            await self.ready(deadline - clock())
             try:
+                await self.ready(deadline - clock())
                 return await method(request, timeout=max(0.0, deadline - clock()))
-            except grpc.aio.AioRpcError as failure:
-                error = error_of_status(failure, is_read=is_read, is_append=is_append)
-                pause_s = next(pauses_s)
-                if not may_repeat(error) or clock() + pause_s >= deadline:
-                    raise error from failure
+            except UnavailableError as absence:
+                if not is_unknown:
+                    raise
+                error, failure = absence, absence.__cause__
+            except grpc.aio.AioRpcError as refusal:
+                error, failure = error_of_status(refusal, is_read=is_read, is_append=is_append), refusal
+            is_unknown = is_unknown or error.effect == "unknown"
+            pause_s = next(pauses_s)
+            if not may_repeat(error, is_idempotent=is_idempotent) or clock() + pause_s >= deadline:
+                error.effect = "unknown" if is_unknown else "none"
+                raise error from failure
             await asyncio.sleep(pause_s)
 
     async def aclose(self) -> None:

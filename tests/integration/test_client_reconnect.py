@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, At
+from tidelog import AsyncClient, At, ProducerSequence
 from tidelog.testing import start_server
 
 
@@ -24,6 +24,8 @@ class Proxy:
         self._handlers: set[asyncio.Task[None]] = set()
         self.passes = asyncio.Event()
         self.passes.set()
+        self.answers_pass = asyncio.Event()
+        self.answers_pass.set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -32,13 +34,17 @@ class Proxy:
         upstream_reader, upstream_writer = await asyncio.open_connection(self._host, int(self._port))
         self._writers |= {writer, upstream_writer}
         with suppress(OSError, asyncio.CancelledError):
-            await asyncio.gather(self._pump(reader, upstream_writer), self._pump(upstream_reader, writer))
+            await asyncio.gather(
+                self._pump(reader, upstream_writer, self.passes),
+                self._pump(upstream_reader, writer, self.passes, self.answers_pass),
+            )
         writer.close()
         upstream_writer.close()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *gates: asyncio.Event) -> None:
         while data := await reader.read(1 << 16):
-            await self.passes.wait()
+            for gate in gates:
+                await gate.wait()
             writer.write(data)
             await writer.drain()
         writer.close()
@@ -49,6 +55,7 @@ class Proxy:
             writer.transport.abort()
         self._writers.clear()
         self.passes.set()
+        self.answers_pass.set()
 
     async def aclose(self) -> None:
         self.cut()
@@ -133,6 +140,38 @@ async def test_an_append_cut_off_before_its_answer_has_an_unknown_outcome() -> N
         assert (await client.append("orders/0", b"third")).first_tick
         stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
         assert stored in ([b"first", b"third"], [b"first", b"second", b"third"])
+
+
+async def test_a_numbered_append_that_lost_its_answer_is_repeated_and_in_the_log_once() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        await client.append("orders/0", b"first")
+        async with direct.tail("orders/0") as tail:
+            proxy.answers_pass.clear()
+            append = asyncio.create_task(client.append("orders/0", b"once", producer=ProducerSequence("p", 1)))
+            taken = await anext(tail)
+            proxy.cut()
+
+            result = await append
+
+        assert (result.first_tick, result.duplicate) == (taken.ticks[0], True)
+        stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
+        assert stored == [b"first", b"once"]
+
+
+async def test_a_numbered_append_without_any_answer_says_that_it_may_be_there() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        await client.append("orders/0", b"first")
+        proxy.answers_pass.clear()
+
+        with pytest.raises(tidelog.TidelogError) as caught:
+            await client.append("orders/0", b"once", producer=ProducerSequence("p", 1), timeout_s=0.5)
+
+        assert caught.value.effect == "unknown"
+        proxy.answers_pass.set()
+        # Whoever knows its number finds out.
+        await direct.append("orders/0", b"once", producer=ProducerSequence("p", 1))
+        stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
+        assert stored == [b"first", b"once"]
 
 
 async def test_each_append_without_an_answer_ends_at_its_own_deadline() -> None:

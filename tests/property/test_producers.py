@@ -232,3 +232,17 @@ def test_a_repeated_batch_shares_the_failure_of_the_first_one() -> None:
             assert (await again.outcome()).failure is (await first.outcome()).failure
 
     asyncio.run(check())
+
+
+def test_any_number_of_repetitions_is_settled_with_the_first() -> None:
+    async def check() -> None:
+        store = FaultyStore()
+        async with running_node(store) as node:
+            await node.create("a")
+            store.may_sync.clear()
+            submitted = [node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1)) for _ in range(5_000)]
+            store.may_sync.set()
+            assert len({await each.acknowledged() for each in submitted}) == 1
+            assert not node.failures
+
+    asyncio.run(check())

@@ -236,7 +236,8 @@ class ChannelLog:
             repeated.settled = True
             on_settled(repeated)
         else:
-            first.on_settled = _then(first.on_settled, repeated)
+            first.repetitions = first.repetitions or []
+            first.repetitions.append(repeated)
         return repeated
 
     def check_open(self) -> None:
@@ -272,15 +273,3 @@ class ChannelLog:
         """Wake the followers of every vchannel."""
         for vchannel in self.vchannels:
             vchannel.wake_followers()
-
-
-def _then(before: Settled, repeated: PendingAppend) -> Settled:
-    """Return what settles an append and then the one that repeats it."""
-
-    def settle(first: PendingAppend) -> None:
-        before(first)
-        repeated.failure = first.failure
-        repeated.settled = True
-        repeated.on_settled(repeated)
-
-    return settle

@@ -60,6 +60,7 @@ class PendingAppend:
         failure: Why it was not acknowledged, if so.
         windows: What is written with the entry for its producer, if it names one.
         is_duplicate: Whether it repeats an append that was taken before, and is not written itself.
+        repetitions: Those that repeat this one and are settled behind it.
     """
 
     entry: NewEntry
@@ -70,6 +71,7 @@ class PendingAppend:
     failure: StorageFailedError | None = None
     windows: Sequence[WindowChange] = ()
     is_duplicate: bool = False
+    repetitions: "list[PendingAppend] | None" = None
 
 
 @dataclass(slots=True)
@@ -283,6 +285,10 @@ class GroupCommitter:
             append.failure = group.failure
             append.settled = True
             append.on_settled(append)
+            for repetition in append.repetitions or ():
+                repetition.failure = group.failure
+                repetition.settled = True
+                repetition.on_settled(repetition)
 
     def _job_ended(self) -> None:
         self._is_job_ahead = False
