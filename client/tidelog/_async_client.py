@@ -56,7 +56,7 @@ class AsyncClient:
     a whole program: concurrent appends share one stream and travel in batches.
 
     Every call raises a TidelogError whose class says what to do and whose ``effect`` says what may have happened.
-    Calls are repeated, within their timeout, only when they had no effect.
+    Calls are repeated, within their timeout, only when they had no effect, or are the same twice as once.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class AsyncClient:
         """
         transport = self._session().transport
         request = wal_service_pb2.OpenProducerRequest(vchannel=vchannel, producer_id=producer_id)
-        # Opening twice raises the epoch twice, which fences off nobody but the caller's own first try.
+        # Opening twice raises the epoch twice: whoever opened it in between is fenced off as by any later one.
         answer = await transport.call(
             transport.wal.OpenProducer, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
         )
@@ -268,7 +268,7 @@ class AsyncClient:
         before can write no more, however late he notices.
 
         Raises:
-            FencedError: The vchannel has a greater one: somebody has taken over since. Nothing was changed.
+            FencedError: The vchannel has a greater one: somebody has taken over since.
             ValueError: The token is none.
             ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
         """
@@ -301,11 +301,12 @@ class AsyncClient:
         token, see ``fence``.
 
         With ``producer`` the append is repeated until its outcome is known, while there is time: a batch that was taken
-        before is not appended again, and its first result comes back as ``duplicate``. Conditions that held then do not
-        matter to it any more. Batches of one producer on one vchannel are appended one after the other.
+        before is not appended again, and its first result comes back as ``duplicate``, with the durability of then.
+        Conditions that held then do not matter to it any more. Batches of one producer on one vchannel are appended one
+        after the other.
 
         Raises:
-            ProducerFencedError, SequenceError: See there. Nothing was appended.
+            ProducerFencedError, SequenceError: See there. With ``effect`` none nothing was appended.
             AppendUnknownError: They may or may not be in the log.
             BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.

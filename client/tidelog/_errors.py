@@ -162,7 +162,10 @@ class FencedError(TidelogError):
 
 
 class ProducerFencedError(TidelogError):
-    """A newer process has taken the producer over. Nothing was appended."""
+    """The epoch is not the producer's: a newer process has taken it over, or the server has forgotten the producer.
+
+    Nothing was appended, unless ``effect`` is unknown: then an earlier try of the same call may have been.
+    """
 
     @property
     def epoch(self) -> int:
@@ -171,12 +174,15 @@ class ProducerFencedError(TidelogError):
 
     @property
     def actual_epoch(self) -> int:
-        """The epoch of the newer process."""
+        """The producer's epoch."""
         return self._number("actual_epoch")
 
 
 class SequenceError(TidelogError):
-    """The sequence of a batch is not the next one of its producer, nor can its result be told. Nothing was appended."""
+    """The sequence of a batch is not the next one of its producer, nor can its result be told.
+
+    Nothing was appended, unless ``effect`` is unknown: then an earlier try of the same call may have been.
+    """
 
     @property
     def sequence(self) -> int:
@@ -229,7 +235,7 @@ class DeadlineError(TidelogError, TimeoutError):
 class AppendUnknownError(TidelogError):
     """The messages may or may not be in the log: the connection, or the server, went away before it answered.
 
-    The client never sends them again by itself, because that could write them twice.
+    The client never sends them again by itself, because that could write them twice, unless they name their producer.
     """
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog._errors import AppendUnknownError, DiskFullError, TidelogError, UnavailableError
+from tidelog._errors import DiskFullError, TidelogError, UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,8 @@ class Retry:
 DEFAULT_RETRY: Final = Retry()
 
 
-def may_repeat(error: TidelogError, *, is_idempotent: bool = False) -> bool:
-    """Tell whether the call that ended with ``error`` may be made again without asking anyone.
-
-    One that is idempotent may be even where its effect is unknown: twice is then once.
-    """
+def may_repeat(error: TidelogError) -> bool:
+    """Tell whether the call that ended with ``error`` may be made again without asking anyone."""
     # A full disk passes too, but only after an operator acted: better to say so at once.
-    is_passing = isinstance(error, UnavailableError | AppendUnknownError) and not isinstance(error, DiskFullError)
-    return is_passing and (is_idempotent or error.effect == "none")
+    is_passing = isinstance(error, UnavailableError) and not isinstance(error, DiskFullError)
+    return is_passing and error.effect == "none"

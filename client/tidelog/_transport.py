@@ -39,6 +39,10 @@ _SCANS_PER_CONNECTION: Final = 80
 _Request_contra = TypeVar("_Request_contra", contravariant=True)
 _Response_co = TypeVar("_Response_co", covariant=True)
 
+_LOST_CODES: Final = frozenset(
+    (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+)
+
 
 class UnaryMethod(Protocol[_Request_contra, _Response_co]):
     """A method of a generated stub."""
@@ -146,6 +150,7 @@ class Transport:
         pauses_s = self.retry.pauses_s()
         is_unknown = False
         error: TidelogError
+        failure: Exception
         while True:
             try:
                 await self.ready(deadline - clock())
@@ -153,14 +158,15 @@ class Transport:
             except UnavailableError as absence:
                 if not is_unknown:
                     raise
-                error, failure = absence, absence.__cause__
+                error, failure = absence, absence
             except grpc.aio.AioRpcError as refusal:
                 error, failure = error_of_status(refusal, is_read=is_read, is_append=is_append), refusal
             is_unknown = is_unknown or error.effect == "unknown"
             pause_s = next(pauses_s)
-            if not may_repeat(error, is_idempotent=is_idempotent) or clock() + pause_s >= deadline:
+            may_pass = may_repeat(error) or (is_idempotent and _is_lost(failure))
+            if not may_pass or clock() + pause_s >= deadline:
                 error.effect = "unknown" if is_unknown else "none"
-                raise error from failure
+                raise error from (failure if failure is not error else None)
             await asyncio.sleep(pause_s)
 
     async def aclose(self) -> None:
@@ -184,6 +190,13 @@ class Transport:
         # Generated code has no annotations.
         wal = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
         return Connection(channel, wal, append_stream, scan)
+
+
+def _is_lost(failure: Exception) -> bool:
+    """Tell whether the connection, or the time, ended before there was an answer, whatever became of the request."""
+    return isinstance(failure, UnavailableError) or (
+        isinstance(failure, grpc.aio.AioRpcError) and failure.code() in _LOST_CODES
+    )
 
 
 def deadline_error(what: str, timeout_s: float) -> TidelogError:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from tidelog._tick import Tick
 
 _MAX_PRODUCER_ID_BYTES: Final = 64
-_MAX_NUMBER: Final = (1 << 63) - 2
+_MAX_SEQUENCE: Final = (1 << 63) - 2
 
 Durability = Literal["sync", "os"]
 """When an append is acknowledged: on disk, or held by the operating system (survives the process, not the machine)."""
@@ -59,9 +59,9 @@ class ProducerSequence:
     def __post_init__(self) -> None:
         if not 1 <= len(self.producer_id.encode()) <= _MAX_PRODUCER_ID_BYTES:
             raise ValueError(f"the producer id {self.producer_id!r} has not 1 to {_MAX_PRODUCER_ID_BYTES} bytes")
-        if not 1 <= self.sequence <= _MAX_NUMBER:
-            raise ValueError(f"the producer's sequence is {self.sequence}, expected 1 or greater")
-        if not 0 <= self.epoch <= _MAX_NUMBER:
+        if not 1 <= self.sequence <= _MAX_SEQUENCE:
+            raise ValueError(f"the producer's sequence is {self.sequence}, expected 1 to {_MAX_SEQUENCE}")
+        if not 0 <= self.epoch < 1 << 64:
             raise ValueError(f"the producer's epoch is {self.epoch}, expected 0 or greater")
 
 

@@ -321,15 +321,15 @@ def test_a_fencing_token_only_grows_and_goes_with_its_vchannel(store: LogStore) 
 
 def test_windows_are_written_with_the_entries_and_go_with_their_vchannel(store: LogStore) -> None:
     store.create_vchannels([1, 2, MAX_VCHANNEL_ID])
-    first = ProducerWindow(0).extended(0, Result(10, 1, 7, is_synced=True))
+    first = ProducerWindow(0).extended(Result(10, 1, 7, is_synced=True))
     keys: list[ProducerKey] = [(1, "p"), (1, "é" * 32), (2, "p"), (MAX_VCHANNEL_ID, "\U0010ffff" * 16)]
     store.write([new_entry(1, 10)], dict.fromkeys(keys, first))
     assert store.producer_windows() == dict.fromkeys(keys, first)
-    second = first.extended(3, Result(20, 2, 8, is_synced=False))
+    second = first.opened().extended(Result(20, 2, 8, is_synced=False))
     store.write([], {(1, "p"): second, (2, "p"): None})
     store.write([new_entry(1, 20)])
     assert store.producer_windows() == {(1, "p"): second, keys[1]: first, keys[3]: first}
-    assert (second.epoch, second.last_sequence, second.last_tick) == (3, 2, 21)
+    assert (second.epoch, second.last_sequence, second.last_tick) == (1, 2, 21)
     store.drop_vchannels([MAX_VCHANNEL_ID])
     store.drop_vchannels([1])
     assert store.producer_windows() == {}

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.crash
 
 VCHANNELS = ("orders/0", "orders/1")
 _PRODUCERS = 3
+# How a producer ends whose server is gone.
+_ENDS = (tidelog.UnavailableError, tidelog.DeadlineError, tidelog.AppendUnknownError)
 _POINTS = (Failpoint.BEFORE_WRITE, Failpoint.AFTER_WRITE_BEFORE_SYNC, Failpoint.AFTER_SYNC_BEFORE_ACK)
 
 
@@ -70,14 +72,14 @@ async def play(run: Run, server: ServerProcess, *, dies_by_itself: bool) -> None
         load = asyncio.gather(
             *(produce(run, client, vchannel, name) for vchannel, name in run.next_numbers), return_exceptions=True
         )
-        if dies_by_itself:
-            await asyncio.to_thread(server.wait)
-        else:
-            await run.is_over.wait()
-            await asyncio.to_thread(server.kill)
+        over = asyncio.ensure_future(asyncio.to_thread(server.wait) if dies_by_itself else run.is_over.wait())
+        # A producer that meets what it must not meet ends early, and so do all in the end.
+        await asyncio.wait((load, over), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.to_thread(server.kill)
+        over.cancel()
         # They end by themselves: nobody answers any more.
         for outcome in await load:
-            assert isinstance(outcome, tidelog.UnavailableError | tidelog.DeadlineError), outcome
+            assert isinstance(outcome, _ENDS), outcome
 
 
 async def judge(run: Run, server: ServerProcess) -> None:

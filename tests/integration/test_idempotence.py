@@ -14,6 +14,7 @@ from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_testing.grpc_calls import a_request, connected, refusal_in, running_server
 from tidelog_testing.reads import payloads
 from tidelog_testing.stores import FaultyStore
+from tidelog_testing.workload import until
 
 
 @pytest.fixture
@@ -154,7 +155,10 @@ async def test_a_stream_carries_numbered_batches_and_their_repetitions_in_flight
         asking = asyncio.ensure_future(
             client.append_all([numbered(number, index + 1) for index, number in enumerate(numbers)])
         )
-        await asyncio.to_thread(store.has_written.wait)
+        producers = node._node.shared.producers
+        await until(
+            lambda: (window := producers.window((1, "p"))) is not None and window.last_sequence == 4, 10, "taken"
+        )
         store.may_sync.set()
         answers = await asking
 

@@ -6,6 +6,8 @@ and which is started again now and then, against a model that is a list of batch
 
 import asyncio
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -18,10 +20,12 @@ from tidelog_server.core.errors import (
     SequenceForgottenError,
     SequenceGapError,
     SequenceReusedError,
+    StorageFailedError,
     TidelogServerError,
 )
 from tidelog_server.core.producers import ProducerSequence, ProducerWindow, Result
 from tidelog_server.log import producers as log_producers
+from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.producers import ProducerTable
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_testing.batches import a_batch
@@ -82,7 +86,7 @@ class Model:
         """Return the refusal, or the first tick of a repeated batch, or None for a new one."""
         producer = self.producers[step.who]
         last = len(producer.ticks)
-        if epoch < producer.epoch:
+        if epoch != producer.epoch:
             return ProducerFencedError
         if sequence == last + 1:
             return None
@@ -110,7 +114,6 @@ class Model:
             if submitted.append.is_duplicate:
                 found = tick
             else:
-                producer.epoch = epoch
                 producer.ticks.append(tick)
         assert found == expected
 
@@ -176,7 +179,7 @@ def test_each_batch_is_in_the_log_once_and_in_order(steps: list[Append | Open | 
 
 
 def a_window(tick: int) -> ProducerWindow:
-    return ProducerWindow(0).extended(0, Result(tick, 1, 0, is_synced=True))
+    return ProducerWindow(0).extended(Result(tick, 1, 0, is_synced=True))
 
 
 def test_the_producer_that_was_unused_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,12 +187,48 @@ def test_the_producer_that_was_unused_for_longest_is_forgotten(monkeypatch: pyte
     # As after a restart: by the last tick of each.
     table = ProducerTable({(1, "c"): a_window(30), (1, "a"): a_window(10), (2, "b"): a_window(20)})
     assert table.put((1, "a"), a_window(40)) == (((1, "a"), a_window(40)),)
+    # A repetition is a use.
+    table.in_flight((2, "b"), 1)
 
     changes = table.put((1, "d"), a_window(50))
 
-    assert changes == (((1, "d"), a_window(50)), ((2, "b"), None))
-    assert table.window((2, "b")) is None
-    assert [table.window((1, name)) is not None for name in "acd"] == [True, True, True]
+    assert changes == (((1, "d"), a_window(50)), ((1, "c"), None))
+    assert table.window((1, "c")) is None
+    assert [table.window(key) is not None for key in ((1, "a"), (2, "b"), (1, "d"))] == [True, True, True]
+
+
+def test_one_that_was_opened_outlives_those_that_were_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
+    table = ProducerTable({(1, "loader"): ProducerWindow(0).opened()})
+    for number in range(10):
+        table.put((1, f"p{number}"), a_window(number))
+    assert table.window((1, "loader")) == ProducerWindow(1)
+    for number in range(3):
+        table.put((1, f"o{number}"), ProducerWindow(1))
+    assert table.window((1, "loader")) is None
+    assert len(table) == 3
+
+
+def test_the_table_shrinks_again_after_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        store = FaultyStore()
+        async with running_node(store) as node:
+            await node.create("a")
+            store.may_sync.clear()
+            burst = [
+                node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"p{number}", 0, 1)) for number in range(100)
+            ]
+            store.may_sync.set()
+            for submitted in burst:
+                await submitted.acknowledged()
+            assert len(node.log.shared.producers) == 100
+            for number in range(10):
+                await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"q{number}", 0, 1)).acknowledged()
+            assert len(node.log.shared.producers) == 3
+            assert len(node.log.store.producer_windows()) == 3
+
+    monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
+    asyncio.run(check())
 
 
 def test_one_with_a_batch_in_flight_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,5 +283,49 @@ def test_any_number_of_repetitions_is_settled_with_the_first() -> None:
             store.may_sync.set()
             assert len({await each.acknowledged() for each in submitted}) == 1
             assert not node.failures
+
+    asyncio.run(check())
+
+
+def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
+    class BrokenStore(FaultyStore):
+        def write(self, entries: Any, windows: Any = MappingProxyType({})) -> None:
+            if entries:
+                raise KeyError("a defect")
+            super().write(entries, windows)
+
+    async def check() -> None:
+        store = BrokenStore()
+        async with running_node(store) as node:
+            await node.create("a")
+            submitted = node.submit("a", a_batch(b"1"), producer=ProducerSequence("p", 0, 1))
+            with pytest.raises(StorageFailedError):
+                await node.broker.open_producer("a", "p")
+            assert (await submitted.outcome()).failure is not None
+            assert store.producer_windows() == {}
+
+    asyncio.run(check())
+
+
+def test_a_fence_that_waits_is_written_though_its_caller_is_gone() -> None:
+    async def check() -> None:
+        store = FaultyStore()
+        async with running_node(store) as node:
+            await node.create("a")
+            store.may_sync.clear()
+            first = node.submit("a", a_batch(b"1"))
+            await asyncio.to_thread(store.has_written.wait)
+            fencing = asyncio.ensure_future(node.broker.fence("a", 8))
+            # It is submitted in the first turn of the loop; in the second its task waits, so that it can be cancelled.
+            for _ in range(3):
+                await asyncio.sleep(0)
+            behind = node.submit("a", a_batch(b"2"), conditions=Conditions(fencing_token=8))
+            await node.tasks.close()
+            fencing.cancel()
+            store.may_sync.set()
+            await first.acknowledged()
+            await behind.acknowledged()
+            _, lane = node.broker.find("a")
+            assert store.tail(lane.vchannel_id).fencing_token == 8
 
     asyncio.run(check())

@@ -89,10 +89,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(vchannel_id=vchannel_ids, producer_id=st.sampled_from(["p", "q"]), is_kept=st.booleans())
     def change_window(self, vchannel_id: int, producer_id: str, *, is_kept: bool) -> None:
-        if vchannel_id not in self.written:
+        if not self.written.get(vchannel_id):
             return
         key = (vchannel_id, producer_id)
-        window = self.windows.get(key, ProducerWindow(0)).extended(1, Result(5, 1, 2, is_synced=True))
+        result = Result(self.next_tick(vchannel_id) - 1, 1, 2, is_synced=True)
+        window = self.windows.get(key, ProducerWindow(0)).opened().extended(result)
         self.store.write([], {key: window if is_kept else None})
         self.store.sync()
         self.windows.pop(key, None)

@@ -34,6 +34,7 @@ class Node:
 
     log: LogNode
     broker: Broker
+    tasks: TaskOwner
     failures: list[StorageFailedError] = field(default_factory=list)
     task_failures: list[str] = field(default_factory=list)
 
@@ -107,7 +108,7 @@ async def running_node(
     broker = Broker(log, tasks)
     try:
         await broker.open(metadata or MemoryMetadataStore())
-        yield Node(log, broker, failures, task_failures)
+        yield Node(log, broker, tasks, failures, task_failures)
     finally:
         await tasks.close()
         await broker.close()

@@ -17,7 +17,7 @@ from tidelog_server.core.errors import (
     InvalidRequestError,
 )
 from tidelog_server.core.names import parse_vchannel_name
-from tidelog_server.core.producers import ProducerWindow
+from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
 from tidelog_server.core.ticks import Tick, compose
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
@@ -223,8 +223,7 @@ class Broker:
         _, vchannel = self.find(name)
         key = (vchannel.vchannel_id, producer_id)
         producers, store = self._node.shared.producers, self._node.store
-        before = producers.window(key)
-        window = before._replace(epoch=before.epoch + 1) if before else ProducerWindow(1)
+        window = (producers.window(key) or UNKNOWN_PRODUCER).opened()
         # Ordering: as in ``fence``.
         changes = dict(producers.put(key, window))
 
@@ -305,5 +304,5 @@ class Broker:
 
 
 async def _ended(job: Future[None]) -> None:
-    """Wait for a job of the committer."""
-    await asyncio.wrap_future(job)
+    """Wait for a job of the committer. Cancelling ends the wait only: appends behind it rest on it."""
+    await asyncio.shield(asyncio.wrap_future(job))

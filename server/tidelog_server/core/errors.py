@@ -181,12 +181,16 @@ class FencingTokenMismatchError(TidelogServerError):
 
 
 class ProducerFencedError(TidelogServerError):
-    """A newer process has taken the producer over."""
+    """The epoch of a batch is not that of its producer."""
 
     def __init__(self, *, vchannel: str, producer_id: str, epoch: int, actual_epoch: int) -> None:
+        advice = (
+            "a newer process has taken it over, stop appending"
+            if epoch < actual_epoch
+            else "epochs come from OpenProducer; if this one did, the server has forgotten the producer since"
+        )
         super().__init__(
-            f"producer '{producer_id}' has epoch {actual_epoch} on {vchannel}, not {epoch}: a newer process has taken "
-            "it over, stop appending",
+            f"producer '{producer_id}' has epoch {actual_epoch} on {vchannel}, not {epoch}: {advice}",
             vchannel=vchannel, producer_id=producer_id, epoch=epoch, actual_epoch=actual_epoch,
         )  # fmt: skip
 

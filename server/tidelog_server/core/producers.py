@@ -18,7 +18,7 @@ class ProducerSequence(NamedTuple):
 
     Attributes:
         producer_id: Any name.
-        epoch: Grows with each process that takes the name over; an older one is refused.
+        epoch: That of the producer: 0, or what OpenProducer gave last.
         sequence: Number of the batch on its vchannel, from 1, across epochs.
     """
 
@@ -50,7 +50,7 @@ class ProducerWindow(NamedTuple):
     across epochs, the message deduplication of Pulsar (PIP-6).
 
     Attributes:
-        epoch: The newest one seen.
+        epoch: How often the producer was opened.
         last_sequence: Of the last batch; 0 for none.
         results: Of the last batches, at most MAX_WINDOW_BATCHES, oldest first, packed.
     """
@@ -80,7 +80,15 @@ class ProducerWindow(NamedTuple):
         )
         return Result(first_tick, messages, crc, bool(is_synced))
 
-    def extended(self, epoch: int, result: Result) -> "ProducerWindow":
+    def extended(self, result: Result) -> "ProducerWindow":
         """Return the window after the next batch."""
         results = (self.results + _RESULT.pack(*result))[-MAX_WINDOW_BATCHES * RESULT_BYTES :]
-        return ProducerWindow(epoch, self.last_sequence + 1, results)
+        return ProducerWindow(self.epoch, self.last_sequence + 1, results)
+
+    def opened(self) -> "ProducerWindow":
+        """Return the window after the producer was taken over."""
+        return self._replace(epoch=self.epoch + 1)
+
+
+UNKNOWN_PRODUCER: Final = ProducerWindow(0)
+"""The window of a producer that nobody has heard of."""

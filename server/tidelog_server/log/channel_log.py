@@ -14,7 +14,7 @@ from tidelog_server.core.errors import (
     StorageFailedError,
 )
 from tidelog_server.core.limits import Limits
-from tidelog_server.core.producers import ProducerSequence, ProducerWindow, Result
+from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerSequence, Result
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
@@ -213,7 +213,7 @@ class ChannelLog:
         entry, table = append.entry, self._node.producers
         key = (entry.vchannel_id, producer.producer_id)
         result = Result(entry.base_tick, entry.count, entry.columns_crc32c, append.needs_sync)
-        window = (table.window(key) or ProducerWindow(producer.epoch)).extended(producer.epoch, result)
+        window = (table.window(key) or UNKNOWN_PRODUCER).extended(result)
         append.windows = table.put(key, window)
         table.track(key, producer.sequence, append)
 

@@ -80,6 +80,7 @@ class _Job:
 
     call: Callable[[], Any]
     done: Future[Any]
+    changes_store: bool = True
 
 
 @dataclass(slots=True)
@@ -182,11 +183,18 @@ class GroupCommitter:
         if not self._is_closed:
             self._is_closed = True
             try:
-                await self.run(lambda: None)
+                await self._pass_everything()
             finally:
                 self._has_ended = True
                 self._handed_over.put(None)
         await asyncio.to_thread(self._thread.join)
+
+    async def _pass_everything(self) -> None:
+        """Wait until everything submitted before is done, whether or not it worked."""
+        done: Future[None] = Future()
+        self._waiting.append(_Job(lambda: None, done, changes_store=False))
+        self._schedule()
+        await asyncio.wrap_future(done)
 
     # -- On the event loop ---------------------------------------------------------------------------------
 
@@ -345,6 +353,10 @@ class GroupCommitter:
 
     def _do(self, job: _Job) -> None:
         if not job.done.set_running_or_notify_cancel():
+            return
+        # Also where the store itself would go on, after a defect: a job may rest on what was not written then.
+        if self._failure is not None and job.changes_store:
+            job.done.set_exception(StorageFailedError(self._failure.values["cause"]))
             return
         try:
             result = job.call()

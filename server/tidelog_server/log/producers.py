@@ -16,11 +16,12 @@ from tidelog_server.core.errors import (
     SequenceReusedError,
 )
 from tidelog_server.core.limits import MAX_PRODUCERS
-from tidelog_server.core.producers import ProducerKey, ProducerSequence, ProducerWindow, Result
+from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerKey, ProducerSequence, ProducerWindow, Result
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import PendingAppend, WindowChange
 
-_UNKNOWN: Final = ProducerWindow(0)
+# Producers that are looked at to find one that may be forgotten.
+_LOOKS: Final = 32
 
 
 def known_result(
@@ -29,14 +30,14 @@ def known_result(
     """Return the result of a batch that was taken before; None if it is the next one. Pure.
 
     Raises:
-        ProducerFencedError: Its epoch is older than the window's.
+        ProducerFencedError: Its epoch is not the window's.
         SequenceGapError: It is neither the next batch nor one before.
         SequenceReusedError: The batch that was taken under its sequence was another one.
         SequenceForgottenError: It was taken, and its result is forgotten.
     """
-    window = window or _UNKNOWN
+    window = window or UNKNOWN_PRODUCER
     who = {"vchannel": vchannel, "producer_id": producer.producer_id}
-    if producer.epoch < window.epoch:
+    if producer.epoch != window.epoch:
         raise ProducerFencedError(**who, epoch=producer.epoch, actual_epoch=window.epoch)
     expected = window.last_sequence + 1
     if producer.sequence == expected:
@@ -60,61 +61,81 @@ class _Producer:
 
 
 class ProducerTable:
-    """The producers of a node, the one used last at the end. Lives on the event loop.
+    """The producers of a node. Lives on the event loop.
 
-    Invariant: at most MAX_PRODUCERS, plus those with batches in flight.
+    Past MAX_PRODUCERS the one unused for longest is forgotten: first among those that nobody opened, whose names are
+    mostly used once, and only when none is left among the opened ones. One with batches in flight is in use.
     """
 
     def __init__(self, windows: Mapping[ProducerKey, ProducerWindow]) -> None:
-        by_age = sorted(windows.items(), key=lambda item: item[1].last_tick)
-        self._producers = OrderedDict((key, _Producer(window)) for key, window in by_age)
+        # Those used last are at the end of each.
+        self._unopened: OrderedDict[ProducerKey, _Producer] = OrderedDict()
+        self._opened: OrderedDict[ProducerKey, _Producer] = OrderedDict()
+        for key, window in sorted(windows.items(), key=lambda item: item[1].last_tick):
+            self._home(window)[key] = _Producer(window)
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._unopened) + len(self._opened)
 
     def window(self, key: ProducerKey) -> ProducerWindow | None:
         """Return the window as of the last batch that was taken, durable or not."""
-        producer = self._producers.get(key)
+        producer = self._find(key)
         return producer.window if producer else None
 
     def in_flight(self, key: ProducerKey, sequence: int) -> PendingAppend | None:
-        """Return a batch that was taken and is not settled yet."""
-        producer = self._producers.get(key)
-        return producer.in_flight.get(sequence) if producer else None
+        """Return a batch that was taken and is not settled yet; asking for it is using the producer."""
+        producer = self._find(key)
+        if producer is None:
+            return None
+        self._home(producer.window).move_to_end(key)
+        return producer.in_flight.get(sequence)
 
     def put(self, key: ProducerKey, window: ProducerWindow) -> tuple[WindowChange, ...]:
-        """Replace or add a window; return what must be written for it, the removal of another one included."""
-        producer = self._producers.get(key)
-        if producer is not None:
-            producer.window = window
-            self._producers.move_to_end(key)
-            return ((key, window),)
-        self._producers[key] = _Producer(window)
-        evicted = self._evict()
-        return ((key, window), (evicted, None)) if evicted else ((key, window),)
+        """Replace or add a window; return what must be written for it, the removal of others included."""
+        producer = self._unopened.pop(key, None) or self._opened.pop(key, None)
+        if producer is None:
+            producer = _Producer(window)
+        producer.window = window
+        forgotten = self._forget_some() if MAX_PRODUCERS <= len(self) else ()
+        self._home(window)[key] = producer
+        return ((key, window), *forgotten)
 
     def track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
         """Remember a batch until it is settled."""
-        self._producers[key].in_flight[sequence] = append
+        producer = self._find(key)
+        assert producer is not None
+        producer.in_flight[sequence] = append
 
     def settled(self, changes: Iterable[WindowChange]) -> None:
         """Note that the batch that brought ``changes`` is durable."""
         for key, window in changes:
-            if window is not None and key in self._producers:
-                self._producers[key].in_flight.pop(window.last_sequence, None)
+            if window is not None and (producer := self._find(key)) is not None:
+                producer.in_flight.pop(window.last_sequence, None)
 
     def forget(self, vchannel_ids: Iterable[int]) -> None:
         """Forget the producers of vchannels that are gone."""
         gone = set(vchannel_ids)
-        for key in [key for key in self._producers if key[0] in gone]:
-            del self._producers[key]
+        for home in (self._unopened, self._opened):
+            for key in [key for key in home if key[0] in gone]:
+                del home[key]
 
-    def _evict(self) -> ProducerKey | None:
-        if len(self._producers) <= MAX_PRODUCERS:
-            return None
-        oldest = next((key for key, producer in self._producers.items() if not producer.in_flight), None)
-        # The newest one is about to have a batch in flight, and must stay.
-        if oldest is None or oldest == next(reversed(self._producers)):
-            return None
-        del self._producers[oldest]
-        return oldest
+    def _home(self, window: ProducerWindow) -> "OrderedDict[ProducerKey, _Producer]":
+        return self._opened if window.epoch else self._unopened
+
+    def _find(self, key: ProducerKey) -> _Producer | None:
+        return self._unopened.get(key) or self._opened.get(key)
+
+    def _forget_some(self) -> tuple[WindowChange, ...]:
+        """Make room for one more, and for more if there are too many since a time when all were in use."""
+        forgotten: list[WindowChange] = []
+        for home in (self._unopened, self._opened):
+            for _ in range(min(_LOOKS, len(home))):
+                if len(self) < MAX_PRODUCERS:
+                    break
+                key, producer = next(iter(home.items()))
+                if producer.in_flight:
+                    home.move_to_end(key)
+                else:
+                    del home[key]
+                    forgotten.append((key, None))
+        return tuple(forgotten)

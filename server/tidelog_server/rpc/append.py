@@ -43,8 +43,8 @@ _ROOM_POLL_S: Final = 0.001
 _REST_S: Final = 0.1
 _DRAIN_S: Final = 1.0
 _BARRIER_SLICE: Final = 0.9
-# Of a producer's epoch and sequence: one less than a signed number of 64 bits has, so that one more still fits.
-_MAX_NUMBER: Final = (1 << 63) - 2
+# Of a producer's sequence: one more still fits into a signed number of 64 bits.
+_MAX_SEQUENCE: Final = (1 << 63) - 2
 # About what the server holds for a request beside its bytes: a stream of tiny ones is bounded all the same.
 _SLOT_BYTES: Final = 512
 
@@ -131,14 +131,10 @@ def _check_producer(producer: ProducerSequence | None) -> ProducerSequence | Non
     if producer is None:
         return None
     check_producer_id(producer.producer_id)
-    if not 1 <= producer.sequence <= _MAX_NUMBER:
+    if not 1 <= producer.sequence <= _MAX_SEQUENCE:
         raise InvalidRequestError(
-            f"the producer's sequence is {producer.sequence}, expected 1 to {_MAX_NUMBER}: the first batch has 1",
+            f"the producer's sequence is {producer.sequence}, expected 1 to {_MAX_SEQUENCE}: the first batch has 1",
             field="sequence",
-        )
-    if _MAX_NUMBER < producer.epoch:
-        raise InvalidRequestError(
-            f"the producer's epoch is {producer.epoch}, expected 0 to {_MAX_NUMBER}", field="epoch"
         )
     return producer
 

@@ -14,6 +14,7 @@ from crc32c import crc32c
 from tidelog_server.core.entries import HASH_BYTES, EntryHeader
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MIB
+from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.storage.codec import (
     NO_HASH,
     ChunkRow,
@@ -28,6 +29,7 @@ from tidelog_server.storage.codec import (
     unpack_header,
     unpack_store,
     unpack_tail,
+    unpack_window,
 )
 from tidelog_server.storage.head_file import Head
 from tidelog_server.storage.keys import STORE_KEY, log_key, parse_chunk_key, parse_fence_key, parse_tail_key
@@ -88,6 +90,15 @@ def load_index(engine: Engine) -> StoreIndex:
     return StoreIndex(store, tails, chunks, fencing_tokens)
 
 
+def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
+    """Return everything that the producers family holds.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    return dict(unpack_window(key, value) for key, value in scan(engine.producers, b"", None))
+
+
 def check_store(engine: Engine, database_path: Path, head: Head | None) -> StoreIndex:
     """Check all invariants of a store that was just opened; ``head`` is None if its loss was accepted.
 
@@ -104,6 +115,7 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
             f"{state.accounted_batches}: a vchannel is missing or shorter than it was; restore the data folder",
             sequence=state.head.sequence, accounted_batches=state.accounted_batches,
         )  # fmt: skip
+    _check_windows(engine, index)
     _check_blob_files(engine, database_path)
     checker = _VchannelChecker(engine, index)
     for vchannel_id in sorted(index.tails):
@@ -219,6 +231,18 @@ class _VchannelChecker:
             columns = self._engine.columns.get(log_key(header.vchannel_id, header.base_tick))
         if columns is None or crc32c(columns) != header.stored_crc32c:
             raise _unlike("its header", header.vchannel_id, header.base_tick)
+
+
+def _check_windows(engine: Engine, index: StoreIndex) -> None:
+    """Check that the windows of producers tell of nothing that is not in the log."""
+    for (vchannel_id, producer_id), window in load_windows(engine).items():
+        tail = index.tails.get(vchannel_id)
+        if tail is None or tail.last_tick < window.last_tick:
+            raise DataLossError(
+                f"producer '{producer_id}' has a batch up to tick {window.last_tick} on vchannel id {vchannel_id}, "
+                f"which {'does not exist' if tail is None else f'ends at {tail.last_tick}'}: restore the data folder",
+                vchannel_id=vchannel_id, tick=window.last_tick,
+            )  # fmt: skip
 
 
 def _check_blob_files(engine: Engine, database_path: Path) -> None:

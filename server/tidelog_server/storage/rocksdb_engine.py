@@ -34,7 +34,7 @@ FAMILIES: Final = ("log", "columns", "staged", "producers", "index", "metadata")
 COLUMNS_BUFFER_BYTES: Final = 32 * MIB
 COLUMNS_BUFFERS: Final = 4
 _SMALL_BUFFER_BYTES: Final = 8 * MIB
-_SMALL_BUFFERS: Final = 4
+SMALL_BUFFERS: Final = 4
 _BLOCK_CACHE_BYTES: Final = 32 * MIB
 # Columns from this size on live in blob files, where compactions do not copy them again and again.
 _MIN_BLOB_BYTES: Final = 4 * KIB
@@ -230,7 +230,7 @@ def _family_options(name: str, cache: Cache) -> Options:
         _set_blob_options(options)
     else:
         options.set_write_buffer_size(_SMALL_BUFFER_BYTES)
-        options.set_max_write_buffer_number(_SMALL_BUFFERS)
+        options.set_max_write_buffer_number(SMALL_BUFFERS)
     return options
 
 

@@ -21,7 +21,6 @@ from tidelog_server.storage.codec import (
     pack_store,
     pack_tail,
     pack_window,
-    unpack_window,
 )
 from tidelog_server.storage.data_folder import DataFolder
 from tidelog_server.storage.head_file import Head
@@ -48,12 +47,12 @@ from tidelog_server.storage.log_state import (
     uncut,
 )
 from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
+from tidelog_server.storage.rocksdb_check import load_windows
 from tidelog_server.storage.rocksdb_engine import (
     Engine,
     close_engine,
     error_text,
     is_engine_error,
-    scan,
 )
 from tidelog_server.storage.rocksdb_pressure import engine_metrics, stall_reason
 from tidelog_server.storage.rocksdb_reader import EntryReader
@@ -138,6 +137,7 @@ class RocksdbLogStore:
                 batch.delete(row_key, handles["producers"])
             else:
                 batch.put(row_key, pack_window(vchannel_id, producer_id, window), handles["producers"])
+                self._unasked_bytes += len(window.results)
         self._write(batch)
         state.publish()
         if entries:
@@ -174,7 +174,7 @@ class RocksdbLogStore:
 
     def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
         """See LogStore."""
-        return dict(unpack_window(key, value) for key, value in scan(self._engine.producers, b"", None))
+        return load_windows(self._engine)
 
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""

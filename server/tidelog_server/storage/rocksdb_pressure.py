@@ -4,7 +4,7 @@ from typing import Final
 
 from rocksdict import Rdict
 
-from tidelog_server.storage.rocksdb_engine import COLUMNS_BUFFERS, Engine
+from tidelog_server.storage.rocksdb_engine import COLUMNS_BUFFERS, SMALL_BUFFERS, Engine
 
 _DATABASE_GAUGES: Final = {
     "block-cache-usage": "block_cache_bytes",
@@ -27,9 +27,13 @@ _BLOB_GAUGES: Final = {
 def stall_reason(engine: Engine) -> str | None:
     """Return why a write would wait for RocksDB now, or None. A few microseconds."""
     # One buffer is being filled; once all others wait to be flushed, the next switch would stop the writer.
-    waiting = integer_property(engine.columns, "num-immutable-mem-table")
-    if COLUMNS_BUFFERS - 1 <= waiting:
-        return f"{waiting} buffers of columns wait to be flushed"
+    for what, family, buffers in (
+        ("columns", engine.columns, COLUMNS_BUFFERS),
+        ("producers", engine.producers, SMALL_BUFFERS),
+    ):
+        waiting = integer_property(family, "num-immutable-mem-table")
+        if buffers - 1 <= waiting:
+            return f"{waiting} buffers of {what} wait to be flushed"
     if integer_property(engine.columns, "is-write-stopped"):
         return "RocksDB has stopped writes until a flush or compaction ends"
     return None

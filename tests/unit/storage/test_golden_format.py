@@ -39,9 +39,9 @@ HEADER_KEY, HEADER, CHAIN_HASH = pack_header(
     ENTRY, previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION)
 )
 WINDOW = (
-    ProducerWindow(0, 8)
-    .extended(2, Result(0x0102030405060708, 3, 0xAABBCCDD, is_synced=True))
-    .extended(2, Result(0x0102030405060800, 1, 0x11223344, is_synced=False))
+    ProducerWindow(2, 8)
+    .extended(Result(0x0102030405060708, 3, 0xAABBCCDD, is_synced=True))
+    .extended(Result(0x0102030405060800, 1, 0x11223344, is_synced=False))
 )
 VALUE_KEY = embedded.value_key("cluster/orders")
 VALUE = embedded.pack_value(VALUE_KEY, Versioned(b"three", 2))
