@@ -139,7 +139,11 @@ class AsyncClient:
         )  # fmt: skip
         # Repeating it when channels may exist already is as safe as reading.
         answer = await transport.call(
-            transport.channels.CreateChannels, request, timeout_s=self.timeout_s, is_read=if_not_exists
+            transport.channels.CreateChannels,
+            request,
+            timeout_s=self.timeout_s,
+            is_read=False,
+            is_idempotent=if_not_exists,
         )
         return [_wire.channel_description(channel) for channel in answer.channels]
 
@@ -239,7 +243,9 @@ class AsyncClient:
         transport = self._session().transport
         request = _wire.trim_request(vchannel, None if before is None else position(before), everything=everything)
         # Trimming twice is trimming once.
-        answer = await transport.call(transport.wal.Trim, request, timeout_s=self.timeout_s, is_read=not everything)
+        answer = await transport.call(
+            transport.wal.Trim, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=not everything
+        )
         return Tick(answer.first_available_tick)
 
     async def open_producer(self, vchannel: str, producer_id: str) -> ProducerPosition:

@@ -5,7 +5,7 @@ The proxy hands bytes on and, when told to, closes every connection at once, as 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -172,6 +172,34 @@ async def test_a_numbered_append_without_any_answer_says_that_it_may_be_there() 
         await direct.append("orders/0", b"once", producer=ProducerSequence("p", 1))
         stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
         assert stored == [b"first", b"once"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.trim("orders/0", At.tick(1)),
+        lambda client: client.fence("orders/0", 1),
+        lambda client: client.open_producer("orders/0", "p"),
+        lambda client: client.create_channel("more", if_not_exists=True),
+    ],
+    ids=["trim", "fence", "open_producer", "create_channel"],
+)
+async def test_a_change_without_an_answer_says_that_it_may_have_happened(
+    call: Callable[[AsyncClient], Awaitable[object]],
+) -> None:
+    async with cut_off_client() as (client, proxy, _):
+        await client.append("orders/0", b"first")
+        proxy.answers_pass.clear()
+        client.timeout_s = 0.3
+
+        with pytest.raises(tidelog.TidelogError) as caught:
+            await call(client)
+
+        assert caught.value.effect == "unknown"
+        proxy.answers_pass.set()
+        client.timeout_s = 10
+        # What is the same twice as once may simply be done again.
+        await call(client)
 
 
 async def test_each_append_without_an_answer_ends_at_its_own_deadline() -> None:
