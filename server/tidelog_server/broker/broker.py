@@ -1,7 +1,7 @@
 """The broker: which channels this node has, and everything that is done to one by name."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -209,9 +209,7 @@ class Broker:
         # Ordering: both at once. What is appended from here on with this token is written behind the token, and
         # nothing with an older one is appended any more. A drop of the vchannel would come behind it as well.
         vchannel.fencing_token = fencing_token
-        store = self._node.store
-        written = self._node.committer.submit_job(lambda: store.fence(vchannel.vchannel_id, fencing_token))
-        await self._tasks.finish(_ended(written))
+        await self._in_order(lambda: self._node.store.fence(vchannel.vchannel_id, fencing_token))
 
     async def open_producer(self, name: str, producer_id: str) -> ProducerWindow:
         """Take a producer over on a vchannel, durably: raise its epoch, and return its window as it is then.
@@ -231,7 +229,7 @@ class Broker:
             store.write([], changes)
             store.sync()
 
-        await self._tasks.finish(_ended(self._node.committer.submit_job(write)))
+        await self._in_order(write)
         return window
 
     async def trim(self, name: str, *, before_tick: int | None = None, before_ms: int | None = None) -> Tick:
@@ -257,6 +255,10 @@ class Broker:
         return tail.trim_tick
 
     # -- Private -------------------------------------------------------------------------------------------
+
+    async def _in_order(self, change: Callable[[], None]) -> None:
+        """Submit a change of the store in this very step of the event loop, and wait for it."""
+        await self._tasks.finish(_ended(self._node.committer.submit_job(change)))
 
     def _is_same(self, name: str, vchannels: int) -> bool:
         log = self._logs.get(name)

@@ -80,7 +80,7 @@ class _Job:
 
     call: Callable[[], Any]
     done: Future[Any]
-    changes_store: bool = True
+    changes_store: bool
 
 
 @dataclass(slots=True)
@@ -167,10 +167,13 @@ class GroupCommitter:
         self._waiting.append(append)
         self._schedule()
 
-    def submit_job(self, call: Callable[[], Any]) -> Future[Any]:
-        """Run ``call`` on the thread, after everything submitted before and with nothing else beside it."""
+    def submit_job(self, call: Callable[[], Any], *, changes_store: bool = True) -> Future[Any]:
+        """Run ``call`` on the thread, after everything submitted before and with nothing else beside it.
+
+        One that changes the store is refused once something has failed.
+        """
         done: Future[Any] = Future()
-        self._waiting.append(_Job(call, done))
+        self._waiting.append(_Job(call, done, changes_store))
         self._schedule()
         return done
 
@@ -183,18 +186,11 @@ class GroupCommitter:
         if not self._is_closed:
             self._is_closed = True
             try:
-                await self._pass_everything()
+                await asyncio.wrap_future(self.submit_job(lambda: None, changes_store=False))
             finally:
                 self._has_ended = True
                 self._handed_over.put(None)
         await asyncio.to_thread(self._thread.join)
-
-    async def _pass_everything(self) -> None:
-        """Wait until everything submitted before is done, whether or not it worked."""
-        done: Future[None] = Future()
-        self._waiting.append(_Job(lambda: None, done, changes_store=False))
-        self._schedule()
-        await asyncio.wrap_future(done)
 
     # -- On the event loop ---------------------------------------------------------------------------------
 
