@@ -4,99 +4,33 @@ Appends to one vchannel that wait together travel together. A lane (the appends 
 may send at once while few of its batches are unanswered; beyond that it gathers until a batch is full or an answer
 comes. So a lone append waits for nothing, many concurrent ones share round trips, and a producer of full batches
 keeps many in flight.
+
+A batch is sent once: when its answer is lost, its outcome is unknown. In a numbered lane it is sent again, in its
+place, until the server has answered, for the server takes each number once.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from typing import Final, cast
 
 from tidelog import _wire
+from tidelog._append_lane import Batch, Lane, Submission
 from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns, encode_messages, encode_payloads
-from tidelog._errors import InvalidRequestError, ServerError, TidelogError
+from tidelog._errors import InvalidRequestError, SequenceGapError, ServerError, TidelogError
 from tidelog._message import Message
+from tidelog._numbering import Numbering, Verdict, verdict
 from tidelog._sizes import Appendable
 from tidelog._types import AppendResult
 from tidelog.v1 import wal_service_pb2
 
 MAX_COALESCED_BYTES: Final = 1 << 20
 """Appends are put together up to this size; one that is larger travels alone."""
-_EAGER_BATCHES: Final = 2
-_FULL_BYTES: Final = 64 << 10
 
 
-@dataclass(slots=True, eq=False)
-class Submission:
-    """What one caller appends in one piece; its messages get consecutive ticks.
-
-    Attributes:
-        messages: At least one.
-        is_plain: Whether all of them are bytes.
-        size_bytes: About what they take in a batch.
-        future: Gets the AppendResult or a TidelogError, or TimeoutError from ``expire``; may be cancelled, which
-            changes nothing for the log.
-        deadline_s: When ``expire`` gives up on it, by the caller's clock.
-        is_abandoned: Whether it shall not be sent if that has not happened yet.
-        is_sent: Whether it was handed to the transport.
-        travels_alone: Whether it must not share a batch.
-    """
-
-    messages: Sequence[Appendable]
-    is_plain: bool
-    size_bytes: int
-    future: "asyncio.Future[AppendResult]"
-    deadline_s: float = inf
-    is_abandoned: bool = False
-    is_sent: bool = False
-    travels_alone: bool = False
-
-    def fail(self, error: TidelogError) -> None:
-        """Give the caller a copy of ``error``: a shared one would gather the tracebacks of all its callers."""
-        if not self.future.done():
-            own = type(error)(str(error), effect=error.effect, values=error.values)
-            own.__cause__ = error.__cause__
-            self.future.set_exception(own)
-
-    def expire(self, now_s: float) -> bool:
-        """Return whether the deadline is over; then the caller, if he still waits, goes with TimeoutError."""
-        if now_s < self.deadline_s:
-            return False
-        if not self.future.done():
-            self.future.set_exception(TimeoutError())
-        return True
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    vchannel: str
-    terms: AppendTerms
-    waiting: deque[Submission] = field(default_factory=deque)
-    waiting_bytes: int = 0
-    batches_in_flight: int = 0
-    is_listed: bool = False
-
-    def may_send(self) -> bool:
-        return bool(self.waiting) and (self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES)
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Submissions on their way together.
-
-    Attributes:
-        request: The bytes of the AppendStreamRequest that carries them.
-    """
-
-    lane: _Lane
-    submissions: list[Submission]
-    size_bytes: int
-    request_id: int
-    count: int
-    request: bytes
+_LaneKey = tuple[str, AppendTerms, Numbering | None]
 
 
 class AppendQueue:
@@ -107,8 +41,8 @@ class AppendQueue:
 
     def __init__(self, *, max_in_flight_bytes: int) -> None:
         self._max_in_flight_bytes = max_in_flight_bytes
-        self._lanes: dict[tuple[str, AppendTerms], _Lane] = {}
-        self._listed: deque[_Lane] = deque()
+        self._lanes: dict[_LaneKey, Lane] = {}
+        self._listed: deque[Lane] = deque()
         self._in_flight: deque[Batch] = deque()
         self._in_flight_bytes = 0
         self._waiting_bytes = 0
@@ -121,19 +55,23 @@ class AppendQueue:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether anything was not sent yet."""
-        return any(lane.waiting for lane in self._lanes.values())
+        """Whether anything is to be sent."""
+        return any(lane.waiting or lane.unsure for lane in self._lanes.values())
 
     @property
     def has_room(self) -> bool:
         """Whether less waits than may be in flight."""
         return self._waiting_bytes < self._max_in_flight_bytes
 
-    def submit(self, vchannel: str, terms: AppendTerms, submission: Submission) -> None:
-        """Let ``submission`` wait for its turn, behind earlier ones of its lane."""
-        lane = self._lanes.get((vchannel, terms))
+    def submit(
+        self, vchannel: str, terms: AppendTerms, submission: Submission, numbering: Numbering | None = None
+    ) -> None:
+        """Let ``submission`` wait for its turn, behind earlier ones of its lane; a numbering has a lane of its own."""
+        key = (vchannel, terms, numbering)
+        lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[vchannel, terms] = _Lane(vchannel, terms)
+            lane = self._lanes[key] = Lane(*key)
+        submission.travels_alone = submission.travels_alone or numbering is not None
         self._put(lane, submission)
 
     def next_batch(self) -> Batch | None:
@@ -143,7 +81,13 @@ class AppendQueue:
                 return None
             lane = self._listed.popleft()
             lane.is_listed = False
-            batch = self._compose(lane)
+            if not lane.may_send():
+                continue
+            batch = lane.unsure.popleft() if lane.unsure else self._compose(lane)
+            if batch is not None:
+                self._in_flight.append(batch)
+                self._in_flight_bytes += batch.size_bytes
+                lane.batches_in_flight += 1
             self._list(lane)
             if batch is not None:
                 return batch
@@ -157,27 +101,50 @@ class AppendQueue:
         error = error or _wrong_answer(batch, response)
         if error is None:
             self._settle(batch.submissions, _wire.append_result(response.result))
+        elif batch.lane.numbering is not None:
+            self._refused(batch, error)
         elif _is_fault_of_one(error) and len(batch.submissions) > 1:
             self._isolate(batch)
         else:
-            for submission in batch.submissions:
-                submission.fail(error)
+            batch.fail(error)
         self._list(batch.lane)
 
-    def fail_in_flight(self, error: TidelogError) -> None:
-        """Settle every batch in flight with ``error``: the stream is gone."""
+    def interrupted(self, error: TidelogError) -> None:
+        """Note that the stream is gone: what is in flight is sent again if it is numbered, else settled with ``error``.
+
+        Everything else may be sent from now on.
+        """
         while self._in_flight:
             batch = self._in_flight.popleft()
             self._landed(batch)
-            for submission in batch.submissions:
-                submission.fail(error)
+            if batch.lane.numbering is None:
+                batch.fail(error)
+            else:
+                # One that is to be renumbered stands behind one that was refused, so it is not in the log.
+                batch.was_lost = not batch.lane.renumbers
+                batch.lane.send_again(batch)
             self._list(batch.lane)
+        for lane in list(self._lanes.values()):
+            lane.is_held = False
+            self._list(lane)
 
     def fail_waiting(self, error: TidelogError) -> None:
-        """Settle everything that was not sent with ``error``."""
+        """Settle everything that was not sent with ``error``, numbered lanes excepted: those wait for better times."""
         for lane in list(self._lanes.values()):
-            while lane.waiting:
-                self._take(lane).fail(error)
+            if lane.numbering is None:
+                self._fail_waiting_of(lane, error)
+                self._list(lane)
+
+    def give_up(self, error: TidelogError, unknown: TidelogError) -> None:
+        """Settle everything: what is or was in flight with ``unknown``, the rest with ``error``."""
+        for batch in self._in_flight:
+            batch.was_lost = True
+        self.interrupted(unknown)
+        for lane in list(self._lanes.values()):
+            while lane.unsure:
+                batch = lane.unsure.popleft()
+                batch.fail(unknown if batch.was_lost else error)
+            self._fail_waiting_of(lane, error)
             self._list(lane)
 
     def expire(self, now_s: float) -> float:
@@ -196,27 +163,31 @@ class AppendQueue:
             kept += [submission for submission in batch.submissions if not submission.expire(now_s)]
         return min((submission.deadline_s for submission in kept), default=inf)
 
-    def _put(self, lane: _Lane, submission: Submission, *, first: bool = False) -> None:
+    def _put(self, lane: Lane, submission: Submission, *, first: bool = False) -> None:
         (lane.waiting.appendleft if first else lane.waiting.append)(submission)
         lane.waiting_bytes += submission.size_bytes
         self._waiting_bytes += submission.size_bytes
         self._list(lane)
 
-    def _take(self, lane: _Lane) -> Submission:
+    def _take(self, lane: Lane) -> Submission:
         submission = lane.waiting.popleft()
         lane.waiting_bytes -= submission.size_bytes
         self._waiting_bytes -= submission.size_bytes
         return submission
 
-    def _list(self, lane: _Lane) -> None:
+    def _list(self, lane: Lane) -> None:
         """List the lane if it may send, and forget it once it is empty: a client may use any number of vchannels."""
-        if not lane.waiting and not lane.batches_in_flight:
-            self._lanes.pop((lane.vchannel, lane.terms), None)
+        if lane.renumbers and not lane.batches_in_flight:
+            self._renumber(lane)
+        if lane.failure is not None:
+            self._stop(lane, lane.failure)
+        if lane.is_empty:
+            self._lanes.pop((lane.vchannel, lane.terms, lane.numbering), None)
         elif not lane.is_listed and lane.may_send():
             lane.is_listed = True
             self._listed.append(lane)
 
-    def _compose(self, lane: _Lane) -> Batch | None:
+    def _compose(self, lane: Lane) -> Batch | None:
         submissions, size_bytes = self._gather(lane)
         if not submissions:
             return None
@@ -225,15 +196,13 @@ class AppendQueue:
         except (TypeError, ValueError) as error:
             self._refuse(lane, submissions, error)
             return None
-        self._last_request_id += 1
-        request = _wire.append_stream_request(self._last_request_id, lane.vchannel, columns, lane.terms)
-        batch = Batch(lane, submissions, size_bytes, self._last_request_id, columns.count, request)
-        self._in_flight.append(batch)
-        self._in_flight_bytes += size_bytes
-        lane.batches_in_flight += 1
-        return batch
+        producer = lane.numbering.next() if lane.numbering else None
+        request_id = self._last_request_id = self._last_request_id + 1
+        request = _wire.append_stream_request(request_id, lane.vchannel, columns, lane.terms, producer)
+        sequence = producer.sequence if producer else 0
+        return Batch(lane, submissions, size_bytes, request_id, columns.count, request, sequence)
 
-    def _gather(self, lane: _Lane) -> tuple[list[Submission], int]:
+    def _gather(self, lane: Lane) -> tuple[list[Submission], int]:
         """Take from the lane what fits into one batch; the first submission always does."""
         submissions: list[Submission] = []
         count = size_bytes = 0
@@ -251,19 +220,57 @@ class AppendQueue:
             submissions.append(self._take(lane))
         return submissions, size_bytes
 
-    def _refuse(self, lane: _Lane, submissions: list[Submission], error: Exception) -> None:
+    def _refuse(self, lane: Lane, submissions: list[Submission], error: Exception) -> None:
         if len(submissions) > 1:
             self._put_back_alone(lane, submissions)
             return
         refusal = InvalidRequestError(f"a message cannot be encoded: {error}")
         refusal.__cause__ = error
         submissions[0].fail(refusal)
+        if lane.numbering is not None:
+            lane.failure = lane.failure or refusal
+
+    def _refused(self, batch: Batch, error: TidelogError) -> None:
+        """Do with a numbered batch what its refusal demands."""
+        lane = batch.lane
+        decision = Verdict.GIVE_UP
+        if lane.failure is None:
+            decision = verdict(error, was_lost=batch.was_lost, is_behind=lane.is_behind(batch))
+        match decision:
+            case Verdict.SEND_AGAIN:
+                lane.send_again(batch)
+                # What is refused by itself would be refused again on this stream.
+                lane.is_held = lane.is_held or not isinstance(error, SequenceGapError)
+            case Verdict.RENUMBER:
+                lane.send_again(batch)
+                lane.renumbers = True
+            case Verdict.GIVE_UP:
+                lane.fail(batch, _as_known(batch, error))
+
+    def _renumber(self, lane: Lane) -> None:
+        """Let everything that was refused be sent again, with new numbers."""
+        assert lane.numbering is not None
+        lane.numbering.renew()
+        lane.renumbers = False
+        while lane.unsure:
+            self._put_back_alone(lane, lane.unsure.pop().submissions)
+
+    def _stop(self, lane: Lane, failure: TidelogError) -> None:
+        """Send nothing more, for it would follow a gap."""
+        while lane.unsure:
+            batch = lane.unsure.popleft()
+            lane.fail(batch, _as_known(batch, failure))
+        self._fail_waiting_of(lane, lane.stopped(failure))
+
+    def _fail_waiting_of(self, lane: Lane, error: TidelogError) -> None:
+        while lane.waiting:
+            self._take(lane).fail(error)
 
     def _isolate(self, batch: Batch) -> None:
         """Send each submission of a refused batch alone, so that one bad message harms no other caller."""
         self._put_back_alone(batch.lane, batch.submissions)
 
-    def _put_back_alone(self, lane: _Lane, submissions: list[Submission]) -> None:
+    def _put_back_alone(self, lane: Lane, submissions: list[Submission]) -> None:
         for submission in reversed(submissions):
             submission.travels_alone = True
             submission.is_sent = False
@@ -297,6 +304,15 @@ def _wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) 
     if ticks == batch.count:
         return None
     return ServerError(f"the server gave {ticks} ticks to a batch of {batch.count} messages", effect="unknown")
+
+
+def _as_known(batch: Batch, error: TidelogError) -> TidelogError:
+    """Return ``error`` with the effect that it has together with what became of earlier tries."""
+    if not batch.was_lost or error.effect == "unknown":
+        return error
+    known = type(error)(str(error), effect="unknown", values=error.values)
+    known.__cause__ = error.__cause__
+    return known
 
 
 def _is_fault_of_one(error: TidelogError) -> bool:

@@ -1,16 +1,18 @@
 """The one stream on which a client appends, whatever the vchannel."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any
 
 import grpc.aio
 
-from tidelog._append_queue import AppendQueue, Submission
+from tidelog._append_lane import Submission
+from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import AppendTerms
 from tidelog._errors import AppendUnknownError, ClosedError, TidelogError
+from tidelog._numbering import Numbering
 from tidelog._retry import may_repeat
 from tidelog._sizes import Appendable
 from tidelog._status import error_of_answer, error_of_status
@@ -23,8 +25,8 @@ class AppendStream:
     """Sends submissions and settles their futures, over one gRPC stream that it opens when there is work.
 
     One task (``_run``) owns the stream, with one child that writes and one that reads. It is started by the first
-    submission and ended by ``aclose``. When the stream breaks, what was sent has an unknown outcome, what waits is
-    sent over the next stream.
+    submission and ended by ``aclose``. When the stream breaks, what was sent has an unknown outcome, unless it is
+    numbered: then it is sent again over the next stream, as what waits is.
     """
 
     def __init__(self, transport: Transport, *, max_in_flight_bytes: int) -> None:
@@ -38,6 +40,9 @@ class AppendStream:
         self._call: Any = None
         self._reader: asyncio.Task[TidelogError] | None = None
         self._was_broken = False
+        # Since when numbered batches have no answer, and how long to pause before the next try; None while all is well.
+        self._lost_since_s: float | None = None
+        self._pauses_s: Iterator[float] | None = None
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
         # One timer for all deadlines, set for the earliest or earlier: most appends are settled long before theirs.
@@ -49,15 +54,19 @@ class AppendStream:
         """Whether every submission is settled."""
         return self._queue.is_idle
 
-    def put(self, vchannel: str, terms: AppendTerms, submission: Submission) -> None:
-        """Queue ``submission`` and return at once. Submissions keep their order within a vchannel.
+    def put(
+        self, vchannel: str, terms: AppendTerms, submission: Submission, numbering: Numbering | None = None
+    ) -> None:
+        """Queue ``submission`` and return at once. Submissions keep their order within a lane.
+
+        With ``numbering`` it is sent until it is answered, ``Retry.give_up_s`` at most without any answer.
 
         Raises:
             ClosedError: The client was closed.
         """
         if self._is_closed:
             raise ClosedError("the client is closed: make a new one")
-        self._queue.submit(vchannel, terms, submission)
+        self._queue.submit(vchannel, terms, submission, numbering)
         self._wake.set()
         if self._runner is None:
             self._runner = self._loop.create_task(self._run(), name="tidelog-append-stream")
@@ -123,8 +132,7 @@ class AppendStream:
             with suppress(asyncio.CancelledError):
                 await self._runner
         given_up = f"the client was closed, and no answer came within {timeout_s:.1f} s"
-        self._queue.fail_in_flight(AppendUnknownError(_UNKNOWN.format(given_up), effect="unknown"))
-        self._queue.fail_waiting(ClosedError("the client was closed before the append was sent"))
+        self._queue.give_up(ClosedError("the client was closed before the append was sent"), _unknown(given_up))
 
     def _watch(self, deadline_s: float) -> None:
         """See to it that ``expire`` is called no later than at ``deadline_s``."""
@@ -167,12 +175,27 @@ class AppendStream:
                 await self._connect()
             except TidelogError as error:
                 self._queue.fail_waiting(error)
-                self._changed.set()
-                continue
-            await self._serve(self._transport.append_stream())
-            self._was_broken = True
-            # What waits goes over a new stream.
-            self._wake.set()
+                await self._lost(error)
+            else:
+                await self._lost(await self._serve(self._transport.append_stream()))
+                self._was_broken = True
+
+    async def _lost(self, error: TidelogError) -> None:
+        """Go on without a stream: give up on numbered batches in the end, and pause unless answers came before."""
+        now_s = self._loop.time()
+        if self._pauses_s is None:
+            self._lost_since_s, self._pauses_s = now_s, self._transport.retry.pauses_s()
+        elif self._queue.has_waiting:
+            await asyncio.sleep(next(self._pauses_s))
+        assert self._lost_since_s is not None
+        lost_s = now_s - self._lost_since_s
+        if self._transport.retry.give_up_s <= lost_s:
+            self._queue.give_up(error, _unknown(f"within {lost_s:.1f} s: {error}"))
+        if not self._queue.has_waiting:
+            self._pauses_s = None
+        self._changed.set()
+        # What is left goes over a new stream.
+        self._wake.set()
 
     async def _connect(self) -> None:
         """Return once the connection stands.
@@ -186,8 +209,8 @@ class AppendStream:
             request = wal_service_pb2.GetWalNameRequest()
             await transport.call(transport.wal.GetWalName, request, timeout_s=transport.connect_timeout_s, is_read=True)
 
-    async def _serve(self, call: Any) -> None:
-        """Write and read until the stream ends, then settle what was sent and not answered."""
+    async def _serve(self, call: Any) -> TidelogError:
+        """Write and read until the stream ends; then settle what was sent and not answered, and return the reason."""
         reader = asyncio.create_task(self._read(call), name="tidelog-append-read")
         self._call, self._reader = call, reader
         writer = asyncio.create_task(self._write(call), name="tidelog-append-write")
@@ -203,8 +226,8 @@ class AppendStream:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
             self._call = self._reader = None
-        self._queue.fail_in_flight(error)
-        self._changed.set()
+        self._queue.interrupted(error)
+        return error
 
     async def _write(self, call: Any) -> None:
         # An RPC that is over raises either of these; the reader tells why.
@@ -223,20 +246,25 @@ class AppendStream:
             while (response := await call.read()) is not grpc.aio.EOF:
                 error = error_of_answer(response.error) if response.HasField("error") else None
                 self._queue.answered(response, error)
+                self._pauses_s = None
                 self._wake.set()
                 self._changed.set()
         except grpc.aio.AioRpcError as failure:
             # Even a detail speaks of the stream only: what was sent on it may have been written before.
             reason = error_of_status(failure, is_read=False)
-            unknown = AppendUnknownError(_UNKNOWN.format(reason), effect="unknown", values=reason.values)
+            unknown = _unknown(reason, reason.values)
             unknown.__cause__ = failure
             return unknown
-        return AppendUnknownError(_UNKNOWN.format("the server ended the stream"), effect="unknown")
+        return _unknown("the server ended the stream")
 
 
 # A server that is gone shall not hold up the end of a program whose appends are all settled.
 _HANG_UP_S = 1.0
-_UNKNOWN = "the append was sent, but not answered ({}): its messages may or may not be in the log"
+
+
+def _unknown(why: object, values: Mapping[str, str] | None = None) -> AppendUnknownError:
+    text = f"the append was sent, but not answered ({why}): its messages may or may not be in the log"
+    return AppendUnknownError(text, effect="unknown", values=values)
 
 
 def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None]) -> TidelogError:
@@ -244,7 +272,7 @@ def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None
     for task in (writer, reader):
         defect = task.exception() if task.done() else None
         if defect is not None:
-            unknown = AppendUnknownError(_UNKNOWN.format(f"a defect of the client: {defect!r}"), effect="unknown")
+            unknown = _unknown(f"a defect of the client: {defect!r}")
             unknown.__cause__ = defect
             return unknown
     return reader.result()
@@ -253,7 +281,7 @@ def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None
 def _give_up(submission: Submission | None, refusal: TidelogError | None, timeout_s: float) -> TidelogError:
     """Return what the end of the time means: the outcome is unknown only if the messages are on their way."""
     if submission is not None and submission.is_sent:
-        return AppendUnknownError(_UNKNOWN.format(f"within {timeout_s:.1f} s"), effect="unknown")
+        return _unknown(f"within {timeout_s:.1f} s")
     if refusal is not None:
         return type(refusal)(f"{refusal} (tried for {timeout_s:.1f} s)", values=refusal.values)
     return deadline_error("the append", timeout_s)

@@ -235,7 +235,8 @@ class DeadlineError(TidelogError, TimeoutError):
 class AppendUnknownError(TidelogError):
     """The messages may or may not be in the log: the connection, or the server, went away before it answered.
 
-    The client never sends them again by itself, because that could write them twice, unless they name their producer.
+    The client never sends them again by itself, because that could write them twice, unless they are numbered: as those
+    of a producer are, and of ``append(producer=...)``. Of those this is said when no answer came for too long.
     """
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict
 
-from tidelog._append_queue import Submission
+from tidelog._append_lane import Submission
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH
 from tidelog._errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
+from tidelog._numbering import Numbering
 from tidelog._sizes import Appendable, measure, measure_all
 from tidelog._types import AppendResult, Durability
 
@@ -30,6 +31,8 @@ class ProducerOptions(TypedDict, total=False):
         durability: When an append is acknowledged; default None, the server's.
         fencing_token: The token that the vchannel must have, see ``AsyncClient.fence``; default None, any. Once it has
             another one, the producer stops.
+        idempotent: Whether batches are numbered, so that they can be sent again when an answer is lost and are in the
+            log once; default True. Without it a lost answer stops the producer.
     """
 
     linger_s: float
@@ -37,6 +40,7 @@ class ProducerOptions(TypedDict, total=False):
     max_in_flight_bytes: int
     durability: Durability | None
     fencing_token: int | None
+    idempotent: bool
 
 
 class AsyncTicket:
@@ -64,8 +68,10 @@ class AsyncTicket:
 class AsyncProducer:
     """Sends messages to one vchannel in the order of the calls, many batches in flight.
 
-    Use it with ``async with``; leaving the block flushes. Once one append has failed, or its outcome is unknown, the
-    producer stops: every later call raises ProducerStoppedError, and nothing that was not sent yet will be.
+    Use it with ``async with``; leaving the block flushes. A batch whose answer is lost, with the connection or the
+    server, is sent again until it is answered, for up to ``Retry.give_up_s`` without any answer; it is in the log once.
+    Once an append has failed, or its outcome stays unknown, the producer stops: every later call raises
+    ProducerStoppedError, and nothing behind that append is in the log.
     Not thread-safe: use it in its client's event loop.
     """
 
@@ -79,6 +85,7 @@ class AsyncProducer:
         max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
         durability: Durability | None = None,
         fencing_token: int | None = None,
+        idempotent: bool = True,
     ) -> None:
         if linger_s < 0:
             raise ValueError(f"linger_s is {linger_s}, expected 0 or more")
@@ -92,6 +99,7 @@ class AsyncProducer:
         self._max_batch_bytes = max_batch_bytes
         self._max_in_flight_bytes = max_in_flight_bytes
         self._terms = AppendTerms(durability, fencing_token).checked()
+        self._numbering = Numbering() if idempotent else None
         self._gathered: list[Appendable] = []
         self._gathered_bytes = 0
         self._gathered_is_plain = True
@@ -288,7 +296,7 @@ class AsyncProducer:
         submission.travels_alone = True
         self._unsettled.append((submission, size_bytes))
         try:
-            self._appends().put(self.vchannel, self._terms, submission)
+            self._appends().put(self.vchannel, self._terms, submission, self._numbering)
         except TidelogError as error:
             submission.fail(error)
 

@@ -1,7 +1,7 @@
 """What may be repeated, and how long to wait before. Pure: no clock, no I/O.
 
 A failed call is repeated only when it had no effect and the reason may pass by itself. An append whose outcome is
-unknown is never sent again, for it could be written twice, unless it names its producer: then the server takes it once.
+unknown is never sent again, for it could be written twice, unless it is numbered: then the server takes it once.
 """
 
 import random
@@ -19,7 +19,8 @@ class Retry:
     Attributes:
         base_s: The first pause; each further one is twice as long.
         cap_s: The longest pause.
-        give_up_s: A scan gives up after so many seconds without an answer; every other call ends with its timeout.
+        give_up_s: A scan gives up after so many seconds without an answer, and so does a producer that numbers its
+            batches; every other call ends with its timeout.
     """
 
     base_s: float = 0.05

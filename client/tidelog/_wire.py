@@ -99,7 +99,13 @@ def columns_to_wire(columns: Columns) -> message_pb2.Columns:
     )  # fmt: skip
 
 
-def append_stream_request(request_id: int, vchannel: str, columns: Columns, terms: AppendTerms) -> bytes:
+def append_stream_request(
+    request_id: int,
+    vchannel: str,
+    columns: Columns,
+    terms: AppendTerms,
+    producer: ProducerSequence | None = None,
+) -> bytes:
     """Return the bytes of an AppendStreamRequest, the very ones that protobuf would make.
 
     Payloads go into place once. Protobuf would copy them into its message and again into the bytes, which for a batch
@@ -112,7 +118,10 @@ def append_stream_request(request_id: int, vchannel: str, columns: Columns, term
     if columns.payloads:
         inner += (_COLUMNS_PAYLOADS, varint(len(columns.payloads)), columns.payloads)
     inner.append(_after_payloads(columns))
-    options = b"" if terms == DEFAULT_TERMS else _options_field(terms)
+    if producer is not None:
+        options = _options_field(terms, producer)
+    else:
+        options = b"" if terms == DEFAULT_TERMS else _known_options_field(terms)
     return b"".join(
         (
             _REQUEST_ID, varint(request_id), _vchannel_field(vchannel),
@@ -137,8 +146,12 @@ def _vchannel_field(vchannel: str) -> bytes:
 
 
 @lru_cache(_TERMS_KEPT)
-def _options_field(terms: AppendTerms) -> bytes:
-    return wal_service_pb2.AppendStreamRequest(options=append_options(terms)).SerializeToString()
+def _known_options_field(terms: AppendTerms) -> bytes:
+    return _options_field(terms)
+
+
+def _options_field(terms: AppendTerms, producer: ProducerSequence | None = None) -> bytes:
+    return wal_service_pb2.AppendStreamRequest(options=append_options(terms, producer=producer)).SerializeToString()
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, ProducerSequence
+from tidelog import AsyncClient, AsyncProducer, AsyncTicket, ProducerSequence
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.reads import payloads
@@ -110,7 +110,7 @@ async def test_each_numbered_batch_is_in_the_log_once_whatever_dies(
     with ServerProcess(tmp_path / "log") as server:
         async with AsyncClient(server.grpc) as client:
             await client.create_channel("orders", vchannels=2)
-    for point in (None, *_POINTS) * 2:
+    for point in (None, *_POINTS):
         setting = {VARIABLE: f"{point}:{run.random.randint(1, 30)}"} if point else {}
         with ServerProcess(tmp_path / "log", env=setting) as server:
             await play(run, server, dies_by_itself=bool(point))
@@ -118,3 +118,76 @@ async def test_each_numbered_batch_is_in_the_log_once_whatever_dies(
             await judge(run, server)
     assert run.duplicates
     record_property("measured", f"{len(run.results)} batches, {run.duplicates} met again")
+
+
+@dataclass
+class Sending:
+    """What one producer of the client has sent, and where it was told that it is."""
+
+    vchannel: str
+    sent: list[bytes] = field(default_factory=list)
+    tickets: list[AsyncTicket] = field(default_factory=list)
+
+
+async def send_on(producer: AsyncProducer, sending: Sending, name: str, is_over: asyncio.Event) -> None:
+    """Send until ``is_over``, however often the server goes away."""
+    while not is_over.is_set():
+        message = b"%s:%d" % (name.encode(), len(sending.sent))
+        sending.tickets.append(await producer.send(message))
+        sending.sent.append(message)
+        # Many small batches, some of them in flight at any time.
+        if len(sending.sent) % 20 == 0:
+            await sending.tickets[-20]
+
+
+@pytest.mark.timeout(240)
+async def test_a_producer_sends_on_over_killed_servers_and_each_message_is_there_once(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    chance = random.Random(seed)
+    server = ServerProcess(tmp_path / "log")
+    port = server.grpc.rpartition(":")[2]
+    is_over = asyncio.Event()
+    sendings = {f"p{index}": Sending(VCHANNELS[index % 2]) for index in range(4)}
+    retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
+    async with AsyncClient(server.grpc, connect_timeout_s=30, retry=retry) as client:
+        await client.create_channel("orders", vchannels=2)
+        producers = {
+            name: client.producer(sending.vchannel, linger_s=0, max_batch_bytes=200)
+            for name, sending in sendings.items()
+        }
+        load = [asyncio.create_task(send_on(producers[name], sendings[name], name, is_over)) for name in sendings]
+        for point in (None, *_POINTS):
+            sending = chance.choice(list(sendings.values()))
+            while not sending.tickets:
+                await asyncio.sleep(0)
+            await sending.tickets[-1]
+            await asyncio.to_thread(server.kill)
+            setting = {VARIABLE: f"{point}:{chance.randint(1, 30)}"} if point else {}
+            server = ServerProcess(tmp_path / "log", {"server.grpc_port": port}, env=setting)
+            if point:
+                await asyncio.to_thread(server.wait)
+                server = ServerProcess(tmp_path / "log", {"server.grpc_port": port})
+        is_over.set()
+        await asyncio.gather(*load)
+        for producer in producers.values():
+            await producer.flush()
+
+        results = {name: [await ticket for ticket in sending.tickets] for name, sending in sendings.items()}
+        for vchannel in VCHANNELS:
+            found = await payloads(client, vchannel)
+            ticks = [tick async for each in client.scan(vchannel) for tick in each.ticks]
+            for name, sending in sendings.items():
+                own = [
+                    (payload, tick)
+                    for payload, tick in zip(found, ticks, strict=True)
+                    if payload.startswith(b"%s:" % name.encode())
+                ]
+                expected = list(zip(sending.sent, (result.first_tick for result in results[name]), strict=True))
+                assert own == (expected if sending.vchannel == vchannel else [])
+    await asyncio.to_thread(server.kill)
+    met_again = sum(result.duplicate for each in results.values() for result in each)
+    assert met_again
+    record_property("measured", f"{sum(map(len, results.values()))} messages, {met_again} met again")

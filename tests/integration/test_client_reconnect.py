@@ -219,9 +219,9 @@ async def test_each_append_without_an_answer_ends_at_its_own_deadline() -> None:
         proxy.passes.set()
 
 
-async def test_a_producer_that_lost_an_answer_stops_and_sends_nothing_after_the_gap() -> None:
+async def test_a_producer_without_numbers_that_lost_an_answer_stops_and_sends_nothing_after_the_gap() -> None:
     async with cut_off_client() as (client, proxy, direct):
-        producer = client.producer("orders/0", linger_s=0)
+        producer = client.producer("orders/0", linger_s=0, idempotent=False)
         await (await producer.send(b"first"))
         proxy.passes.clear()
         ticket = await producer.send(b"second")
@@ -234,6 +234,78 @@ async def test_a_producer_that_lost_an_answer_stops_and_sends_nothing_after_the_
             await producer.send(b"third")
         stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
         assert b"third" not in stored
+
+
+async def test_a_producer_sends_on_through_every_cut_and_each_message_is_there_once() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        expected = [b"%d" % i for i in range(2_000)]
+        seen = 0
+        async with (
+            direct.tail("orders/0") as tail,
+            client.producer("orders/0", linger_s=0, max_batch_bytes=200) as producer,
+        ):
+            for begin in range(0, len(expected), 200):
+                await (await producer.send(expected[begin]))
+                # What is sent from now on is taken, and no answer comes.
+                proxy.answers_pass.clear()
+                await producer.send_many(expected[begin + 1 : begin + 200])
+                while seen <= begin + 1:
+                    seen += len(await asyncio.wait_for(anext(tail), 10))
+                proxy.cut()
+            await producer.flush()
+            ticket = await producer.send(b"last")
+            assert (await ticket).duplicate is False
+
+        stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
+        assert stored == [*expected, b"last"]
+
+
+async def test_a_ticket_tells_where_a_message_is_whose_first_answer_was_lost() -> None:
+    async with (
+        cut_off_client() as (client, proxy, direct),
+        direct.tail("orders/0") as tail,
+        client.producer("orders/0", linger_s=0) as producer,
+    ):
+        await (await producer.send(b"first"))
+        await asyncio.wait_for(anext(tail), 10)
+        proxy.answers_pass.clear()
+        ticket = await producer.send(b"once")
+        taken = await asyncio.wait_for(anext(tail), 10)
+        proxy.cut()
+
+        result = await ticket
+
+        assert (result.first_tick, result.duplicate) == (taken.ticks[0], True)
+
+
+async def test_a_producer_gives_up_when_no_answer_comes_for_too_long() -> None:
+    running = await asyncio.to_thread(start_server)
+    retry = tidelog.Retry(base_s=0.01, cap_s=0.02, give_up_s=0.3)
+    async with AsyncClient(running.endpoint, retry=retry, connect_timeout_s=0.2) as client:
+        await client.create_channel("orders")
+        producer = client.producer("orders", linger_s=0)
+        await (await producer.send(b"first"))
+        await asyncio.to_thread(running.stop)
+        ticket = await producer.send(b"second")
+
+        with pytest.raises(tidelog.TidelogError):
+            await asyncio.wait_for(asyncio.shield(producer.flush()), 20)
+        with pytest.raises(tidelog.TidelogError):
+            await ticket
+        with pytest.raises(tidelog.ProducerStoppedError):
+            await producer.send(b"third")
+
+
+async def test_a_producer_goes_on_when_its_channel_was_made_anew() -> None:
+    async with cut_off_client() as (client, _, direct), client.producer("orders/0", linger_s=0) as producer:
+        for payload in (b"gone", b"gone too"):
+            await (await producer.send(payload))
+        await direct.destroy_channels(["orders"])
+        await direct.create_channel("orders")
+
+        await (await producer.send(b"here"))
+
+        assert [payload async for batch in direct.scan("orders/0") for payload in batch.payloads] == [b"here"]
 
 
 async def test_a_producer_with_nothing_under_way_does_not_notice_a_cut() -> None:

@@ -5,10 +5,22 @@ from math import inf
 
 import pytest
 
-from tidelog import AppendResult, InvalidRequestError, Message, TidelogError, UnavailableError
-from tidelog._append_queue import AppendQueue, Batch, Submission
+from tidelog import (
+    AppendResult,
+    ChannelNotFoundError,
+    InvalidRequestError,
+    Message,
+    ProducerStoppedError,
+    SequenceGapError,
+    ShutdownError,
+    TidelogError,
+    UnavailableError,
+)
+from tidelog._append_lane import Batch, Submission
+from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH, decode_payloads
+from tidelog._numbering import Numbering
 from tidelog._sizes import Appendable, measure_all
 from tidelog._wire import columns_from_wire
 from tidelog.v1 import wal_service_pb2
@@ -214,7 +226,7 @@ async def test_a_lost_stream_fails_what_was_sent_and_keeps_what_waits() -> None:
     queue.next_batch()
     waiting = submit(queue, b"b")
 
-    queue.fail_in_flight(UnavailableError("lost", effect="unknown"))
+    queue.interrupted(UnavailableError("lost", effect="unknown"))
 
     assert isinstance(sent.exception(), UnavailableError)
     assert not waiting.done()
@@ -254,3 +266,150 @@ async def test_appends_on_other_terms_travel_apart() -> None:
     assert [(len(batch.submissions), request_of(batch).options.fencing_token) for batch in batches] == [
         (1, 0), (2, 7), (1, 0),
     ]  # fmt: skip
+
+
+def submit_numbered(queue: AppendQueue, numbering: Numbering, message: Appendable) -> "asyncio.Future[AppendResult]":
+    is_plain, size_bytes = measure_all([message])
+    future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+    queue.submit("a/0", DEFAULT_TERMS, Submission([message], is_plain, size_bytes, future), numbering)
+    return future
+
+
+def next_numbered(queue: AppendQueue) -> Batch:
+    batch = queue.next_batch()
+    assert batch is not None
+    return batch
+
+
+async def test_numbered_batches_travel_alone_under_sequences_of_their_own() -> None:
+    queue, numbering = a_queue(), Numbering()
+    submit_numbered(queue, numbering, b"a")
+    submit_numbered(queue, numbering, b"b")
+    submit(queue, b"plain")
+
+    requests = [request_of(next_numbered(queue)) for _ in range(3)]
+
+    producers = [request.options.producer for request in requests]
+    assert [producer.sequence for producer in producers] == [1, 0, 2]
+    assert producers[0].producer_id == producers[2].producer_id
+    assert not requests[1].options.HasField("producer")
+
+
+async def test_no_more_numbered_batches_are_out_than_the_server_remembers() -> None:
+    queue, numbering = a_queue(), Numbering()
+    for _ in range(100):
+        submit_numbered(queue, numbering, b"x" * 66_000)
+
+    sent = [batch for _ in range(100) if (batch := queue.next_batch())]
+
+    assert len(sent) == 64
+    answer(queue, sent[0], 1)
+    assert next_numbered(queue).sequence == 65
+
+
+async def test_a_lost_numbered_batch_is_sent_again_as_it_was_and_before_what_waits() -> None:
+    queue, numbering = a_queue(), Numbering()
+    futures = [submit_numbered(queue, numbering, payload) for payload in (b"a", b"b", b"c")]
+    first, second = next_numbered(queue), next_numbered(queue)
+
+    queue.interrupted(UnavailableError("lost", effect="unknown"))
+
+    again = [next_numbered(queue) for _ in range(2)]
+    assert [batch.request for batch in again] == [first.request, second.request]
+    for tick, batch in enumerate(again, 1):
+        answer(queue, batch, tick)
+    assert payloads_of(queue.next_batch()) == [b"c"]
+    assert [future.done() for future in futures] == [True, True, False]
+
+
+async def test_a_definite_refusal_stops_everything_behind_it() -> None:
+    queue, numbering = a_queue(), Numbering()
+    first, second = submit_numbered(queue, numbering, b"a"), submit_numbered(queue, numbering, b"b")
+    sent = [next_numbered(queue), next_numbered(queue)]
+    third = submit_numbered(queue, numbering, b"c")
+
+    answer(queue, sent[0], 0, InvalidRequestError("too large"))
+    answer(queue, sent[1], 0, SequenceGapError("gap", values={"expected_sequence": "1"}))
+
+    assert isinstance(first.exception(), InvalidRequestError)
+    for future in (second, third):
+        error = future.exception()
+        assert isinstance(error, ProducerStoppedError)
+        assert (error.effect, str(error.__cause__)) == ("none", "too large")
+    assert queue.is_idle
+
+
+async def test_a_refusal_of_a_batch_that_was_lost_before_says_that_it_may_be_there() -> None:
+    queue, numbering = a_queue(), Numbering()
+    future = submit_numbered(queue, numbering, b"a")
+    next_numbered(queue)
+    queue.interrupted(UnavailableError("lost", effect="unknown"))
+
+    answer(queue, next_numbered(queue), 0, ChannelNotFoundError("gone"))
+
+    error = future.exception()
+    assert isinstance(error, ChannelNotFoundError)
+    assert error.effect == "unknown"
+
+
+async def test_a_producer_that_the_server_forgot_goes_on_under_a_new_name() -> None:
+    queue, numbering = a_queue(), Numbering()
+    submit_numbered(queue, numbering, b"a")
+    acknowledged = next_numbered(queue)
+    answer(queue, acknowledged, 1)
+    futures = [submit_numbered(queue, numbering, payload) for payload in (b"b", b"c")]
+    gap = SequenceGapError("gap", values={"expected_sequence": "1"})
+
+    for batch in [next_numbered(queue), next_numbered(queue)]:
+        answer(queue, batch, 0, gap)
+
+    again = [next_numbered(queue), next_numbered(queue)]
+    assert [payloads_of(batch) for batch in again] == [[b"b"], [b"c"]]
+    producers = [request_of(batch).options.producer for batch in again]
+    assert [producer.sequence for producer in producers] == [1, 2]
+    assert producers[0].producer_id != request_of(acknowledged).options.producer.producer_id
+    for tick, batch in enumerate(again, 2):
+        answer(queue, batch, tick)
+    assert [future.result().first_tick for future in futures] == [2, 3]
+
+
+async def test_a_lost_batch_of_a_producer_that_the_server_forgot_is_not_sent_under_a_new_name() -> None:
+    queue, numbering = a_queue(), Numbering()
+    future = submit_numbered(queue, numbering, b"a")
+    answer(queue, next_numbered(queue), 1)
+    future = submit_numbered(queue, numbering, b"b")
+    next_numbered(queue)
+    queue.interrupted(UnavailableError("lost", effect="unknown"))
+
+    answer(queue, next_numbered(queue), 0, SequenceGapError("gap", values={"expected_sequence": "1"}))
+
+    error = future.exception()
+    assert isinstance(error, SequenceGapError)
+    assert error.effect == "unknown"
+
+
+async def test_a_server_that_shuts_down_is_asked_again_on_the_next_stream_only() -> None:
+    queue, numbering = a_queue(), Numbering()
+    future = submit_numbered(queue, numbering, b"a")
+    answer(queue, next_numbered(queue), 0, ShutdownError("later"))
+
+    assert queue.next_batch() is None
+    assert queue.has_waiting
+    queue.interrupted(UnavailableError("lost", effect="unknown"))
+    answer(queue, next_numbered(queue), 5)
+
+    assert future.result().first_tick == 5
+
+
+async def test_only_unnumbered_messages_fail_while_there_is_no_connection() -> None:
+    queue, numbering = a_queue(), Numbering()
+    numbered, plain = submit_numbered(queue, numbering, b"a"), submit(queue, b"b")
+
+    queue.fail_waiting(UnavailableError("no connection"))
+
+    assert isinstance(plain.exception(), UnavailableError)
+    assert not numbered.done()
+    queue.give_up(UnavailableError("no connection"), UnavailableError("unsure", effect="unknown"))
+    error = numbered.exception()
+    assert isinstance(error, UnavailableError)
+    assert error.effect == "none"

@@ -4,7 +4,7 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,16 +110,31 @@ async def measure_append(target: Target, folder: Path, settings: AppendSettings)
 
 
 async def _measure_rounds(run: _Run) -> Report:
-    """Ours and the floor by turns, because a disk drifts; the ratio is the median over the rounds."""
+    """Ours and the floor by turns, because a disk drifts; the ratio is the median over the rounds.
+
+    What numbering costs is measured by turns as well: each round appends as much once more, without numbers.
+    """
     load = run.load(run.settings.messages // _ROUNDS)
+    plain = replace(load, idempotent=False)
     await append_lists(run.client, run.payloads, run.load(load.messages // _WARM_UP_SHARE))
-    ours, floors = [], []
-    for _ in range(_ROUNDS):
+    ours, plains, floors = [], [], []
+    for number in range(_ROUNDS):
+        # Neither is always the first.
+        if number % 2:
+            plains.append((await append_lists(run.client, run.payloads, plain)).seconds)
         timed, floor_s = await _round(run, load)
         ours.append(timed.seconds)
         floors.append(floor_s)
-    ratio = statistics.median(floor / our for our, floor in zip(ours, floors, strict=True))
-    return replace(_report(run, load.messages * _ROUNDS, sum(ours), sum(floors)), ratio=ratio)
+        if not number % 2:
+            plains.append((await append_lists(run.client, run.payloads, plain)).seconds)
+    ratio = _median_ratio(floors, ours)
+    report = _report(run, load.messages * _ROUNDS, sum(ours), sum(floors))
+    return replace(report, ratio=ratio, details={"numbered_to_unnumbered": _median_ratio(plains, ours)})
+
+
+def _median_ratio(others_s: Sequence[float], ours_s: Sequence[float]) -> float:
+    """Return our rate, compared with the other one of the same round."""
+    return statistics.median(other / our for our, other in zip(ours_s, others_s, strict=True))
 
 
 async def _measure_long(run: _Run) -> Report:

@@ -23,12 +23,14 @@ class Load:
         per_batch: Messages in one list, which the client encodes as one batch.
         vchannels: Where to; producers take them in turn.
         producers: Tasks that append at the same time, on one client.
+        idempotent: Whether their batches are numbered.
     """
 
     messages: int
     per_batch: int
     vchannels: Sequence[str]
     producers: int = 1
+    idempotent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ async def append_lists(client: AsyncClient, payloads: list[bytes], load: Load) -
     share = load.messages // load.producers
     marks = await asyncio.gather(
         *(
-            _produce(client, payloads, load.vchannels[number % len(load.vchannels)], share, load.per_batch)
+            _produce(client, payloads, load.vchannels[number % len(load.vchannels)], share, load)
             for number in range(load.producers)
         )
     )
@@ -74,13 +76,14 @@ async def append_singles(client: AsyncClient, payloads: list[bytes], load: Load)
     return time.perf_counter() - start, durations
 
 
-async def _produce(client: AsyncClient, payloads: list[bytes], name: str, messages: int, per_batch: int) -> list[float]:
+async def _produce(client: AsyncClient, payloads: list[bytes], name: str, messages: int, load: Load) -> list[float]:
     """Append lists through a producer; return when the end of each tenth was acknowledged."""
     marks: list[asyncio.Task[float]] = []
+    per_batch = load.per_batch
     batch_bytes = per_batch * (len(payloads[0]) + _OVERHEAD_BYTES)
     lists = -(-messages // per_batch)
     tenths = {max(1, round(lists * tenth / 10)) for tenth in range(1, 11)}
-    async with client.vchannel(name).producer(max_batch_bytes=batch_bytes) as producer:
+    async with client.vchannel(name).producer(max_batch_bytes=batch_bytes, idempotent=load.idempotent) as producer:
         for number, batch in enumerate(payload_lists(payloads, count=messages, per_batch=per_batch), start=1):
             if number in tenths:
                 await producer.send_many(batch[:-1])

@@ -1,0 +1,155 @@
+"""A lane: the appends to one vchannel on the same terms, from the caller to the answer. Pure."""
+
+import asyncio
+from bisect import insort
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from tidelog._append_terms import AppendTerms
+from tidelog._errors import ProducerStoppedError, TidelogError
+from tidelog._numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
+from tidelog._sizes import Appendable
+from tidelog._types import AppendResult
+
+_EAGER_BATCHES: Final = 2
+_FULL_BYTES: Final = 64 << 10
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """What one caller appends in one piece; its messages get consecutive ticks.
+
+    Attributes:
+        messages: At least one.
+        is_plain: Whether all of them are bytes.
+        size_bytes: About what they take in a batch.
+        future: Gets the AppendResult or a TidelogError, or TimeoutError from ``expire``; may be cancelled, which
+            changes nothing for the log.
+        deadline_s: When ``expire`` gives up on it, by the caller's clock.
+        is_abandoned: Whether it shall not be sent if that has not happened yet.
+        is_sent: Whether it was handed to the transport.
+        travels_alone: Whether it must not share a batch.
+    """
+
+    messages: Sequence[Appendable]
+    is_plain: bool
+    size_bytes: int
+    future: "asyncio.Future[AppendResult]"
+    deadline_s: float = inf
+    is_abandoned: bool = False
+    is_sent: bool = False
+    travels_alone: bool = False
+
+    def fail(self, error: TidelogError) -> None:
+        """Give the caller a copy of ``error``: a shared one would gather the tracebacks of all its callers."""
+        if not self.future.done():
+            own = type(error)(str(error), effect=error.effect, values=error.values)
+            own.__cause__ = error.__cause__
+            self.future.set_exception(own)
+
+    def expire(self, now_s: float) -> bool:
+        """Return whether the deadline is over; then the caller, if he still waits, goes with TimeoutError."""
+        if now_s < self.deadline_s:
+            return False
+        if not self.future.done():
+            self.future.set_exception(TimeoutError())
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Submissions on their way together.
+
+    Attributes:
+        request: The bytes of the AppendStreamRequest that carries them.
+        sequence: Its number in a numbered lane; else 0.
+        was_lost: Whether its answer was lost once, so that it may be in the log.
+    """
+
+    lane: "Lane"
+    submissions: list[Submission]
+    size_bytes: int
+    request_id: int
+    count: int
+    request: bytes
+    sequence: int = 0
+    was_lost: bool = False
+
+    def fail(self, error: TidelogError) -> None:
+        """Give all callers a copy of ``error``."""
+        for submission in self.submissions:
+            submission.fail(error)
+
+
+def _sequence(batch: Batch) -> int:
+    return batch.sequence
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Appends to one vchannel, in order.
+
+    Invariant: in a numbered lane a batch is a submission, and all batches in ``unsure`` are to be sent before any
+    that waits.
+
+    Attributes:
+        numbering: Numbers its batches; None for a lane whose batches are never sent twice.
+        waiting: Not sent yet.
+        batches_in_flight: Sent and not answered.
+        unsure: Numbered batches that are to be sent again, as they are, in order.
+        is_held: Whether nothing is sent before the next stream, for the server refuses it on this one.
+        renumbers: Whether all that is on its way is to get new numbers, once it is known to be refused.
+        failure: Why nothing is sent any more.
+    """
+
+    vchannel: str
+    terms: AppendTerms
+    numbering: Numbering | None = None
+    waiting: deque[Submission] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    batches_in_flight: int = 0
+    unsure: deque[Batch] = field(default_factory=deque)
+    is_held: bool = False
+    renumbers: bool = False
+    failure: TidelogError | None = None
+    is_listed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every submission is settled."""
+        return not (self.waiting or self.batches_in_flight or self.unsure)
+
+    def may_send(self) -> bool:
+        """Tell whether a batch may go now."""
+        if self.is_held or self.renumbers:
+            return False
+        if self.unsure:
+            return True
+        if self.numbering is not None and self.batches_in_flight >= MAX_NUMBERED_IN_FLIGHT:
+            return False
+        return bool(self.waiting) and (self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES)
+
+    def send_again(self, batch: Batch) -> None:
+        """Note that ``batch`` is to be sent again, in its place."""
+        insort(self.unsure, batch, key=_sequence)
+
+    def is_behind(self, batch: Batch) -> bool:
+        """Tell whether a batch before ``batch`` is to be sent again."""
+        return bool(self.unsure) and self.unsure[0].sequence < batch.sequence
+
+    def fail(self, batch: Batch, error: TidelogError) -> None:
+        """Settle a numbered batch with ``error``. The first one stops the lane, and with it what was sent behind it."""
+        if self.failure is None:
+            self.failure = error
+        elif error.effect == "none":
+            error = self.stopped(self.failure)
+        batch.fail(error)
+
+    def stopped(self, failure: TidelogError) -> TidelogError:
+        """Return why nothing behind the batch that met ``failure`` is in the log."""
+        stopped = ProducerStoppedError(f"the producer of {self.vchannel} stopped before this: {failure}")
+        stopped.__cause__ = failure
+        return stopped

@@ -1,0 +1,63 @@
+"""How a producer numbers its batches, so that one sent twice is in the log once. Pure."""
+
+import secrets
+from enum import Enum, auto
+from typing import Final
+
+from tidelog._errors import SequenceGapError, TidelogError
+from tidelog._retry import may_repeat
+from tidelog._types import ProducerSequence
+
+MAX_NUMBERED_IN_FLIGHT: Final = 64
+"""Numbered batches that may be unanswered at once: the server remembers the results of so many."""
+_ID_BYTES: Final = 16
+
+
+class Numbering:
+    """The numbers of one producer on one vchannel.
+
+    Source: the idempotent producer of Kafka (KIP-98, KIP-360).
+    """
+
+    __slots__ = ("_last_sequence", "_producer_id")
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def next(self) -> ProducerSequence:
+        """Return the number of the next batch."""
+        self._last_sequence += 1
+        return ProducerSequence(self._producer_id, self._last_sequence)
+
+    def renew(self) -> None:
+        """Begin anew under a name that nobody has used, for the server has forgotten the old one."""
+        self._producer_id = secrets.token_hex(_ID_BYTES)
+        self._last_sequence = 0
+
+
+class Verdict(Enum):
+    """What to do with a numbered batch that was refused."""
+
+    SEND_AGAIN = auto()
+    RENUMBER = auto()
+    GIVE_UP = auto()
+
+
+def verdict(error: TidelogError, *, was_lost: bool, is_behind: bool) -> Verdict:
+    """Tell what to do with a batch that was refused with ``error``.
+
+    Args:
+        error: Why.
+        was_lost: Whether an earlier answer to this batch was lost, so that it may be in the log.
+        is_behind: Whether a batch before it is to be sent again.
+    """
+    if may_repeat(error):
+        return Verdict.SEND_AGAIN
+    if isinstance(error, SequenceGapError):
+        if is_behind:
+            return Verdict.SEND_AGAIN
+        # The server forgets producers that were idle for long; all that was acknowledged is in the log. A batch that
+        # may be there must not get another number.
+        if error.expected_sequence == 1 and not was_lost:
+            return Verdict.RENUMBER
+    return Verdict.GIVE_UP

@@ -1,0 +1,205 @@
+"""A producer's messages are in the log once and in order, however often connections break and servers refuse.
+
+Method: the client's queue against a model of a server that keeps a list for each producer, over streams that lose what
+is on its way at any point, and whose old requests may still reach the server after new ones.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog import AppendResult, AppendUnknownError, SequenceGapError, ShutdownError, TidelogError
+from tidelog._append_lane import Submission
+from tidelog._append_queue import AppendQueue
+from tidelog._append_terms import DEFAULT_TERMS
+from tidelog._columns import decode_payloads
+from tidelog._numbering import Numbering
+from tidelog._wire import columns_from_wire
+from tidelog.v1 import wal_service_pb2
+
+VCHANNELS = ("a/0", "b/0")
+_LARGE_BYTES = 1 << 16
+LOST = AppendUnknownError("lost", effect="unknown")
+
+
+@dataclass
+class Stream:
+    """Requests and answers on their way; once cut, the answers go nowhere."""
+
+    requests: deque[bytes] = field(default_factory=deque)
+    answers: deque[tuple[wal_service_pb2.AppendStreamResponse, TidelogError | None]] = field(default_factory=deque)
+
+
+@dataclass
+class Server:
+    """What a server does with numbered batches, told as simply as it can be."""
+
+    log: dict[str, list[bytes]] = field(default_factory=lambda: {name: [] for name in VCHANNELS})
+    # First position and number of messages of each batch, by vchannel and producer.
+    results: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
+
+    def serve(self, stream: Stream, *, refuses: bool) -> None:
+        """Take the oldest request of ``stream``."""
+        request = wal_service_pb2.AppendStreamRequest.FromString(stream.requests.popleft())
+        response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
+        stream.answers.append((response, ShutdownError("no") if refuses else self._append(request, response)))
+
+    def _append(
+        self, request: wal_service_pb2.AppendStreamRequest, response: wal_service_pb2.AppendStreamResponse
+    ) -> TidelogError | None:
+        producer, log = request.options.producer, self.log[request.vchannel]
+        results = self.results.setdefault((request.vchannel, producer.producer_id), [])
+        payloads = decode_payloads(columns_from_wire(request.columns.SerializeToString()))
+        if producer.sequence > len(results) + 1:
+            return SequenceGapError("gap", values={"expected_sequence": str(len(results) + 1)})
+        is_new = producer.sequence == len(results) + 1
+        if is_new:
+            results.append((len(log), len(payloads)))
+            log += payloads
+        first, count = results[producer.sequence - 1]
+        assert log[first : first + count] == payloads
+        response.result.first_tick, response.result.last_tick = first, first + count - 1
+        response.result.duplicate = not is_new
+        return None
+
+
+class World:
+    """A client, a server, and the streams between them."""
+
+    def __init__(self) -> None:
+        self.queue = AppendQueue(max_in_flight_bytes=8 << 20)
+        self.server = Server()
+        self.stream = Stream()
+        self.cut_off: list[Stream] = []
+        self.numberings = {name: Numbering() for name in VCHANNELS}
+        self.submitted: dict[str, list[bytes]] = {name: [] for name in VCHANNELS}
+        self.futures: list[tuple[str, list[bytes], asyncio.Future[AppendResult]]] = []
+
+    def submit(self, vchannel: str, count: int) -> None:
+        begin = len(self.submitted[vchannel])
+        messages = [b"%d" % number for number in range(begin, begin + count)]
+        self.submitted[vchannel] += messages
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        self.futures.append((vchannel, messages, future))
+        # Said to be large, so that it waits for no answer to those before it.
+        submission = Submission(messages, True, _LARGE_BYTES, future)
+        self.queue.submit(vchannel, DEFAULT_TERMS, submission, self.numberings[vchannel])
+
+    def burst(self, vchannel: str, count: int) -> None:
+        """Submit and send so many batches, of one message, of two, and so on."""
+        for number in range(count):
+            self.submit(vchannel, 1 + number)
+        self.send(count)
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            if (batch := self.queue.next_batch()) is not None:
+                self.stream.requests.append(batch.request)
+
+    def serve(self, count: int) -> None:
+        for _ in range(min(count, len(self.stream.requests))):
+            self.server.serve(self.stream, refuses=False)
+
+    def refuse(self, count: int) -> None:
+        """Let the server refuse what comes next, as when it shuts down, and tell so."""
+        for _ in range(min(count, len(self.stream.requests))):
+            self.server.serve(self.stream, refuses=True)
+        self.answer(len(self.stream.answers))
+
+    def answer(self, count: int) -> None:
+        for _ in range(min(count, len(self.stream.answers))):
+            self.queue.answered(*self.stream.answers.popleft())
+
+    def cut(self) -> None:
+        self.cut_off.append(self.stream)
+        self.stream = Stream()
+        self.queue.interrupted(LOST)
+
+    def serve_late(self) -> None:
+        """Let the server come to a request of a stream that was cut."""
+        for stream in self.cut_off:
+            if stream.requests:
+                self.server.serve(stream, refuses=False)
+                return
+
+    def forget(self) -> None:
+        """Let the server forget all producers, which it does only to those that are idle, and go on.
+
+        The first batch of each is not lost on the way: nobody could tell then whether it was taken before.
+        """
+        if self.queue.is_idle:
+            self.cut_off.clear()
+            self.server.results.clear()
+            for vchannel in VCHANNELS:
+                self.burst(vchannel, 2)
+            self.finish(cuts=False)
+
+    def finish(self, *, cuts: bool = True) -> None:
+        """Let everything be answered on a network that works again."""
+        if cuts:
+            self.cut()
+        for _ in range(10_000):
+            if self.queue.is_idle:
+                return
+            self.send(1)
+            self.serve(1)
+            self.answer(1)
+        pytest.fail("something is never answered")
+
+
+COUNTS = st.integers(1, 4)
+STEPS = st.one_of(
+    st.tuples(st.just("burst"), st.sampled_from(VCHANNELS), COUNTS),
+    st.tuples(st.sampled_from(["send", "serve", "answer", "refuse"]), COUNTS),
+    st.sampled_from([("cut",), ("cut",), ("serve_late",), ("forget",), ("finish",)]),
+)
+
+
+@given(st.lists(STEPS, min_size=10, max_size=80))
+def test_every_message_is_in_the_log_once_and_in_order(steps: list[tuple[str, ...]]) -> None:
+    async def play() -> None:
+        world = World()
+        for name, *arguments in steps:
+            getattr(world, name)(*arguments)
+        world.finish()
+
+        assert world.server.log == world.submitted
+        for vchannel, messages, future in world.futures:
+            result = future.result()
+            assert world.server.log[vchannel][result.first_tick : result.last_tick + 1] == messages
+
+    asyncio.run(play())
+
+
+@given(st.lists(STEPS, min_size=10, max_size=60), st.integers(1, 10))
+def test_what_is_given_up_is_there_or_not_as_its_error_says(steps: list[tuple[str, ...]], served: int) -> None:
+    async def play() -> None:
+        world = World()
+        for name, *arguments in steps:
+            getattr(world, name)(*arguments)
+        world.queue.give_up(ShutdownError("over"), LOST)
+        # Whatever is still on its way may arrive, or not.
+        world.cut_off.append(world.stream)
+        for _ in range(served):
+            world.serve_late()
+
+        assert world.queue.is_idle
+        for vchannel in VCHANNELS:
+            log, sure, unsure = world.server.log[vchannel], [], []
+            for where, messages, future in world.futures:
+                if where != vchannel:
+                    continue
+                error = future.exception()
+                assert error is None or isinstance(error, TidelogError)
+                if error is None:
+                    sure += messages
+                elif error.effect == "unknown":
+                    unsure += messages
+            assert log == (sure + unsure)[: len(log)]
+            assert len(sure) <= len(log)
+
+    asyncio.run(play())
