@@ -15,6 +15,7 @@ from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.options import AppendOptions
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.clock import Clock, SystemClock
@@ -54,9 +55,8 @@ class Node:
         """Append without waiting for the outcome."""
         log, lane = self.broker.find(vchannel)
         submitted = Submitted()
-        append = log.try_append(
-            lane, batch, needs_sync=needs_sync, on_settled=submitted.settle, conditions=conditions, producer=producer
-        )
+        options = AppendOptions(needs_sync, conditions=conditions, producer=producer)
+        append = log.try_append(lane, batch, options, submitted.settle)
         assert append is not None, "the oracle had no ticks ready"
         submitted.append = append
         return submitted

@@ -18,7 +18,8 @@ from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerSequence, Re
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
-from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
+from tidelog_server.log.conditions import UNCONDITIONAL
+from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.log.producers import ProducerTable, known_result
 from tidelog_server.log.tail_ring import TailRing, VchannelRing
@@ -156,11 +157,38 @@ class ChannelLog:
             return Tick(self._in_flight[0] - 1)
         return self._node.oracle.now()
 
-    def submit(
-        self, vchannel: VchannelLog, batch: Batch, tick: Tick, *, needs_sync: bool,
-        on_settled: Settled, producer: ProducerSequence | None = None,
-    ) -> PendingAppend:  # fmt: skip
-        """Send a batch with its tick on its way; ``on_settled`` is called once with the outcome.
+    def try_append(
+        self, vchannel: VchannelLog, batch: Batch, options: AppendOptions, on_settled: Settled
+    ) -> PendingAppend | None:
+        """Append at once; None if the oracle cannot give ticks now: then ``allocate`` and try again.
+
+        ``on_settled`` is called once with the outcome. A batch of a producer that was taken before is not appended
+        again: what is returned is settled with the first one, or before this returns; conditions do not matter to it.
+
+        Raises:
+            ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError: See ``known_result``.
+                Nothing happened.
+            ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
+            LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
+        """
+        self.check_open()
+        producer = options.producer
+        if producer is not None and (repeated := self._repeated(vchannel, batch, producer, on_settled)) is not None:
+            return repeated
+        self._node.admission.check()
+        if options.conditions is not UNCONDITIONAL:
+            options.conditions.check(
+                vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token
+            )
+        tick = self._node.oracle.try_allocate(batch.count, options.barrier_tick)
+        if tick is None:
+            return None
+        return self._submit(vchannel, batch, tick, options, on_settled)
+
+    def _submit(
+        self, vchannel: VchannelLog, batch: Batch, tick: Tick, options: AppendOptions, on_settled: Settled
+    ) -> PendingAppend:
+        """Send a batch with its tick on its way.
 
         Ordering: the caller allocated ``tick`` without an ``await`` in between, which is INV-1. Once submitted,
         nothing calls the append back: a cancelled call leaves it in the log.
@@ -171,42 +199,15 @@ class ChannelLog:
         entry = NewEntry(
             vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c, batch.columns
         )
-        append = PendingAppend(entry, needs_sync, on_settled, node.clock.monotonic_s())
-        if producer is not None:
-            self._note_producer(append, producer)
+        append = PendingAppend(entry, options.needs_sync, on_settled, node.clock.monotonic_s())
+        if options.producer is not None:
+            self._note_producer(append, options.producer)
         self._in_flight.append(tick)
         vchannel.submitted_tick = entry.last_tick
         self._drained.clear()
         node.admission.note_submitted(len(batch.columns))
         node.committer.submit(append)
         return append
-
-    def try_append(
-        self, vchannel: VchannelLog, batch: Batch, *, needs_sync: bool,
-        on_settled: Settled, barrier_tick: int = 0, conditions: Conditions = UNCONDITIONAL,
-        producer: ProducerSequence | None = None,
-    ) -> PendingAppend | None:  # fmt: skip
-        """Append at once; None if the oracle cannot give ticks now: then ``allocate`` and try again.
-
-        A batch of ``producer`` that was taken before is not appended again: what is returned is settled with the first
-        one, or before this returns, and conditions do not matter to it.
-
-        Raises:
-            ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError: See ``known_result``.
-                Nothing happened.
-            ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
-            LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
-        """
-        self.check_open()
-        if producer is not None and (repeated := self._repeated(vchannel, batch, producer, on_settled)) is not None:
-            return repeated
-        self._node.admission.check()
-        if conditions is not UNCONDITIONAL:
-            conditions.check(vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token)
-        tick = self._node.oracle.try_allocate(batch.count, barrier_tick)
-        if tick is None:
-            return None
-        return self.submit(vchannel, batch, tick, needs_sync=needs_sync, on_settled=on_settled, producer=producer)
 
     def _note_producer(self, append: PendingAppend, producer: ProducerSequence) -> None:
         """Let the producer's window be written with ``append``, which is the next of its batches."""

@@ -30,6 +30,7 @@ from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.options import AppendOptions
 from tidelog_server.rpc import status
 from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.columns import ColumnsView, check
@@ -63,10 +64,7 @@ class StreamRequest:
     request_id: int = 0
     vchannel: str = ""
     columns: bytes = b""
-    barrier_tick: int = 0
-    durability: int = 0
-    conditions: Conditions = UNCONDITIONAL
-    producer: ProducerSequence | None = None
+    options: wal_service_pb2.AppendOptions | None = None
 
 
 def parse_stream_request(encoded: bytes) -> StreamRequest:
@@ -94,10 +92,7 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
     # The only copy of the batch between the network and RocksDB.
     request.columns = b"".join(columns)
     if options:
-        merged = wal_service_pb2.AppendOptions.FromString(b"".join(options))
-        request.barrier_tick, request.durability = merged.barrier_tick, merged.durability
-        request.conditions = conditions_of(merged)
-        request.producer = producer_of(merged)
+        request.options = wal_service_pb2.AppendOptions.FromString(b"".join(options))
     return request
 
 
@@ -107,14 +102,6 @@ def conditions_of(options: wal_service_pb2.AppendOptions) -> Conditions:
     if expected_last_tick is None and not options.fencing_token:
         return UNCONDITIONAL
     return Conditions(expected_last_tick, options.fencing_token)
-
-
-def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | None:
-    """Return who appends, unchecked; None if nobody says so."""
-    if not options.HasField("producer"):
-        return None
-    producer = options.producer
-    return ProducerSequence(producer.producer_id, producer.epoch, producer.sequence)
 
 
 def check_producer_id(producer_id: str) -> str:
@@ -127,16 +114,18 @@ def check_producer_id(producer_id: str) -> str:
     return producer_id
 
 
-def _check_producer(producer: ProducerSequence | None) -> ProducerSequence | None:
-    if producer is None:
+def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | None:
+    """Return who appends; None if nobody says so. Raises InvalidRequestError."""
+    if not options.HasField("producer"):
         return None
+    producer = options.producer
     check_producer_id(producer.producer_id)
     if not 1 <= producer.sequence <= _MAX_SEQUENCE:
         raise InvalidRequestError(
             f"the producer's sequence is {producer.sequence}, expected 1 to {_MAX_SEQUENCE}: the first batch has 1",
             field="sequence",
         )
-    return producer
+    return ProducerSequence(producer.producer_id, producer.epoch, producer.sequence)
 
 
 @dataclass(slots=True)
@@ -146,18 +135,12 @@ class Intent:
     log: ChannelLog
     vchannel: VchannelLog
     batch: Batch
-    needs_sync: bool
-    barrier_tick: int
+    options: AppendOptions
     on_settled: Settled
-    conditions: Conditions
-    producer: ProducerSequence | None
 
     def attempt(self) -> PendingAppend | None:
         """Submit it; None if the oracle cannot give ticks now. Raises as ``ChannelLog.try_append`` does."""
-        return self.log.try_append(
-            self.vchannel, self.batch, needs_sync=self.needs_sync, on_settled=self.on_settled,
-            barrier_tick=self.barrier_tick, conditions=self.conditions, producer=self.producer,
-        )  # fmt: skip
+        return self.log.try_append(self.vchannel, self.batch, self.options, self.on_settled)
 
 
 class AppendCalls:
@@ -167,6 +150,7 @@ class AppendCalls:
         self._broker = broker
         self._node = node
         self._syncs_by_default = syncs_by_default
+        self._default_options = AppendOptions(syncs_by_default)
 
     async def append(self, request: wal_service_pb2.AppendRequest, context: Context) -> wal_service_pb2.AppendResponse:
         """Append one batch in row form."""
@@ -184,12 +168,7 @@ class AppendCalls:
             if not settled.done():
                 settled.set_result(None)
 
-        needs_sync = self._needs_sync(request.options.durability)
-        options = request.options
-        intent = Intent(
-            *target, batch, needs_sync, options.barrier_tick, on_settled, conditions_of(options),
-            _check_producer(producer_of(options)),
-        )  # fmt: skip
+        intent = Intent(*target, batch, self._options(request.options), on_settled)
         append = intent.attempt() or await self.submit_later(intent, _wait_s(context))
         await settled
         if (failure := append.failure) is not None:
@@ -213,11 +192,8 @@ class AppendCalls:
         """Return what a request of a stream asks for. Raises TidelogServerError."""
         log, vchannel = self._broker.find(request.vchannel)
         batch = self._batch(request.columns)
-        needs_sync = self._needs_sync(request.durability)
-        return Intent(
-            log, vchannel, batch, needs_sync, request.barrier_tick, on_settled, request.conditions,
-            _check_producer(request.producer),
-        )  # fmt: skip
+        options = self._default_options if request.options is None else self._options(request.options)
+        return Intent(log, vchannel, batch, options, on_settled)
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
         """Submit an append once the oracle can give it ticks, which are past its barrier.
@@ -225,7 +201,7 @@ class AppendCalls:
         Raises:
             BarrierNotReachedError: Not so within ``wait_s``.
         """
-        oracle, barrier_tick = self._node.shared.oracle, intent.barrier_tick
+        oracle, barrier_tick = self._node.shared.oracle, intent.options.barrier_tick
         append: PendingAppend | None = None
         try:
             async with asyncio.timeout(wait_s):
@@ -245,6 +221,12 @@ class AppendCalls:
             raise MalformedRequestError("AppendStream") from error
         check(view, len(columns), self._node.admission.limits)
         return Batch(view.count, view.message_type, view.crc32c, columns)
+
+    def _options(self, options: wal_service_pb2.AppendOptions) -> AppendOptions:
+        """Return what ``options`` ask for. Raises InvalidRequestError."""
+        return AppendOptions(
+            self._needs_sync(options.durability), options.barrier_tick, conditions_of(options), producer_of(options)
+        )
 
     def _needs_sync(self, durability: int) -> bool:
         match durability:
