@@ -40,6 +40,7 @@ from tidelog._errors import (
     ShutdownError,
     StorageFailedError,
     TidelogError,
+    TransactionStateError,
     UnavailableError,
 )
 from tidelog._message import Message, StoredMessage
@@ -52,7 +53,9 @@ from tidelog._sizes import Appendable
 from tidelog._sync_client import Client, Scan
 from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer, Ticket
+from tidelog._sync_transaction import Transaction
 from tidelog._tick import Tick
+from tidelog._transaction import AsyncTransaction, TransactionOptions
 from tidelog._types import (
     AppendResult,
     ChannelDescription,
@@ -62,6 +65,7 @@ from tidelog._types import (
     ProducerPosition,
     ProducerSequence,
     Split,
+    TransactionResult,
     VchannelDescription,
 )
 
@@ -74,6 +78,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncScan",
     "AsyncTicket",
+    "AsyncTransaction",
     "AsyncVchannel",
     "At",
     "BarrierNotReachedError",
@@ -123,6 +128,10 @@ __all__ = [
     "Tick",
     "Ticket",
     "TidelogError",
+    "Transaction",
+    "TransactionOptions",
+    "TransactionResult",
+    "TransactionStateError",
     "UnavailableError",
     "Vchannel",
     "VchannelDescription",

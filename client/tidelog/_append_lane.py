@@ -6,13 +6,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from tidelog._append_terms import AppendTerms
 from tidelog._errors import ProducerStoppedError, TidelogError
 from tidelog._numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
 from tidelog._sizes import Appendable
-from tidelog._types import AppendResult
 
 _EAGER_BATCHES: Final = 2
 _FULL_BYTES: Final = 64 << 10
@@ -26,8 +25,8 @@ class Submission:
         messages: At least one.
         is_plain: Whether all of them are bytes.
         size_bytes: About what they take in a batch.
-        future: Gets the AppendResult or a TidelogError, or TimeoutError from ``expire``; may be cancelled, which
-            changes nothing for the log.
+        future: Gets the AppendResult (of a transaction: the TransactionResult) or a TidelogError, or TimeoutError from
+            ``expire``; may be cancelled, which changes nothing for the log.
         deadline_s: When ``expire`` gives up on it, by the caller's clock.
         is_abandoned: Whether it shall not be sent if that has not happened yet.
         is_sent: Whether it was handed to the transport.
@@ -37,7 +36,7 @@ class Submission:
     messages: Sequence[Appendable]
     is_plain: bool
     size_bytes: int
-    future: "asyncio.Future[AppendResult]"
+    future: "asyncio.Future[Any]"
     deadline_s: float = inf
     is_abandoned: bool = False
     is_sent: bool = False
@@ -57,6 +56,21 @@ class Submission:
         if not self.future.done():
             self.future.set_exception(TimeoutError())
         return True
+
+
+@dataclass(slots=True, eq=False)
+class TransactionSubmission(Submission):
+    """A transaction on its way; its future gets a TransactionResult.
+
+    Attributes:
+        vchannels: Names of its parts, in order.
+        encoded: What ``_wire.transaction_field`` returned for them.
+        count: Number of messages.
+    """
+
+    vchannels: Sequence[str] = ()
+    encoded: bytes = b""
+    count: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -128,9 +142,14 @@ class Lane:
             return False
         if self.unsure:
             return True
-        if self.numbering is not None and self.batches_in_flight >= MAX_NUMBERED_IN_FLIGHT:
+        if not self.waiting:
             return False
-        return bool(self.waiting) and (self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES)
+        if self.numbering is not None:
+            if self.batches_in_flight >= MAX_NUMBERED_IN_FLIGHT:
+                return False
+            if self.numbering.is_independent:
+                return True
+        return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
 
     def send_again(self, batch: Batch) -> None:
         """Note that ``batch`` is to be sent again, in its place."""
@@ -141,8 +160,14 @@ class Lane:
         return bool(self.unsure) and self.unsure[0].sequence < batch.sequence
 
     def fail(self, batch: Batch, error: TidelogError) -> None:
-        """Settle a numbered batch with ``error``. The first one stops the lane, and with it what was sent behind it."""
-        if self.failure is None:
+        """Settle a numbered batch with ``error``. The first one stops the lane, and with it what was sent behind it.
+
+        Where batches are independent, those behind it are sent again under new numbers instead.
+        """
+        assert self.numbering is not None
+        if self.numbering.is_independent:
+            self.renumbers = True
+        elif self.failure is None:
             self.failure = error
         elif error.effect == "none":
             error = self.stopped(self.failure)

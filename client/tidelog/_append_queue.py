@@ -16,14 +16,13 @@ from math import inf
 from typing import Final, cast
 
 from tidelog import _wire
-from tidelog._append_lane import Batch, Lane, Submission
+from tidelog._append_lane import Batch, Lane, Submission, TransactionSubmission
 from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns, encode_messages, encode_payloads
-from tidelog._errors import InvalidRequestError, SequenceGapError, ServerError, TidelogError
+from tidelog._errors import AppendUnknownError, InvalidRequestError, SequenceGapError, ServerError, TidelogError
 from tidelog._message import Message
 from tidelog._numbering import Numbering, Verdict, verdict
 from tidelog._sizes import Appendable
-from tidelog._types import AppendResult
 from tidelog.v1 import wal_service_pb2
 
 MAX_COALESCED_BYTES: Final = 1 << 20
@@ -100,30 +99,30 @@ class AppendQueue:
         self._landed(batch)
         error = error or _wrong_answer(batch, response)
         if error is None:
-            self._settle(batch.submissions, _wire.append_result(response.result))
-        elif batch.lane.numbering is not None:
-            self._refused(batch, error)
-        elif _is_fault_of_one(error) and len(batch.submissions) > 1:
-            self._isolate(batch)
+            self._settle(batch.submissions, response)
         else:
-            batch.fail(error)
+            self._refuse_in_flight(batch, error)
         self._list(batch.lane)
 
-    def interrupted(self, error: TidelogError) -> None:
+    def interrupted(self, error: TidelogError, max_request_bytes: float = inf) -> None:
         """Note that the stream is gone: what is in flight is sent again if it is numbered, else settled with ``error``.
 
-        Everything else may be sent from now on.
+        Everything else may be sent from now on. A server that takes no requests above ``max_request_bytes`` has taken
+        none of those.
         """
         while self._in_flight:
             batch = self._in_flight.popleft()
             self._landed(batch)
-            if batch.lane.numbering is None:
+            lane, size_bytes = batch.lane, len(batch.request)
+            if size_bytes > max_request_bytes:
+                self._refuse_in_flight(batch, _too_large(size_bytes, int(max_request_bytes)))
+            elif lane.numbering is None:
                 batch.fail(error)
             else:
-                # One that is to be renumbered stands behind one that was refused, so it is not in the log.
-                batch.was_lost = not batch.lane.renumbers
-                batch.lane.send_again(batch)
-            self._list(batch.lane)
+                # What stands behind one that was refused is not in the log.
+                batch.was_lost = batch.was_lost or not (lane.renumbers or lane.failure)
+                lane.send_again(batch)
+            self._list(lane)
         for lane in list(self._lanes.values()):
             lane.is_held = False
             self._list(lane)
@@ -191,16 +190,31 @@ class AppendQueue:
         submissions, size_bytes = self._gather(lane)
         if not submissions:
             return None
+        first = submissions[0]
+        if isinstance(first, TransactionSubmission):
+            return self._compose_transaction(lane, first)
         try:
             columns = _encode(submissions)
         except (TypeError, ValueError) as error:
             self._refuse(lane, submissions, error)
             return None
         producer = lane.numbering.next() if lane.numbering else None
-        request_id = self._last_request_id = self._last_request_id + 1
+        request_id = self._next_request_id()
         request = _wire.append_stream_request(request_id, lane.vchannel, columns, lane.terms, producer)
         sequence = producer.sequence if producer else 0
         return Batch(lane, submissions, size_bytes, request_id, columns.count, request, sequence)
+
+    def _compose_transaction(self, lane: Lane, submission: TransactionSubmission) -> Batch:
+        assert lane.numbering is not None
+        producer, request_id = lane.numbering.next(), self._next_request_id()
+        request = _wire.transaction_request(request_id, submission.encoded, lane.terms, producer)
+        return Batch(
+            lane, [submission], submission.size_bytes, request_id, submission.count, request, producer.sequence
+        )
+
+    def _next_request_id(self) -> int:
+        self._last_request_id += 1
+        return self._last_request_id
 
     def _gather(self, lane: Lane) -> tuple[list[Submission], int]:
         """Take from the lane what fits into one batch; the first submission always does."""
@@ -230,12 +244,23 @@ class AppendQueue:
         if lane.numbering is not None:
             lane.failure = lane.failure or refusal
 
+    def _refuse_in_flight(self, batch: Batch, error: TidelogError) -> None:
+        """Do with a batch that has just landed what its refusal demands."""
+        if batch.lane.numbering is not None:
+            self._refused(batch, error)
+        elif _is_fault_of_one(error) and len(batch.submissions) > 1:
+            self._isolate(batch)
+        else:
+            batch.fail(error)
+
     def _refused(self, batch: Batch, error: TidelogError) -> None:
         """Do with a numbered batch what its refusal demands."""
         lane = batch.lane
         decision = Verdict.GIVE_UP
         if lane.failure is None:
-            decision = verdict(error, was_lost=batch.was_lost, is_behind=lane.is_behind(batch))
+            decision = verdict(
+                error, was_lost=batch.was_lost, is_behind=lane.is_behind(batch), renumbers=lane.renumbers
+            )
         match decision:
             case Verdict.SEND_AGAIN:
                 lane.send_again(batch)
@@ -253,7 +278,12 @@ class AppendQueue:
         lane.numbering.renew()
         lane.renumbers = False
         while lane.unsure:
-            self._put_back_alone(lane, lane.unsure.pop().submissions)
+            batch = lane.unsure.pop()
+            if batch.was_lost:
+                # An earlier try may still arrive, and under another number the server would not know it.
+                batch.fail(_ABANDONED)
+            else:
+                self._put_back_alone(lane, batch.submissions)
 
     def _stop(self, lane: Lane, failure: TidelogError) -> None:
         """Send nothing more, for it would follow a gap."""
@@ -281,10 +311,16 @@ class AppendQueue:
         batch.lane.batches_in_flight -= 1
 
     @staticmethod
-    def _settle(submissions: list[Submission], result: AppendResult) -> None:
+    def _settle(submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse) -> None:
+        first = submissions[0]
+        if isinstance(first, TransactionSubmission):
+            if not first.future.done():
+                first.future.set_result(_wire.transaction_result(first.vchannels, response.transaction))
+            return
+        result = _wire.append_result(response.result)
         if len(submissions) == 1:
-            if not submissions[0].future.done():
-                submissions[0].future.set_result(result)
+            if not first.future.done():
+                first.future.set_result(result)
             return
         begin = 0
         for submission in submissions:
@@ -300,10 +336,26 @@ def as_messages(messages: Sequence[Appendable]) -> list[Message]:
 
 
 def _wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) -> TidelogError | None:
-    ticks = response.result.last_tick - response.result.first_tick + 1
+    is_transaction = isinstance(batch.submissions[0], TransactionSubmission)
+    result = response.transaction if is_transaction else response.result
+    ticks = result.last_tick - result.first_tick + 1
     if ticks == batch.count:
         return None
-    return ServerError(f"the server gave {ticks} ticks to a batch of {batch.count} messages", effect="unknown")
+    return ServerError(f"the server gave {ticks} ticks to {batch.count} messages", effect="unknown")
+
+
+_ABANDONED: Final = AppendUnknownError(
+    "the connection was lost, and a batch before this one was refused meanwhile: this one may or may not be in the log",
+    effect="unknown",
+)
+
+
+def _too_large(size_bytes: int, max_bytes: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the request has {size_bytes} bytes, the server takes at most {max_bytes}: send less at once, or raise the "
+        "server's limits.max_batch_bytes",
+        values={"bytes": str(size_bytes), "max_bytes": str(max_bytes)},
+    )
 
 
 def _as_known(batch: Batch, error: TidelogError) -> TidelogError:
@@ -317,6 +369,11 @@ def _as_known(batch: Batch, error: TidelogError) -> TidelogError:
 
 def _is_fault_of_one(error: TidelogError) -> bool:
     return isinstance(error, InvalidRequestError) and error.effect == "none"
+
+
+def encode(messages: Sequence[Appendable], *, is_plain: bool) -> Columns:
+    """Return the columns of ``messages``; ``is_plain``: all of them are bytes. Raises TypeError and ValueError."""
+    return encode_payloads(cast("Sequence[bytes]", messages)) if is_plain else encode_messages(as_messages(messages))
 
 
 def _encode(submissions: list[Submission]) -> Columns:

@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc.aio
 
-from tidelog._append_lane import Submission
+from tidelog._append_lane import Submission, TransactionSubmission
 from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import AppendTerms
 from tidelog._errors import AppendUnknownError, ClosedError, TidelogError
 from tidelog._numbering import Numbering
 from tidelog._retry import may_repeat
 from tidelog._sizes import Appendable
-from tidelog._status import error_of_answer, error_of_status
+from tidelog._status import error_of_answer, error_of_status, max_request_bytes_of
 from tidelog._transport import Transport, deadline_error
 from tidelog._types import AppendResult
 from tidelog.v1 import wal_service_pb2
@@ -39,9 +39,13 @@ class AppendStream:
         self._runner: asyncio.Task[None] | None = None
         self._call: Any = None
         self._reader: asyncio.Task[TidelogError] | None = None
+        # Of transactions, by their first vchannel.
+        self._numberings: dict[str, Numbering] = {}
         self._was_broken = False
         # Since when numbered batches have no answer, and how long to pause before the next try; None while all is well.
         self._lost_since_s: float | None = None
+        # What the server takes in one request, once it has told by ending the stream.
+        self._max_request_bytes = inf
         self._pauses_s: Iterator[float] | None = None
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
@@ -101,11 +105,13 @@ class AppendStream:
                 self.put(vchannel, terms, submission)
                 self._watch(deadline_s)
                 try:
-                    return await submission.future
+                    result: AppendResult = await submission.future
                 except TidelogError as error:
                     if not may_repeat(error):
                         raise
                     refusal = error
+                else:
+                    return result
                 submission = None
                 pauses_s = pauses_s or self._transport.retry.pauses_s()
                 async with asyncio.timeout_at(deadline_s):
@@ -114,6 +120,20 @@ class AppendStream:
             if isinstance(error, TidelogError):
                 raise
             raise _give_up(submission, refusal, timeout_s) from refusal
+
+    def commit(self, terms: AppendTerms, submission: TransactionSubmission) -> None:
+        """Queue a transaction. It is sent until it is answered, ``Retry.give_up_s`` at most without any answer.
+
+        Raises:
+            ClosedError: The client was closed.
+        """
+        first = submission.vchannels[0]
+        numbering = self._numberings.pop(first, None) or Numbering(is_independent=True)
+        # Those used last are at the end; one that goes is kept by its lane as long as that needs it.
+        self._numberings[first] = numbering
+        if len(self._numberings) > _NUMBERINGS_KEPT:
+            del self._numberings[next(iter(self._numberings))]
+        self.put(first, terms, submission, numbering)
 
     async def aclose(self, timeout_s: float) -> None:
         """Wait until everything submitted is settled, ``timeout_s`` at most, then end the stream."""
@@ -226,7 +246,7 @@ class AppendStream:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
             self._call = self._reader = None
-        self._queue.interrupted(error)
+        self._queue.interrupted(error, self._max_request_bytes)
         return error
 
     async def _write(self, call: Any) -> None:
@@ -252,6 +272,7 @@ class AppendStream:
         except grpc.aio.AioRpcError as failure:
             # Even a detail speaks of the stream only: what was sent on it may have been written before.
             reason = error_of_status(failure, is_read=False)
+            self._max_request_bytes = max_request_bytes_of(failure) or self._max_request_bytes
             unknown = _unknown(reason, reason.values)
             unknown.__cause__ = failure
             return unknown
@@ -260,6 +281,7 @@ class AppendStream:
 
 # A server that is gone shall not hold up the end of a program whose appends are all settled.
 _HANG_UP_S = 1.0
+_NUMBERINGS_KEPT = 1_024
 
 
 def _unknown(why: object, values: Mapping[str, str] | None = None) -> AppendUnknownError:

@@ -20,6 +20,7 @@ from tidelog._scan import AsyncScan, ScanCore
 from tidelog._scan_plan import ScanOptions, scan_plan
 from tidelog._sizes import Appendable, measured
 from tidelog._tick import Tick
+from tidelog._transaction import AsyncTransaction, TransactionOptions
 from tidelog._transport import Transport
 from tidelog._types import (
     AppendResult,
@@ -341,6 +342,14 @@ class AsyncClient:
             ValueError: An option is out of range.
         """
         return AsyncProducer(lambda: self._session().appends, vchannel, **options)
+
+    def txn(self, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
+        """Return a transaction on any vchannels of the node; use it with ``async with``, which commits.
+
+        Raises:
+            ValueError: An option is out of range.
+        """
+        return AsyncTransaction(lambda: self._session().appends, self.timeout_s, **options)
 
     def scan(
         self,

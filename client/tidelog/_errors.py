@@ -15,6 +15,7 @@ The tree::
     │   ├── SequenceGapError         append the batches before it first
     │   ├── SequenceReusedError      repeat a batch as it was, or take the next sequence
     │   └── SequenceForgottenError   take the batch as appended
+    ├── TransactionStateError        correct the program; if the outcome is unknown, read back
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
     ├── UnavailableError             try again later
     │   ├── OverloadedError
@@ -210,6 +211,10 @@ class SequenceForgottenError(SequenceError):
     def oldest_sequence(self) -> int:
         """The oldest sequence whose position is known."""
         return self._number("oldest_sequence")
+
+
+class TransactionStateError(TidelogError):
+    """The transaction is not in a state for this call: it is over, or its outcome is unknown. Nothing changed."""
 
 
 class UnavailableError(TidelogError):

@@ -17,11 +17,16 @@ class Numbering:
     """The numbers of one producer on one vchannel.
 
     Source: the idempotent producer of Kafka (KIP-98, KIP-360).
+
+    Attributes:
+        is_independent: Whether what is numbered depends on nothing before it: when one is refused, those behind it get
+            new numbers instead of failing with it.
     """
 
-    __slots__ = ("_last_sequence", "_producer_id")
+    __slots__ = ("_last_sequence", "_producer_id", "is_independent")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_independent: bool = False) -> None:
+        self.is_independent = is_independent
         self.renew()
 
     def next(self) -> ProducerSequence:
@@ -43,21 +48,24 @@ class Verdict(Enum):
     GIVE_UP = auto()
 
 
-def verdict(error: TidelogError, *, was_lost: bool, is_behind: bool) -> Verdict:
+def verdict(error: TidelogError, *, was_lost: bool, is_behind: bool, renumbers: bool) -> Verdict:
     """Tell what to do with a batch that was refused with ``error``.
 
     Args:
         error: Why.
         was_lost: Whether an earlier answer to this batch was lost, so that it may be in the log.
         is_behind: Whether a batch before it is to be sent again.
+        renumbers: Whether all that is on its way gets new numbers.
     """
     if may_repeat(error):
         return Verdict.SEND_AGAIN
     if isinstance(error, SequenceGapError):
+        # A batch that may be there must not get another number.
+        if renumbers:
+            return Verdict.GIVE_UP if was_lost else Verdict.SEND_AGAIN
         if is_behind:
             return Verdict.SEND_AGAIN
-        # The server forgets producers that were idle for long; all that was acknowledged is in the log. A batch that
-        # may be there must not get another number.
+        # The server forgets producers that were idle for long; all that was acknowledged is in the log.
         if error.expected_sequence == 1 and not was_lost:
             return Verdict.RENUMBER
     return Verdict.GIVE_UP

@@ -6,7 +6,9 @@ from typing import Final, Literal, Self
 
 from tidelog._tick import MAX_TICK, Tick, milliseconds
 
-Kind = Literal["earliest", "latest", "tick", "after", "message_id", "after_message_id", "time", "watermark", "follow"]
+Kind = Literal[
+    "earliest", "latest", "tick", "after", "message_id", "after_message_id", "time", "watermark", "follow", "inside"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +16,9 @@ class At:
     """A position in a vchannel. Make one with the class methods below.
 
     As a start: ``earliest``, ``latest``, ``tick``, ``after``, ``message_id``, ``after_message_id``, ``time``, ``ago``.
-    As an end: ``watermark``, ``follow``; and ``tick``, ``time`` and ``ago``, which are exclusive there, so that
-    ``until=At.tick(t)`` meets ``start=At.tick(t)`` without gap or repeat.
+    As an end: ``watermark``, ``follow``; and ``tick``, ``time`` and ``ago``, which are exclusive there: a transaction
+    is delivered only if all of it lies before. ``inside`` is an end that may cut one, for the parts of a larger read:
+    ``until=At.inside(t)`` meets ``start=At.tick(t)`` without gap or repeat.
     """
 
     kind: Kind
@@ -35,6 +38,11 @@ class At:
     def tick(cls, tick: int) -> Self:
         """Return the first message whose tick is this or greater; as an end, every smaller tick comes before it."""
         return cls("tick", _checked(tick))
+
+    @classmethod
+    def inside(cls, tick: int) -> Self:
+        """Return the end before the first message whose tick is this or greater, also within a transaction."""
+        return cls("inside", _checked(tick))
 
     @classmethod
     def after(cls, tick: int) -> Self:

@@ -210,7 +210,11 @@ class ScanCore:
             sources=[self._wire_source(source) for source in self._open_sources],
             policy=_wire.deliver_policy(self.plan.start),
             filters=self.plan.filters,
-            end=_wire.scan_end(self.plan.until if end is None or is_first else At.tick(end)),
+            end=_wire.scan_end(
+                At.tick(end)
+                if end is not None and self.plan.until.kind == "watermark" and not is_first
+                else self.plan.until
+            ),
             format=wal_service_pb2.SCAN_FORMAT_COLUMNS,
             max_response_bytes=self.plan.max_response_bytes,
             watermark_interval_ms=self.plan.watermark_interval_ms,
@@ -227,7 +231,7 @@ class ScanCore:
         oracle while the scan is first opened, beside it so that nothing waits for it: every message acknowledged
         before the scan was asked for has a smaller one.
         """
-        if self.plan.until.kind == "tick":
+        if self.plan.until.kind in ("tick", "inside"):
             assert isinstance(self.plan.until.value, int)
             return self.plan.until.value
         if self.plan.until.kind != "watermark":
@@ -367,4 +371,4 @@ def _batch_of(vchannel: str, entry: _wire.ScanEntry) -> Batch:
             f"{columns.crc32c:#010x}: it was damaged on the server or on the way; scan again, then look at the disk",
             values={"vchannel": vchannel, "tick": str(entry.base_tick)},
         )
-    return Batch(vchannel, columns, _wire.ticks_of(entry, columns.count))
+    return Batch(vchannel, columns, _wire.ticks_of(entry, columns.count), entry.txn_id or None)

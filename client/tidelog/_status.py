@@ -1,5 +1,6 @@
 """From gRPC statuses and wire error details to the errors of ``tidelog``."""
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -19,6 +20,7 @@ from tidelog._errors import (
 )  # fmt: skip
 from tidelog.v1 import error_pb2, wal_service_pb2
 
+_TOO_LARGE: Final = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
 
@@ -51,6 +53,15 @@ def error_of_detail(message: str, detail: error_pb2.ErrorDetail) -> TidelogError
 def error_of_answer(answer: wal_service_pb2.AppendError) -> TidelogError:
     """Return why one batch of an append stream was not acknowledged."""
     return error_of_detail(answer.message, answer.detail)
+
+
+def max_request_bytes_of(error: grpc.aio.AioRpcError) -> int | None:
+    """Return the greatest request that the server takes if it ended the call over a greater one, else None.
+
+    gRPC itself refuses it, before the server sees it, and tells so in its text only.
+    """
+    found = _TOO_LARGE.search(error.details() or "") if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED else None
+    return int(found[1]) if found else None
 
 
 def _class_of_code(code: grpc.StatusCode) -> type[TidelogError]:

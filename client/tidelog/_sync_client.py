@@ -22,7 +22,9 @@ from tidelog._scan_plan import ScanOptions
 from tidelog._sizes import Appendable
 from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer
+from tidelog._sync_transaction import Transaction
 from tidelog._tick import Tick
+from tidelog._transaction import TransactionOptions
 from tidelog._types import (
     AppendResult,
     ChannelDescription,
@@ -224,6 +226,10 @@ class Client:
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer for many messages to one vchannel; use it with ``with``."""
         return Producer(self._client.producer(vchannel, **options))
+
+    def txn(self, **options: Unpack[TransactionOptions]) -> Transaction:
+        """Return a transaction on any vchannels of the node; use it with ``with``. See ``AsyncClient.txn``."""
+        return Transaction(self._client.txn(**options))
 
     def scan(
         self,

@@ -1,6 +1,6 @@
 """What calls return."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -39,6 +39,27 @@ class AppendResult:
         assert 0 <= begin < end <= self.last_tick - self.first_tick + 1
         first_tick = self.first_tick
         return AppendResult(Tick(first_tick + begin), Tick(first_tick + end - 1), self.durability, self.duplicate)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """Where a transaction is in the log. Nothing else has a tick from first_tick to last_tick, on any vchannel.
+
+    Attributes:
+        txn_id: Names it: each batch that a scan delivers of it carries this.
+        first_tick: Tick of its first message.
+        last_tick: Tick of its last message, inclusive.
+        results: Where its messages are on each vchannel, by the names that were given; with consecutive ticks there.
+        durability: What the acknowledgement promises.
+        duplicate: Whether an earlier try of the same commit had put it there.
+    """
+
+    txn_id: int
+    first_tick: Tick
+    last_tick: Tick
+    results: Mapping[str, AppendResult]
+    durability: Durability
+    duplicate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +160,10 @@ class ChannelDescription:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The messages of one vchannel with begin_tick <= tick < end_tick, and about how much they are."""
+    """The messages of one vchannel with begin_tick <= tick < end_tick, and about how much they are.
+
+    Scan it with ``start=split.begin_tick, until=At.inside(split.end_tick)``: it may begin or end within a transaction.
+    """
 
     vchannel: str
     begin_tick: Tick

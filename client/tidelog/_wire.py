@@ -21,6 +21,7 @@ from tidelog._types import (
     Plan,
     ProducerSequence,
     Split,
+    TransactionResult,
     VchannelDescription,
 )  # fmt: skip
 from tidelog.v1 import channel_service_pb2 as channels_pb
@@ -41,6 +42,9 @@ _TERMS_KEPT: Final = 128
 _Columns = message_pb2.Columns
 _REQUEST_ID: Final = key_of(wal_service_pb2.AppendStreamRequest.REQUEST_ID_FIELD_NUMBER, VARINT)
 _REQUEST_COLUMNS: Final = key_of(wal_service_pb2.AppendStreamRequest.COLUMNS_FIELD_NUMBER, LENGTH)
+_REQUEST_TRANSACTION: Final = key_of(wal_service_pb2.AppendStreamRequest.TRANSACTION_FIELD_NUMBER, LENGTH)
+_PARTS: Final = key_of(wal_service_pb2.Transaction.PARTS_FIELD_NUMBER, LENGTH)
+_PART_BATCHES: Final = key_of(wal_service_pb2.TransactionPart.BATCHES_FIELD_NUMBER, LENGTH)
 _COLUMNS_COUNT: Final = key_of(_Columns.COUNT_FIELD_NUMBER, VARINT)
 _COLUMNS_PAYLOAD_OFFSETS: Final = key_of(_Columns.PAYLOAD_OFFSETS_FIELD_NUMBER, LENGTH)
 _COLUMNS_PAYLOADS: Final = key_of(_Columns.PAYLOADS_FIELD_NUMBER, LENGTH)
@@ -52,6 +56,7 @@ _ENTRY_SOURCE: Final = tag_of(message_pb2.Entry.SOURCE_FIELD_NUMBER, VARINT)
 _ENTRY_BASE_TICK: Final = tag_of(message_pb2.Entry.BASE_TICK_FIELD_NUMBER, FIXED64)
 _ENTRY_TICK_DELTAS: Final = tag_of(message_pb2.Entry.TICK_DELTAS_FIELD_NUMBER, LENGTH)
 _ENTRY_COLUMNS: Final = tag_of(message_pb2.Entry.COLUMNS_FIELD_NUMBER, LENGTH)
+_ENTRY_TXN_ID: Final = tag_of(message_pb2.Entry.TXN_ID_FIELD_NUMBER, FIXED64)
 _NUMBER_TYPES: Final = {"count": VARINT, "uniform_type": VARINT, "crc32c": FIXED32}
 _COLUMNS_BY_TAG: Final = {
     tag_of(column.number, _NUMBER_TYPES.get(column.name, LENGTH)): column.name for column in _Columns.DESCRIPTOR.fields
@@ -111,6 +116,48 @@ def append_stream_request(
     Payloads go into place once. Protobuf would copy them into its message and again into the bytes, which for a batch
     of 1 MiB costs three times as much as encoding it does; and a lone small message waits for all of this.
     """
+    inner = _columns_bytes(columns)
+    return b"".join(
+        (
+            _REQUEST_ID, varint(request_id), _vchannel_field(vchannel),
+            _REQUEST_COLUMNS, varint(sum(map(len, inner))), *inner, _options_of(terms, producer),
+        )
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class WirePart:
+    """What a transaction appends to one vchannel."""
+
+    vchannel: str
+    batches: Sequence[Columns]
+    expected_last_tick: int | None = None
+    fencing_token: int | None = None
+
+
+def transaction_field(parts: Sequence[WirePart]) -> bytes:
+    """Return the bytes of a transaction in an AppendStreamRequest."""
+    encoded = b"".join(_PARTS + varint(len(part)) + part for part in map(_part_bytes, parts))
+    return _REQUEST_TRANSACTION + varint(len(encoded)) + encoded
+
+
+def transaction_request(request_id: int, transaction: bytes, terms: AppendTerms, producer: ProducerSequence) -> bytes:
+    """Return the bytes of an AppendStreamRequest with what ``transaction_field`` returned."""
+    return b"".join((_REQUEST_ID, varint(request_id), _options_of(terms, producer), transaction))
+
+
+def _part_bytes(part: WirePart) -> bytes:
+    rest = wal_service_pb2.TransactionPart(
+        expected_last_tick=part.expected_last_tick, fencing_token=part.fencing_token or 0
+    ).SerializeToString()
+    fields: list[Buffer] = [wal_service_pb2.TransactionPart(vchannel=part.vchannel).SerializeToString()]
+    for columns in part.batches:
+        inner = _columns_bytes(columns)
+        fields += (_PART_BATCHES, varint(sum(map(len, inner))), *inner)
+    return b"".join((*fields, rest))
+
+
+def _columns_bytes(columns: Columns) -> list[Buffer]:
     inner: list[Buffer] = [
         _COLUMNS_COUNT, varint(columns.count),
         _COLUMNS_PAYLOAD_OFFSETS, varint(len(columns.payload_offsets)), columns.payload_offsets,
@@ -118,16 +165,13 @@ def append_stream_request(
     if columns.payloads:
         inner += (_COLUMNS_PAYLOADS, varint(len(columns.payloads)), columns.payloads)
     inner.append(_after_payloads(columns))
+    return inner
+
+
+def _options_of(terms: AppendTerms, producer: ProducerSequence | None) -> bytes:
     if producer is not None:
-        options = _options_field(terms, producer)
-    else:
-        options = b"" if terms == DEFAULT_TERMS else _known_options_field(terms)
-    return b"".join(
-        (
-            _REQUEST_ID, varint(request_id), _vchannel_field(vchannel),
-            _REQUEST_COLUMNS, varint(sum(map(len, inner))), *inner, options,
-        )
-    )  # fmt: skip
+        return _options_field(terms, producer)
+    return b"" if terms == DEFAULT_TERMS else _known_options_field(terms)
 
 
 def _after_payloads(columns: Columns) -> bytes:
@@ -162,6 +206,7 @@ class ScanEntry:
     base_tick: int = 0
     tick_deltas: bytes = b""
     columns: Buffer = b""
+    txn_id: int = 0
 
 
 @dataclass(slots=True)
@@ -201,6 +246,8 @@ def _scan_entry(encoded: memoryview) -> ScanEntry:
             entry.source = value & _UINT32
         elif tag == _ENTRY_TICK_DELTAS:
             entry.tick_deltas = bytes(value)
+        elif tag == _ENTRY_TXN_ID:
+            entry.txn_id = value
     return entry
 
 
@@ -243,6 +290,15 @@ def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
     return AppendResult(Tick(wire.first_tick), Tick(wire.last_tick), durability, wire.duplicate)
 
 
+def transaction_result(names: Sequence[str], wire: wal_service_pb2.TransactionResult) -> TransactionResult:
+    """Return where a transaction is; ``names`` are those of its parts."""
+    results = [append_result(part) for part in wire.parts]
+    return TransactionResult(
+        wire.txn_id, Tick(wire.first_tick), Tick(wire.last_tick), dict(zip(names, results, strict=True)),
+        results[0].durability, results[0].duplicate,
+    )  # fmt: skip
+
+
 def deliver_policy(start: At) -> wal_service_pb2.DeliverPolicy:
     """Return where a scan starts.
 
@@ -281,10 +337,12 @@ def scan_end(until: At) -> wal_service_pb2.ScanEnd:
             return wal_service_pb2.ScanEnd(follow=wal_service_pb2.ScanEndFollow())
         case "tick", int(tick):
             return wal_service_pb2.ScanEnd(before_tick=tick)
+        case "inside", int(tick):
+            return wal_service_pb2.ScanEnd(inside_tick=tick)
         case "time", int(time_ms):
             return wal_service_pb2.ScanEnd(before_tick=max(0, time_ms) << LOGICAL_BITS)
         case _:
-            raise ValueError(f"At.{until.kind}() is no end: expected watermark, follow, tick, time or ago")
+            raise ValueError(f"At.{until.kind}() is no end: expected watermark, follow, tick, inside, time or ago")
 
 
 def deliver_filters(

@@ -12,9 +12,10 @@ PAIRS = [
     (tidelog.AsyncVchannel, tidelog.Vchannel),
     (tidelog.AsyncProducer, tidelog.Producer),
     (tidelog.AsyncScan, tidelog.Scan),
+    (tidelog.AsyncTransaction, tidelog.Transaction),
 ]
 # Needed by the synchronous twin itself, inside.
-INTERNAL = {"pause"}
+INTERNAL = {"pause", "add"}
 RENAMED = {"aclose": "close"}
 
 

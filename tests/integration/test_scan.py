@@ -244,7 +244,7 @@ async def test_a_damaged_batch_is_data_loss_for_whoever_reads_rows() -> None:
         tick = (await client.append("a", b"payload")).first_tick
         _, vchannel = server._broker.find("a")
         kept = vchannel.ring._entries[0]
-        vchannel.ring._entries[0] = (*kept[:5], kept[5].replace(b"payload", b"pAyload"))
+        vchannel.ring._entries[0] = (*kept[:5], kept[5].replace(b"payload", b"pAyload"), *kept[6:])
         async with refused() as found:
             await client.rows("a")
         assert found[0].reason == error_pb2.REASON_DATA_LOSS

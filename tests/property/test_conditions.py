@@ -83,7 +83,7 @@ class Model:
         except LastTickMismatchError as error:
             refusal = (type(error), error.values["last_tick"])
         else:
-            self.last_ticks[step.vchannel] = submitted.append.entry.last_tick
+            self.last_ticks[step.vchannel] = submitted.append.entries[0].last_tick
             self.submitted.append(submitted)
 
         assert refusal == expected

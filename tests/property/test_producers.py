@@ -109,7 +109,7 @@ class Model:
         except (ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError) as error:
             found = type(error)
         else:
-            tick = submitted.append.entry.base_tick
+            tick = submitted.append.entries[0].base_tick
             self.waiting.append((submitted, tick))
             if submitted.append.is_duplicate:
                 found = tick

@@ -8,7 +8,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.entries import EntryHeader, EntryKind
+from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.splits import Extent, SplitBounds, clip, extents_of_headers, join
 
@@ -20,11 +20,7 @@ def headers(draw: st.DrawFn) -> list[EntryHeader]:
     found = []
     tick = draw(st.integers(1, 50))
     for count, gap in draw(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 5)), max_size=20)):
-        found.append(
-            EntryHeader(
-                EntryKind.MESSAGES, 1, Tick(tick), count, 0, 0, Tick(0), 1, bytes(16), count * BYTES_OF_A_MESSAGE, 0
-            )
-        )
+        found.append(EntryHeader(1, Tick(tick), count, 0, 0, Tick(0), 1, bytes(16), count * BYTES_OF_A_MESSAGE, 0))
         tick += count + gap
     return found
 

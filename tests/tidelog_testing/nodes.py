@@ -89,7 +89,7 @@ class Submitted:
         append = await self.outcome()
         if append.failure is not None:
             raise append.failure
-        return append.entry.base_tick
+        return append.entries[0].base_tick
 
 
 @asynccontextmanager
@@ -118,4 +118,4 @@ async def running_node(
 
 def base_ticks(appends: Sequence[PendingAppend]) -> list[int]:
     """Return the first tick of each append."""
-    return [append.entry.base_tick for append in appends]
+    return [append.entries[0].base_tick for append in appends]

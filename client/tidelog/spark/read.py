@@ -60,7 +60,7 @@ def _record_batches(
     with client.scan(
         partition.vchannel,
         start=At.tick(begin_tick),
-        until=At.tick(partition.end_tick),
+        until=At.inside(partition.end_tick),
         types=partition.types or None,
         max_response_bytes=_RESPONSE_BYTES,
     ) as batches:

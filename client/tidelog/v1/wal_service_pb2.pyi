@@ -109,26 +109,60 @@ class AppendResult(_message.Message):
     def __init__(self, message_id: _Optional[bytes] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., duplicate: _Optional[bool] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
-    __slots__ = ("request_id", "vchannel", "columns", "options")
+    __slots__ = ("request_id", "vchannel", "columns", "options", "transaction")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     vchannel: str
     columns: _message_pb2.Columns
     options: AppendOptions
-    def __init__(self, request_id: _Optional[int] = ..., vchannel: _Optional[str] = ..., columns: _Optional[_Union[_message_pb2.Columns, _Mapping]] = ..., options: _Optional[_Union[AppendOptions, _Mapping]] = ...) -> None: ...
+    transaction: Transaction
+    def __init__(self, request_id: _Optional[int] = ..., vchannel: _Optional[str] = ..., columns: _Optional[_Union[_message_pb2.Columns, _Mapping]] = ..., options: _Optional[_Union[AppendOptions, _Mapping]] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ...) -> None: ...
+
+class Transaction(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedCompositeFieldContainer[TransactionPart]
+    def __init__(self, parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ...) -> None: ...
+
+class TransactionPart(_message.Message):
+    __slots__ = ("vchannel", "batches", "expected_last_tick", "fencing_token")
+    VCHANNEL_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    vchannel: str
+    batches: _containers.RepeatedCompositeFieldContainer[_message_pb2.Columns]
+    expected_last_tick: int
+    fencing_token: int
+    def __init__(self, vchannel: _Optional[str] = ..., batches: _Optional[_Iterable[_Union[_message_pb2.Columns, _Mapping]]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ...) -> None: ...
 
 class AppendStreamResponse(_message.Message):
-    __slots__ = ("request_id", "result", "error")
+    __slots__ = ("request_id", "result", "error", "transaction")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     result: AppendResult
     error: AppendError
-    def __init__(self, request_id: _Optional[int] = ..., result: _Optional[_Union[AppendResult, _Mapping]] = ..., error: _Optional[_Union[AppendError, _Mapping]] = ...) -> None: ...
+    transaction: TransactionResult
+    def __init__(self, request_id: _Optional[int] = ..., result: _Optional[_Union[AppendResult, _Mapping]] = ..., error: _Optional[_Union[AppendError, _Mapping]] = ..., transaction: _Optional[_Union[TransactionResult, _Mapping]] = ...) -> None: ...
+
+class TransactionResult(_message.Message):
+    __slots__ = ("txn_id", "first_tick", "last_tick", "parts")
+    TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TICK_FIELD_NUMBER: _ClassVar[int]
+    LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    txn_id: int
+    first_tick: int
+    last_tick: int
+    parts: _containers.RepeatedCompositeFieldContainer[AppendResult]
+    def __init__(self, txn_id: _Optional[int] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendResult, _Mapping]]] = ...) -> None: ...
 
 class AppendError(_message.Message):
     __slots__ = ("code", "message", "detail")
@@ -183,14 +217,16 @@ class MessageTypes(_message.Message):
     def __init__(self, types: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ScanEnd(_message.Message):
-    __slots__ = ("before_tick", "watermark", "follow")
+    __slots__ = ("before_tick", "watermark", "follow", "inside_tick")
     BEFORE_TICK_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    INSIDE_TICK_FIELD_NUMBER: _ClassVar[int]
     before_tick: int
     watermark: ScanEndWatermark
     follow: ScanEndFollow
-    def __init__(self, before_tick: _Optional[int] = ..., watermark: _Optional[_Union[ScanEndWatermark, _Mapping]] = ..., follow: _Optional[_Union[ScanEndFollow, _Mapping]] = ...) -> None: ...
+    inside_tick: int
+    def __init__(self, before_tick: _Optional[int] = ..., watermark: _Optional[_Union[ScanEndWatermark, _Mapping]] = ..., follow: _Optional[_Union[ScanEndFollow, _Mapping]] = ..., inside_tick: _Optional[int] = ...) -> None: ...
 
 class ScanEndWatermark(_message.Message):
     __slots__ = ()

@@ -120,9 +120,9 @@ class WalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AppendStream(self, request_iterator, context):
-        """AppendStream writes batches, many in flight. One response for each request, in the order of the
-        requests; a refused batch is refused in its response, and the stream goes on. The stream ends when the
-        client has closed its side and every batch is answered.
+        """AppendStream writes batches and transactions, many in flight. One response for each request, in the order of
+        the requests; what is refused is refused in its response, and the stream goes on. The stream ends when the
+        client has closed its side and everything is answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog_server.core.ticks import Tick
 
@@ -16,6 +16,22 @@ class EntryKind(IntEnum):
     """What an entry is. On disk since format 1; a number is never reused."""
 
     MESSAGES = 1
+    TXN_MESSAGES = 2
+
+
+class TxnSpan(NamedTuple):
+    """The transaction that an entry belongs to.
+
+    Invariant: nothing but the transaction has a tick of the span, on any vchannel of the node.
+
+    Attributes:
+        txn_id: Its number.
+        first_tick, last_tick: Of all its messages, on all its vchannels; both inclusive.
+    """
+
+    txn_id: int
+    first_tick: int
+    last_tick: int
 
 
 @dataclass(slots=True)
@@ -29,6 +45,7 @@ class NewEntry:
         message_type: The type of all messages, or MIXED_TYPES.
         columns_crc32c: The CRC-32C that came with the columns (not that of the bytes below).
         columns: The batch as it came, opaque here. Never changed.
+        txn: Its transaction; None for an append of its own.
     """
 
     vchannel_id: int
@@ -37,6 +54,7 @@ class NewEntry:
     message_type: int
     columns_crc32c: int
     columns: bytes
+    txn: TxnSpan | None = None
 
     @property
     def last_tick(self) -> Tick:
@@ -49,8 +67,7 @@ class EntryHeader:
     """What the log knows about an entry without its messages.
 
     Attributes:
-        kind: What the entry is.
-        vchannel_id, base_tick, count, message_type, columns_crc32c: As in NewEntry.
+        vchannel_id, base_tick, count, message_type, columns_crc32c, txn: As in NewEntry.
         previous_tick: Last tick of the entry before it in the same vchannel; 0 for the first ever. It makes a hole
             visible to any reader.
         sequence: Dense number of the entry in the whole store, from 1.
@@ -59,7 +76,6 @@ class EntryHeader:
         stored_crc32c: CRC-32C of the columns' bytes as they are stored; the store checks it on each read.
     """
 
-    kind: EntryKind
     vchannel_id: int
     base_tick: Tick
     count: int
@@ -70,6 +86,7 @@ class EntryHeader:
     chain_hash: bytes
     columns_bytes: int
     stored_crc32c: int
+    txn: TxnSpan | None = None
 
     @property
     def last_tick(self) -> Tick:

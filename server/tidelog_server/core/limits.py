@@ -25,6 +25,9 @@ MAX_PROPERTIES_PER_MESSAGE: Final = 16
 MAX_PROPERTY_BYTES_PER_MESSAGE: Final = 8 * KIB
 MAX_BATCH_BYTES_CEILING: Final = 64 * MIB
 
+# Transactions.
+MAX_TXN_VCHANNELS: Final = 1_024
+
 # Idempotent producers: batches that a window remembers, and windows of a node; the one unused for longest goes.
 MAX_PRODUCER_ID_BYTES: Final = 64
 MAX_WINDOW_BATCHES: Final = 64

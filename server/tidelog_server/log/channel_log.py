@@ -14,7 +14,7 @@ from tidelog_server.core.errors import (
     StorageFailedError,
 )
 from tidelog_server.core.limits import Limits
-from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerSequence, Result
+from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
@@ -188,35 +188,30 @@ class ChannelLog:
     def _submit(
         self, vchannel: VchannelLog, batch: Batch, tick: Tick, options: AppendOptions, on_settled: Settled
     ) -> PendingAppend:
-        """Send a batch with its tick on its way.
-
-        Ordering: the caller allocated ``tick`` without an ``await`` in between, which is INV-1. Once submitted,
-        nothing calls the append back: a cancelled call leaves it in the log.
-        """
-        assert not self.is_closed
-        assert not self._in_flight or tick > self._in_flight[-1]
+        """Send a batch with its tick on its way. Ordering: see ``enter``."""
         node = self._node
         entry = NewEntry(
             vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c, batch.columns
         )
-        append = PendingAppend(entry, options.needs_sync, on_settled, node.clock.monotonic_s())
+        append = PendingAppend((entry,), options.needs_sync, on_settled, node.clock.monotonic_s())
         if options.producer is not None:
-            self._note_producer(append, options.producer)
-        self._in_flight.append(tick)
-        vchannel.submitted_tick = entry.last_tick
-        self._drained.clear()
-        node.admission.note_submitted(len(batch.columns))
+            node.producers.note(vchannel.vchannel_id, options.producer, append)
+        self.enter(vchannel, entry)
         node.committer.submit(append)
         return append
 
-    def _note_producer(self, append: PendingAppend, producer: ProducerSequence) -> None:
-        """Let the producer's window be written with ``append``, which is the next of its batches."""
-        entry, table = append.entry, self._node.producers
-        key = (entry.vchannel_id, producer.producer_id)
-        result = Result(entry.base_tick, entry.count, entry.columns_crc32c, append.needs_sync)
-        window = (table.window(key) or UNKNOWN_PRODUCER).extended(result)
-        append.windows = table.put(key, window)
-        table.track(key, producer.sequence, append)
+    def enter(self, vchannel: VchannelLog, entry: NewEntry) -> None:
+        """Note that ``entry`` is about to be submitted.
+
+        Ordering: the caller allocated its ticks without an ``await`` in between, which is INV-1. Once submitted,
+        nothing calls the append back: a cancelled call leaves it in the log.
+        """
+        assert not self.is_closed
+        assert not self._in_flight or entry.base_tick > self._in_flight[-1]
+        self._in_flight.append(entry.base_tick)
+        vchannel.submitted_tick = entry.last_tick
+        self._drained.clear()
+        self._node.admission.note_submitted(len(entry.columns))
 
     def _repeated(
         self, vchannel: VchannelLog, batch: Batch, producer: ProducerSequence, on_settled: Settled
@@ -225,20 +220,14 @@ class ChannelLog:
         node = self._node
         node.admission.check_storage()
         key = (vchannel.vchannel_id, producer.producer_id)
-        result = known_result(node.producers.window(key), vchannel.name, producer, batch)
+        result = known_result(node.producers.window(key), vchannel.name, producer, batch.count, batch.columns_crc32c)
         if result is None:
             return None
         entry = NewEntry(
             vchannel.vchannel_id, Tick(result.first_tick), batch.count, batch.message_type, batch.columns_crc32c, b""
         )
-        repeated = PendingAppend(entry, result.is_synced, on_settled, node.clock.monotonic_s(), is_duplicate=True)
-        first = node.producers.in_flight(key, producer.sequence)
-        if first is None:
-            repeated.settled = True
-            on_settled(repeated)
-        else:
-            first.repetitions = first.repetitions or []
-            first.repetitions.append(repeated)
+        repeated = PendingAppend((entry,), result.is_synced, on_settled, node.clock.monotonic_s(), is_duplicate=True)
+        node.producers.settle_with_first(key, producer.sequence, repeated)
         return repeated
 
     def check_open(self) -> None:
@@ -246,17 +235,14 @@ class ChannelLog:
         if self.is_closed:
             raise ChannelNotExistError(self.name, "was destroyed")
 
-    def settle(self, vchannel: VchannelLog, append: PendingAppend) -> None:
-        """Note that the oldest append in flight is durable; called in order, before its ack is sent."""
-        entry = append.entry
+    def settle(self, vchannel: VchannelLog, entry: NewEntry) -> None:
+        """Note that the oldest entry in flight is durable; called in order, before its ack is sent."""
         assert self._in_flight[0] == entry.base_tick
         self._in_flight.popleft()
         if not self._in_flight:
             self._drained.set()
         self._node.admission.in_flight_bytes -= len(entry.columns)
         vchannel.durable_tick = entry.last_tick
-        if append.windows:
-            self._node.producers.settled(append.windows)
         self._node.ring.push(vchannel.ring, entry)
 
     async def close(self) -> None:

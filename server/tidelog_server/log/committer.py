@@ -52,7 +52,7 @@ class PendingAppend:
     """An append between its tick and its acknowledgement. Changed by the event loop only.
 
     Attributes:
-        entry: What is written.
+        entries: What is written, all of it or nothing.
         needs_sync: Whether the acknowledgement waits for a sync.
         on_settled: Called once on the event loop, after ``settled`` is set.
         started_s: When it was submitted, monotonic.
@@ -63,7 +63,7 @@ class PendingAppend:
         repetitions: Those that repeat this one and are settled behind it.
     """
 
-    entry: NewEntry
+    entries: Sequence[NewEntry]
     needs_sync: bool
     on_settled: Settled
     started_s: float
@@ -246,7 +246,9 @@ class GroupCommitter:
             item = waiting[0]
             if isinstance(item, _Job):
                 break
-            grown_bytes = size_bytes + len(item.entry.columns)
+            grown_bytes = size_bytes
+            for entry in item.entries:
+                grown_bytes += len(entry.columns)
             if appends and grown_bytes > MAX_GROUP_BYTES:
                 break
             size_bytes = grown_bytes
@@ -261,7 +263,7 @@ class GroupCommitter:
             return
         hit(Failpoint.BEFORE_WRITE)
         begin_s = self._clock.monotonic_s()
-        entries = [append.entry for append in group.appends]
+        entries = [entry for append in group.appends for entry in append.entries]
         # Later changes of a window replace earlier ones.
         windows = dict(change for append in group.appends for change in append.windows)
         group.failure = self._attempt(lambda: self._store.write(entries, windows))
@@ -393,10 +395,8 @@ class GroupCommitter:
     def _note(self, group: _Group) -> None:
         """Keep a group's figures for the metrics: to tell them of one at a time costs four times as much."""
         ack_s = self._clock.monotonic_s() - group.appends[0].started_s
-        messages = sum(append.entry.count for append in group.appends)
-        self._figures.append(
-            _Figures(len(group.appends), messages, group.size_bytes, group.write_s, group.sync_s, ack_s)
-        )
+        counts = [entry.count for append in group.appends for entry in append.entries]
+        self._figures.append(_Figures(len(counts), sum(counts), group.size_bytes, group.write_s, group.sync_s, ack_s))
         if len(self._figures) == _MAX_FIGURES:
             self.refresh_metrics()
 

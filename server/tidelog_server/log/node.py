@@ -132,9 +132,12 @@ class LogNode:
         """Make a committed group readable. Ordering: before any of its acks, so an acked message can be read."""
         touched: set[VchannelLog] = set()
         for append in appends:
-            log, vchannel = self._by_vchannel_id[append.entry.vchannel_id]
-            log.settle(vchannel, append)
-            touched.add(vchannel)
+            for entry in append.entries:
+                log, vchannel = self._by_vchannel_id[entry.vchannel_id]
+                log.settle(vchannel, entry)
+                touched.add(vchannel)
+            if append.windows:
+                self.shared.producers.settled(append.windows)
         for vchannel in touched:
             vchannel.wake_followers()
 

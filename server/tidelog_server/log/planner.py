@@ -109,7 +109,7 @@ class _Divide:
 
     def __call__(self) -> list[list[Split]]:
         extents = [
-            list(clip(extents_of_chunks(self.node.store.chunks(vchannel_id, *bounds)), *bounds))
+            self._extents(vchannel_id, *bounds)
             for vchannel_id, bounds in zip(self.vchannel_ids, self.ranges, strict=True)
         ]
         limits = self._limits(extents)
@@ -124,6 +124,22 @@ class _Divide:
                     f"the plan has more than {MAX_SPLITS} splits: allow larger ones", field="max_messages_per_split"
                 )
         return splits
+
+    def _extents(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Extent]:
+        chunks = self.node.store.chunks(vchannel_id, begin_tick, end_tick)
+        # A cut made by the oracle lies within no transaction.
+        if chunks and self.request.end_tick:
+            end_tick = self._end_before_cut_transaction(vchannel_id, max(begin_tick, chunks[-1].first_tick), end_tick)
+        return list(clip(extents_of_chunks(chunks), begin_tick, end_tick))
+
+    def _end_before_cut_transaction(self, vchannel_id: int, begin_tick: int, end_tick: int) -> int:
+        """Return the first tick of the transaction that ``end_tick`` lies within, and itself if it does in none."""
+        last: EntryHeader | None = None
+        for header in self._headers(vchannel_id, begin_tick, end_tick):
+            last = header
+        if last is None or last.txn is None or last.txn.last_tick < end_tick:
+            return end_tick
+        return last.txn.first_tick
 
     def _limits(self, extents: Sequence[Sequence[Extent]]) -> SplitBounds:
         """Return how large a split may become so that there are about ``min_splits`` of them."""

@@ -17,7 +17,6 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.limits import MAX_PRODUCERS
 from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerKey, ProducerSequence, ProducerWindow, Result
-from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import PendingAppend, WindowChange
 
 # Producers that are looked at to find one that may be forgotten.
@@ -25,9 +24,16 @@ _LOOKS: Final = 32
 
 
 def known_result(
-    window: ProducerWindow | None, vchannel: str, producer: ProducerSequence, batch: Batch
+    window: ProducerWindow | None, vchannel: str, producer: ProducerSequence, count: int, crc32c: int
 ) -> Result | None:
     """Return the result of a batch that was taken before; None if it is the next one. Pure.
+
+    Args:
+        window: The producer's window on the vchannel.
+        vchannel: Its name, for errors.
+        producer: Which batch it is.
+        count: Messages of the batch, as ``ProducerTable.note`` remembers them.
+        crc32c: Its CRC, in the same way.
 
     Raises:
         ProducerFencedError: Its epoch is not the window's.
@@ -47,7 +53,7 @@ def known_result(
     if producer.sequence < window.oldest_sequence:
         raise SequenceForgottenError(**who, sequence=producer.sequence, oldest_sequence=window.oldest_sequence)
     result = window.result(producer.sequence)
-    if (result.messages, result.columns_crc32c) != (batch.count, batch.columns_crc32c):
+    if (result.messages, result.columns_crc32c) != (count, crc32c):
         raise SequenceReusedError(**who, sequence=producer.sequence)
     return result
 
@@ -90,6 +96,31 @@ class ProducerTable:
         self._home(producer.window).move_to_end(key)
         return producer.in_flight.get(sequence)
 
+    def note(
+        self, vchannel_id: int, producer: ProducerSequence, append: PendingAppend, crc32c: int | None = None
+    ) -> None:
+        """Let the producer's window be written with ``append``, the next of its batches on the vchannel.
+
+        What is remembered of it is its first entry, or ``crc32c`` over more than that.
+        """
+        key, first = (vchannel_id, producer.producer_id), append.entries[0]
+        assert first.vchannel_id == vchannel_id
+        result = Result(
+            first.base_tick, first.count, first.columns_crc32c if crc32c is None else crc32c, append.needs_sync
+        )
+        append.windows = self.put(key, (self.window(key) or UNKNOWN_PRODUCER).extended(result))
+        self._track(key, producer.sequence, append)
+
+    def settle_with_first(self, key: ProducerKey, sequence: int, repeated: PendingAppend) -> None:
+        """Settle the repetition of a batch: with the first one if that is in flight, else now."""
+        first = self.in_flight(key, sequence)
+        if first is None:
+            repeated.settled = True
+            repeated.on_settled(repeated)
+        else:
+            first.repetitions = first.repetitions or []
+            first.repetitions.append(repeated)
+
     def put(self, key: ProducerKey, window: ProducerWindow) -> tuple[WindowChange, ...]:
         """Replace or add a window; return what must be written for it, the removal of others included."""
         producer = self._unopened.pop(key, None) or self._opened.pop(key, None)
@@ -100,7 +131,7 @@ class ProducerTable:
         self._home(window)[key] = producer
         return ((key, window), *forgotten)
 
-    def track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
+    def _track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
         """Remember a batch until it is settled."""
         producer = self._find(key)
         assert producer is not None

@@ -44,6 +44,7 @@ class Piece:
         message_type: Their type, or MIXED_TYPES.
         columns: The entry's columns, as written.
         begin, end: What is in range; the whole entry unless the scan starts or ends within it.
+        txn_id: Its transaction; 0 for none.
     """
 
     source: int
@@ -53,6 +54,7 @@ class Piece:
     columns: bytes
     begin: int
     end: int
+    txn_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class ScanPlan:
     Attributes:
         ends_at_durable: Ends after what was durable at the start; then ``end_tick`` is not used.
         end_tick: Exclusive end; None follows for ever.
+        cuts_transactions: Whether the end may lie within a transaction; else one is delivered only if all of it lies
+            below.
         message_types: Types to pass; None for all.
         max_page_bytes: A page ends once it has so many bytes of columns.
         watermark_interval_s: How often a following scan tells its watermark at least.
@@ -87,6 +91,7 @@ class ScanPlan:
     message_types: frozenset[int] | None
     max_page_bytes: int
     watermark_interval_s: float
+    cuts_transactions: bool = False
 
 
 @dataclass(slots=True)
@@ -107,6 +112,15 @@ class ScanSource:
     end_tick: int = MAX_TICK
     buffer: deque[EntryHeader | NewEntry] = field(default_factory=deque)
     look_ahead: int = _MIN_LOOK_AHEAD
+
+    def leave_cut_transaction(self) -> None:
+        """End before the transaction that the scan's end lies within, if it does. Called with a filled buffer."""
+        # Nothing else has a tick of its span, so whatever comes behind its first entry belongs to it.
+        last = self.buffer[-1].txn
+        if last is None or last.last_tick < self.end_tick:
+            return
+        while self.buffer and self.buffer[-1].txn == last:
+            self.end_tick = self.buffer.pop().base_tick
 
 
 _Chosen = list[tuple[ScanSource, EntryHeader | NewEntry, Tick]]
@@ -141,6 +155,8 @@ class Scanner:
         self._reading: deque[_PageInReading] = deque()
         # The first page is one entry, for somebody waits for it; those after it grow, for he may want no more.
         self._max_page_bytes = 1
+        # What is durable at some moment has whole transactions only.
+        self._keeps_transactions_whole = plan.end_tick is not None and not plan.cuts_transactions
 
     async def __aenter__(self) -> "Scanner":
         for source in self._sources:
@@ -282,8 +298,10 @@ class Scanner:
         if recent is not None:
             self._metrics.scan_reads.labels("ring").inc()
             source.buffer.extend(recent)
-            return bool(recent)
-        source.buffer.extend(await self._read_headers(source, end_tick, look_ahead))
+        else:
+            source.buffer.extend(await self._read_headers(source, end_tick, look_ahead))
+        if source.buffer and self._keeps_transactions_whole:
+            source.leave_cut_transaction()
         return bool(source.buffer)
 
     async def _read_headers(self, source: ScanSource, end_tick: int, look_ahead: int) -> list[EntryHeader]:
@@ -351,4 +369,5 @@ def _cut(source: ScanSource, entry: EntryHeader | NewEntry, position: Tick, colu
     begin = max(0, position - entry.base_tick)
     end = min(entry.count, source.end_tick - entry.base_tick)
     assert 0 <= begin < end
-    return Piece(source.index, entry.base_tick, entry.count, entry.message_type, columns, begin, end)
+    txn_id = 0 if entry.txn is None else entry.txn.txn_id
+    return Piece(source.index, entry.base_tick, entry.count, entry.message_type, columns, begin, end, txn_id)

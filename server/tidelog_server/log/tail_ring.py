@@ -12,17 +12,19 @@ from collections import deque
 from operator import itemgetter
 from typing import Final
 
-from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.ticks import NO_TICK, Tick
 
 ENTRY_BYTES: Final = 256
 """About what the ring takes for an entry beside its columns: many tiny ones are bounded all the same."""
 
-_Kept = tuple[Tick, Tick, int, int, int, bytes]
-"""Last tick, base tick, count, message type, CRC-32C, columns."""
+_Kept = tuple[Tick, Tick, int, int, int, bytes, int, int, int]
+"""Last tick, base tick, count, message type, CRC-32C, columns, and the fields of TxnSpan or zeros."""
 _last_tick = itemgetter(0)
 _base_tick = itemgetter(1)
-_EVICTED: Final[_Kept] = (NO_TICK, NO_TICK, 0, 0, 0, b"")
+_COLUMNS: Final = 5
+_NO_TXN: Final = (0, 0, 0)
+_EVICTED: Final[_Kept] = (NO_TICK, NO_TICK, 0, 0, 0, b"", *_NO_TXN)
 _COMPACT_ABOVE: Final = 64
 
 
@@ -45,7 +47,8 @@ class VchannelRing:
         """Add the newest entry."""
         self._entries.append(
             (
-                entry.last_tick, entry.base_tick, entry.count, entry.message_type, entry.columns_crc32c, entry.columns
+                entry.last_tick, entry.base_tick, entry.count, entry.message_type, entry.columns_crc32c, entry.columns,
+                *(entry.txn or _NO_TXN),
             )
         )  # fmt: skip
 
@@ -58,7 +61,7 @@ class VchannelRing:
         if self._begin > _COMPACT_ABOVE and self._begin * 2 > len(self._entries):
             del self._entries[: self._begin]
             self._begin = 0
-        return len(oldest[-1])
+        return len(oldest[_COLUMNS])
 
     def read(self, begin_tick: int, end_tick: int, max_entries: int) -> list[NewEntry] | None:
         """Return entries that overlap ``[begin_tick, end_tick)``, oldest first; None if some are no longer here."""
@@ -67,7 +70,12 @@ class VchannelRing:
         entries = self._entries
         first = bisect_left(entries, begin_tick, lo=self._begin, key=_last_tick)
         end = bisect_left(entries, end_tick, lo=first, hi=min(first + max_entries, len(entries)), key=_base_tick)
-        return [NewEntry(self._vchannel_id, *kept[1:]) for kept in entries[first:end]]
+        return [self._entry(kept) for kept in entries[first:end]]
+
+    def _entry(self, kept: _Kept) -> NewEntry:
+        _, base_tick, count, message_type, crc, columns, txn_id, first_tick, last_tick = kept
+        txn = TxnSpan(txn_id, first_tick, last_tick) if txn_id else None
+        return NewEntry(self._vchannel_id, base_tick, count, message_type, crc, columns, txn)
 
 
 class TailRing:

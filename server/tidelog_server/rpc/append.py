@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from google.protobuf.message import DecodeError
 
@@ -22,19 +22,26 @@ from tidelog_server.core.errors import (
     StorageFailedError,
     TidelogServerError,
 )
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_MESSAGES_PER_BATCH, MAX_PRODUCER_ID_BYTES
-from tidelog_server.core.producers import ProducerSequence
-from tidelog_server.core.ticks import encode_message_id
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_MESSAGES_PER_BATCH
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
-from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
+from tidelog_server.log.transactions import TxnPart
 from tidelog_server.rpc import status
 from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.columns import ColumnsView, check
+from tidelog_server.rpc.options import conditions_of, producer_of
+from tidelog_server.rpc.results import result_of, transaction_result
 from tidelog_server.rpc.rows import encode_rows
+from tidelog_server.rpc.transactions import (
+    PartRequest,
+    TxnIntent,
+    check_distinct,
+    check_shape,
+    parse_parts,
+)
 from tidelog_server.runtime.eager import Eager
 
 # What is left of a call's deadline for its answer.
@@ -44,8 +51,6 @@ _ROOM_POLL_S: Final = 0.001
 _REST_S: Final = 0.1
 _DRAIN_S: Final = 1.0
 _BARRIER_SLICE: Final = 0.9
-# Of a producer's sequence: one more still fits into a signed number of 64 bits.
-_MAX_SEQUENCE: Final = (1 << 63) - 2
 # About what the server holds for a request beside its bytes: a stream of tiny ones is bounded all the same.
 _SLOT_BYTES: Final = 512
 
@@ -54,17 +59,30 @@ _REQUEST_ID: Final = protowire.tag_of(1, protowire.VARINT)
 _VCHANNEL: Final = protowire.tag_of(2, protowire.LENGTH)
 _COLUMNS: Final = protowire.tag_of(3, protowire.LENGTH)
 _OPTIONS: Final = protowire.tag_of(4, protowire.LENGTH)
-_MAX_KNOWN: Final = protowire.tag_of(4, protowire.MAX_WIRE_TYPE)
+_TRANSACTION: Final = protowire.tag_of(5, protowire.LENGTH)
+_MAX_KNOWN: Final = protowire.tag_of(5, protowire.MAX_WIRE_TYPE)
 
 
 @dataclass(slots=True)
 class StreamRequest:
-    """An AppendStreamRequest whose batch is still bytes."""
+    """An AppendStreamRequest whose batches are still bytes.
+
+    Attributes:
+        parts: Those of a transaction, with which ``vchannel`` and ``columns`` are empty.
+    """
 
     request_id: int = 0
     vchannel: str = ""
     columns: bytes = b""
     options: wal_service_pb2.AppendOptions | None = None
+    parts: Sequence[PartRequest] | None = None
+
+    @property
+    def columns_bytes(self) -> int:
+        """Length of all columns."""
+        if self.parts is None:
+            return len(self.columns)
+        return len(self.columns) + sum(len(columns) for part in self.parts for columns in part.batches)
 
 
 def parse_stream_request(encoded: bytes) -> StreamRequest:
@@ -86,6 +104,9 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
             columns.append(value)
         elif tag == _OPTIONS:
             options.append(value)
+        elif tag == _TRANSACTION:
+            # Parts that come in several pieces are joined, as above.
+            request.parts = [*(request.parts or ()), *parse_parts(value)]
         elif tag <= _MAX_KNOWN:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
         # A field of a later version is passed over.
@@ -96,41 +117,27 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
     return request
 
 
-def conditions_of(options: wal_service_pb2.AppendOptions) -> Conditions:
-    """Return the conditions in ``options``; UNCONDITIONAL itself when there are none."""
-    expected_last_tick = options.expected_last_tick if options.HasField("expected_last_tick") else None
-    if expected_last_tick is None and not options.fencing_token:
-        return UNCONDITIONAL
-    return Conditions(expected_last_tick, options.fencing_token)
+class Intent(Protocol):
+    """An append that was checked and has no ticks yet."""
 
+    @property
+    def options(self) -> AppendOptions:
+        """What is asked of it."""
+        ...
 
-def check_producer_id(producer_id: str) -> str:
-    """Return ``producer_id`` if it is one. Raises InvalidRequestError."""
-    size_bytes = len(producer_id.encode())
-    if not 1 <= size_bytes <= MAX_PRODUCER_ID_BYTES:
-        raise InvalidRequestError(
-            f"the producer id has {size_bytes} bytes, expected 1 to {MAX_PRODUCER_ID_BYTES}", field="producer_id"
-        )
-    return producer_id
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        ...
 
-
-def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | None:
-    """Return who appends; None if nobody says so. Raises InvalidRequestError."""
-    if not options.HasField("producer"):
-        return None
-    producer = options.producer
-    check_producer_id(producer.producer_id)
-    if not 1 <= producer.sequence <= _MAX_SEQUENCE:
-        raise InvalidRequestError(
-            f"the producer's sequence is {producer.sequence}, expected 1 to {_MAX_SEQUENCE}: the first batch has 1",
-            field="sequence",
-        )
-    return ProducerSequence(producer.producer_id, producer.epoch, producer.sequence)
+    def attempt(self) -> PendingAppend | None:
+        """Submit it; None if the oracle cannot give ticks now. Raises as ``ChannelLog.try_append`` does."""
+        ...
 
 
 @dataclass(slots=True)
-class Intent:
-    """An append that was checked and has no ticks yet."""
+class BatchIntent:
+    """An Intent with one batch."""
 
     log: ChannelLog
     vchannel: VchannelLog
@@ -138,8 +145,13 @@ class Intent:
     options: AppendOptions
     on_settled: Settled
 
+    @property
+    def count(self) -> int:
+        """See Intent."""
+        return self.batch.count
+
     def attempt(self) -> PendingAppend | None:
-        """Submit it; None if the oracle cannot give ticks now. Raises as ``ChannelLog.try_append`` does."""
+        """See Intent."""
         return self.log.try_append(self.vchannel, self.batch, self.options, self.on_settled)
 
 
@@ -168,14 +180,14 @@ class AppendCalls:
             if not settled.done():
                 settled.set_result(None)
 
-        intent = Intent(*target, batch, self._options(request.options), on_settled)
+        intent = BatchIntent(*target, batch, self._options(request.options), on_settled)
         append = intent.attempt() or await self.submit_later(intent, _wait_s(context))
         await settled
         if (failure := append.failure) is not None:
             raise unknown_outcome(failure)
         if append.is_duplicate:
             self._node.metrics.append_duplicates.inc()
-        return wal_service_pb2.AppendResponse(result=_result(append))
+        return wal_service_pb2.AppendResponse(result=result_of(append))
 
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Append batches in columns until the client closes its side."""
@@ -190,10 +202,26 @@ class AppendCalls:
 
     def check(self, request: StreamRequest, on_settled: Settled) -> Intent:
         """Return what a request of a stream asks for. Raises TidelogServerError."""
-        log, vchannel = self._broker.find(request.vchannel)
-        batch = self._batch(request.columns)
         options = self._default_options if request.options is None else self._options(request.options)
-        return Intent(log, vchannel, batch, options, on_settled)
+        if request.parts is not None:
+            return self._check_transaction(request, request.parts, options, on_settled)
+        log, vchannel = self._broker.find(request.vchannel)
+        return BatchIntent(log, vchannel, self._batch(request.columns), options, on_settled)
+
+    def _check_transaction(
+        self, request: StreamRequest, wanted: Sequence[PartRequest], options: AppendOptions, on_settled: Settled
+    ) -> Intent:
+        if request.vchannel or request.columns:
+            raise InvalidRequestError(
+                "the request has a transaction and a batch of its own: put the batch into a part", field="transaction"
+            )
+        check_shape(wanted, options, request.columns_bytes, self._node.admission.limits.max_batch_bytes)
+        parts = []
+        for part in wanted:
+            log, vchannel = self._broker.find(part.vchannel)
+            parts.append(TxnPart(log, vchannel, [self._batch(columns) for columns in part.batches], part.conditions))
+        check_distinct([part.vchannel.name for part in parts])
+        return TxnIntent(self._node.shared, parts, options, on_settled)
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
         """Submit an append once the oracle can give it ticks, which are past its barrier.
@@ -207,7 +235,7 @@ class AppendCalls:
             async with asyncio.timeout(wait_s):
                 while append is None:
                     # Not allocated here: ticks must be taken and submitted without an await in between.
-                    await oracle.prepare(intent.batch.count, barrier_tick)
+                    await oracle.prepare(intent.count, barrier_tick)
                     append = intent.attempt()
         except TimeoutError:
             latest_tick = oracle.now()
@@ -331,7 +359,7 @@ class AppendStreamCall:
         request = self._calls.parse(encoded)
         slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
         try:
-            if self._node.admission.has_room(len(request.columns)):
+            if self._node.admission.has_room(request.columns_bytes):
                 slot.append = self._calls.check(request, self._on_settled).attempt()
         except TidelogServerError as error:
             self._refuse(slot, error)
@@ -340,7 +368,7 @@ class AppendStreamCall:
 
     async def _submit_later(self, slot: _Slot, request: StreamRequest) -> None:
         try:
-            await self._wait_for_room(len(request.columns))
+            await self._wait_for_room(request.columns_bytes)
             intent = self._calls.check(request, self._on_settled)
             slot.append = intent.attempt() or await self._calls.submit_later(intent, MAX_BARRIER_WAIT_S)
         except TidelogServerError as error:
@@ -428,7 +456,10 @@ class AppendStreamCall:
             if slot.append.failure is None:
                 if slot.append.is_duplicate:
                     self._node.metrics.append_duplicates.inc()
-                return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, result=_result(slot.append))
+                if slot.append.entries[0].txn is not None:
+                    result = transaction_result(slot.append)
+                    return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, transaction=result)
+                return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, result=result_of(slot.append))
             error = unknown_outcome(slot.append.failure)
         assert error is not None
         detail = status.detail_of(error)
@@ -452,14 +483,3 @@ def _wait_s(context: Context) -> float:
 def unknown_outcome(failure: StorageFailedError) -> StorageFailedError:
     """Return the failure of an append that was in flight: it may be there after a restart."""
     return StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
-
-
-def _result(append: PendingAppend) -> wal_service_pb2.AppendResult:
-    entry = append.entry
-    return wal_service_pb2.AppendResult(
-        message_id=encode_message_id(entry.last_tick),
-        first_tick=entry.base_tick,
-        last_tick=entry.last_tick,
-        durability=message_pb2.DURABILITY_SYNC if append.needs_sync else message_pb2.DURABILITY_OS,
-        duplicate=append.is_duplicate,
-    )

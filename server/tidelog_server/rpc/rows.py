@@ -27,7 +27,9 @@ def encode_rows(messages: Sequence[message_pb2.Message]) -> bytes:
     return sealed(columns)
 
 
-def decode_rows(view: ColumnsView, indices: Indices, base_tick: int, vchannel: str) -> Iterator[message_pb2.Row]:
+def decode_rows(
+    view: ColumnsView, indices: Indices, base_tick: int, vchannel: str, txn_id: int = 0
+) -> Iterator[message_pb2.Row]:
     """Yield the messages at ``indices`` as rows."""
     payload_offsets, payloads = view.offsets("payload_offsets"), view.column("payloads")
     types = view.types()
@@ -39,7 +41,9 @@ def decode_rows(view: ColumnsView, indices: Indices, base_tick: int, vchannel: s
         _decode_key(view, index, message)
         _decode_properties(view, index, message)
         _decode_event_time(view, index, message)
-        yield message_pb2.Row(vchannel=vchannel, tick=tick, message_id=encode_message_id(tick), message=message)
+        yield message_pb2.Row(
+            vchannel=vchannel, tick=tick, message_id=encode_message_id(tick), message=message, txn_id=txn_id
+        )
 
 
 def _encode_types(messages: Sequence[message_pb2.Message], columns: message_pb2.Columns) -> None:

@@ -193,7 +193,7 @@ class _ColumnEncoder:
         messages = 0
         for piece in page.pieces:
             if self._filters.passes_whole(piece):
-                parts += wire.entry_parts(piece.source, piece.base_tick, b"", piece.columns)
+                parts += wire.entry_parts(piece.source, piece.base_tick, b"", piece.columns, piece.txn_id)
                 messages += piece.count
             else:
                 messages += self._cut(piece, parts)
@@ -207,9 +207,8 @@ class _ColumnEncoder:
         base_tick = piece.base_tick + int(indices[0])
         deltas = indices - indices[0]
         is_run = int(deltas[-1]) == len(indices) - 1
-        parts += wire.entry_parts(
-            piece.source, base_tick, b"" if is_run else deltas.astype("<u4").tobytes(), select(view, indices)
-        )
+        tick_deltas = b"" if is_run else deltas.astype("<u4").tobytes()
+        parts += wire.entry_parts(piece.source, base_tick, tick_deltas, select(view, indices), piece.txn_id)
         return len(indices)
 
 
@@ -237,7 +236,7 @@ class _RowEncoder:
         for piece in page.pieces:
             view = _verified(piece, self._names)
             indices = self._filters.indices(piece, view)
-            yield from decode_rows(view, indices, piece.base_tick, self._names[piece.source])
+            yield from decode_rows(view, indices, piece.base_tick, self._names[piece.source], piece.txn_id)
 
 
 def _verified(piece: Piece, names: Sequence[str]) -> ColumnsView:
@@ -262,11 +261,11 @@ def _damaged(piece: Piece, names: Sequence[str]) -> DataLossError:
 
 def _plan(request: wal_service_pb2.ScanRequest, filters: _Filters) -> ScanPlan:
     end = request.end.WhichOneof("end")
-    if end not in (None, "before_tick", "watermark", "follow"):
+    if end not in (None, "before_tick", "inside_tick", "watermark", "follow"):
         raise InvalidRequestError("the scan's end is unknown to this server", field="end")
     return ScanPlan(
         ends_at_durable=end in (None, "watermark"),
-        end_tick=_check_tick(request.end.before_tick, "before_tick") if end == "before_tick" else None,
+        end_tick=_check_tick(getattr(request.end, end), end) if end in ("before_tick", "inside_tick") else None,
         message_types=filters.message_types,
         max_page_bytes=_bounded(
             request.max_response_bytes, DEFAULT_RESPONSE_BYTES, 1, MAX_RESPONSE_BYTES, "max_response_bytes"
@@ -279,6 +278,7 @@ def _plan(request: wal_service_pb2.ScanRequest, filters: _Filters) -> ScanPlan:
             "watermark_interval_ms",
         )
         / 1_000,
+        cuts_transactions=end == "inside_tick",
     )
 
 

@@ -9,8 +9,9 @@ from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.append import AppendCalls, check_producer_id
+from tidelog_server.rpc.append import AppendCalls
 from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.options import check_producer_id
 from tidelog_server.rpc.scan import ScanCalls
 
 

@@ -30,9 +30,10 @@ _ENTRY_SOURCE: Final = key_of(1, VARINT)
 _ENTRY_BASE_TICK: Final = key_of(2, FIXED64)
 _ENTRY_TICK_DELTAS: Final = key_of(3, LENGTH)
 _ENTRY_COLUMNS: Final = key_of(4, LENGTH)
+_ENTRY_TXN_ID: Final = key_of(5, FIXED64)
 
 
-def entry_parts(source: int, base_tick: int, tick_deltas: bytes, columns: bytes) -> list[bytes]:
+def entry_parts(source: int, base_tick: int, tick_deltas: bytes, columns: bytes, txn_id: int = 0) -> list[bytes]:
     """Return the bytes of one ``ScanResponse.entries`` field, in parts to be joined later."""
     head = [_ENTRY_BASE_TICK, _FIXED64.pack(base_tick)]
     if source:
@@ -41,7 +42,8 @@ def entry_parts(source: int, base_tick: int, tick_deltas: bytes, columns: bytes)
         head += [_ENTRY_TICK_DELTAS, varint(len(tick_deltas)), tick_deltas]
     head += [_ENTRY_COLUMNS, varint(len(columns))]
     prefix = b"".join(head)
-    return [_RESPONSE_ENTRIES, varint(len(prefix) + len(columns)), prefix, columns]
+    suffix = _ENTRY_TXN_ID + _FIXED64.pack(txn_id) if txn_id else b""
+    return [_RESPONSE_ENTRIES, varint(len(prefix) + len(columns) + len(suffix)), prefix, columns, suffix]
 
 
 def scan_response(parts: list[bytes], watermark: int, *, is_caught_up: bool) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry
+from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry, TxnSpan
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK, Tick
@@ -31,10 +31,16 @@ NO_HASH: Final = bytes(HASH_BYTES)
 
 # version, kind, reserved, count, message_type, columns_crc32c, columns_bytes, stored_crc32c, previous_tick, sequence
 _HEADER: Final = struct.Struct(">BBHIqIIIQQ")
-_HASH_END: Final = _HEADER.size + HASH_BYTES
+# The fields of TxnSpan in order; behind the others in an entry of a transaction.
+_SPAN: Final = struct.Struct(">QQQ")
 _CRC_BYTES: Final = 4
-HEADER_BYTES: Final = _HASH_END + _CRC_BYTES
-assert HEADER_BYTES == 64
+# Behind the fields: chain hash and CRC.
+_SEAL_BYTES: Final = HASH_BYTES + _CRC_BYTES
+_KIND_BY_BYTES: Final = {
+    _HEADER.size + _SEAL_BYTES: EntryKind.MESSAGES,
+    _HEADER.size + _SPAN.size + _SEAL_BYTES: EntryKind.TXN_MESSAGES,
+}
+assert list(_KIND_BY_BYTES) == [64, 88]
 
 # version, then the fields of TailRow in order.
 _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
@@ -139,10 +145,13 @@ def pack_header(
 ) -> tuple[bytes, bytes, bytes]:
     """Return the entry's key, the value of its header row, and its chain hash."""
     key = log_key(entry.vchannel_id, entry.base_tick)
+    txn = entry.txn
     body = key + _HEADER.pack(
-        ROW_VERSION, EntryKind.MESSAGES, 0, entry.count, entry.message_type, entry.columns_crc32c,
-        len(entry.columns), crc32c(entry.columns), previous_tick, sequence,
+        ROW_VERSION, EntryKind.MESSAGES if txn is None else EntryKind.TXN_MESSAGES, 0, entry.count,
+        entry.message_type, entry.columns_crc32c, len(entry.columns), crc32c(entry.columns), previous_tick, sequence,
     )  # fmt: skip
+    if txn is not None:
+        body += _SPAN.pack(*txn)
     chain_hash = blake2b(previous_hash + body, digest_size=HASH_BYTES).digest()
     row = body + chain_hash
     return key, row[len(key) :] + crc32c(row).to_bytes(_CRC_BYTES, "big"), chain_hash
@@ -154,9 +163,10 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
     Raises:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
-    if len(key) != LOG_KEY_BYTES or len(value) != HEADER_BYTES:
+    expected_kind = _KIND_BY_BYTES.get(len(value))
+    if len(key) != LOG_KEY_BYTES or expected_kind is None:
         raise _damaged_row("header", key)
-    if crc32c(key + value[:_HASH_END]) != int.from_bytes(value[_HASH_END:], "big"):
+    if crc32c(key + value[:-_CRC_BYTES]) != int.from_bytes(value[-_CRC_BYTES:], "big"):
         raise _damaged_row("header", key)
     vchannel_id, base_tick = parse_log_key(key)
     (
@@ -164,15 +174,20 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
     ) = _HEADER.unpack_from(value)  # fmt: skip
     if version != ROW_VERSION:
         raise _unknown_version("header", version)
+    if kind != expected_kind:
+        raise _damaged_row("header", key)
+    txn = None
+    if kind == EntryKind.TXN_MESSAGES:
+        txn = TxnSpan._make(_SPAN.unpack_from(value, _HEADER.size))
     return EntryHeader(
-        EntryKind(kind), vchannel_id, base_tick, count, message_type, columns_crc32c, Tick(previous_tick), sequence,
-        value[_HEADER.size : _HASH_END], columns_bytes, stored_crc32c,
+        vchannel_id, base_tick, count, message_type, columns_crc32c, Tick(previous_tick), sequence,
+        value[-_SEAL_BYTES:-_CRC_BYTES], columns_bytes, stored_crc32c, txn,
     )  # fmt: skip
 
 
 def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:
     """Return the chain hash that a header row must hold if ``previous_hash`` is that of the entry before it."""
-    return blake2b(previous_hash + key + value[: _HEADER.size], digest_size=HASH_BYTES).digest()
+    return blake2b(previous_hash + key + value[:-_SEAL_BYTES], digest_size=HASH_BYTES).digest()
 
 
 def pack_tail(vchannel_id: int, tail: TailRow) -> bytes:

@@ -34,7 +34,7 @@ async def test_appends_are_written_in_the_order_of_their_ticks() -> None:
         appends = [node.submit(["a/0", "b/0", "a/1"][number % 3], a_batch(b"x")) for number in range(3_000)]
         for append in await outcomes(appends):
             assert append.failure is None
-            settled.append(append.entry.base_tick)
+            settled.append(append.entries[0].base_tick)
     written = [entry.base_tick for group in store.written for entry in group]
     assert written == settled
     assert all(first < second for first, second in pairwise(written))
@@ -80,7 +80,7 @@ async def test_an_append_is_acknowledged_only_after_its_sync() -> None:
         log, vchannel = node.broker.find("a")
         assert not append.append.settled
         assert vchannel.durable_tick == 0
-        assert log.watermark() == append.append.entry.base_tick - 1
+        assert log.watermark() == append.append.entries[0].base_tick - 1
         store.may_sync.set()
         tick = await append.acknowledged()
         assert vchannel.durable_tick == tick <= log.watermark()
@@ -155,7 +155,7 @@ async def failed_node_appends(node: Node, store: FaultyStore) -> list[PendingApp
     settled = await outcomes(appends)
     log, vchannel = node.broker.find("a")
     assert vchannel.durable_tick == good
-    assert log.watermark() < settled[0].entry.base_tick
+    assert log.watermark() < settled[0].entries[0].base_tick
     return settled
 
 

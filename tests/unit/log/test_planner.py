@@ -67,11 +67,11 @@ async def test_a_cut_holds_all_that_was_acknowledged_and_nothing_that_begins_lat
                 targets, PlanRequest(begin_tick=0, end_tick=0, min_splits=4, max_messages=50, max_bytes=1 << 62)
             )
             after = node.submit("a/0", a_batch(b"later"))
-            assert cut < after.append.entry.base_tick
+            assert cut < after.append.entries[0].base_tick
             assert all(tick < cut for ticks in before.values() for tick in ticks)
             cuts.append((cut, splits))
             await after.acknowledged()
-            acknowledged["a/0"].append(after.append.entry.base_tick)
+            acknowledged["a/0"].append(after.append.entries[0].base_tick)
         is_done = True
         await asyncio.gather(*producers)
         for cut, splits in cuts:

@@ -4,11 +4,12 @@ Method: each row is packed from fixed values and compared with fixed bytes, whic
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.ticks import Tick
 from tidelog_server.metadata import embedded
@@ -38,6 +39,10 @@ ENTRY = NewEntry(7, Tick(0x0102030405060708), 3, -1, 0xAABBCCDD, b"columns")
 HEADER_KEY, HEADER, CHAIN_HASH = pack_header(
     ENTRY, previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION)
 )
+TXN_HEADER = pack_header(
+    replace(ENTRY, txn=TxnSpan(0x0102030405060708, 0x0102030405060708, 0x010203040506070B)),
+    previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
+)[1]  # fmt: skip
 WINDOW = (
     ProducerWindow(2, 8)
     .extended(Result(0x0102030405060708, 3, 0xAABBCCDD, is_synced=True))
@@ -53,6 +58,11 @@ GOLDEN = {
         HEADER,
         "0101000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
         "6635dae34221bc595564368c58b17609469c2100",
+    ),
+    "header of a transaction": (
+        TXN_HEADER,
+        "0102000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
+        "01020304050607080102030405060708010203040506070b" "a0f0aacdb1a5cb812123bf779b50e3a3" "afe086dc",
     ),
     "tail key": (keys.tail_key(7), "0000000774"),
     "tail": (

@@ -1,0 +1,61 @@
+"""The synchronous twin of the transaction."""
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from tidelog._background import background
+from tidelog._sizes import Appendable
+from tidelog._transaction import AsyncTransaction
+from tidelog._types import TransactionResult
+
+
+class Transaction:
+    """A transaction; use it with ``with``: leaving the block commits, and an exception in it rolls back.
+
+    See ``AsyncTransaction``. Any thread may use it.
+    """
+
+    def __init__(self, transaction: AsyncTransaction) -> None:
+        self._transaction = transaction
+        # Guards what is gathered.
+        self._lock = threading.Lock()
+
+    @property
+    def result(self) -> TransactionResult:
+        """Where the transaction is. See ``AsyncTransaction.result``."""
+        return self._transaction.result
+
+    def append(
+        self,
+        vchannel: str,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
+    ) -> None:
+        """Append when the transaction commits. See ``AsyncTransaction.append``."""
+        with self._lock:
+            self._transaction.add(
+                vchannel, messages, expected_last_tick=expected_last_tick, fencing_token=fencing_token
+            )
+
+    def commit(self) -> TransactionResult | None:
+        """Commit, and return where the messages are. See ``AsyncTransaction.commit``."""
+        with self._lock:
+            return background.run(self._transaction.commit())
+
+    def rollback(self) -> None:
+        """Forget all messages. See ``AsyncTransaction.rollback``."""
+        with self._lock:
+            background.run(self._transaction.rollback())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            background.run(self._transaction.__aexit__(kind, error, trace))

@@ -1,0 +1,37 @@
+"""Acknowledgements as they travel."""
+
+from itertools import groupby
+from operator import attrgetter
+
+from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog_server.core.ticks import encode_message_id
+from tidelog_server.log.committer import PendingAppend
+
+
+def result_of(append: PendingAppend) -> wal_service_pb2.AppendResult:
+    """Return where the one batch of a settled append is."""
+    (entry,) = append.entries
+    return _result(append, entry.base_tick, entry.last_tick)
+
+
+def transaction_result(append: PendingAppend) -> wal_service_pb2.TransactionResult:
+    """Return where a settled transaction is."""
+    txn = append.entries[0].txn
+    assert txn is not None
+    parts = []
+    for _, run in groupby(append.entries, attrgetter("vchannel_id")):
+        entries = list(run)
+        parts.append(_result(append, entries[0].base_tick, entries[-1].last_tick))
+    return wal_service_pb2.TransactionResult(
+        txn_id=txn.txn_id, first_tick=txn.first_tick, last_tick=txn.last_tick, parts=parts
+    )
+
+
+def _result(append: PendingAppend, first_tick: int, last_tick: int) -> wal_service_pb2.AppendResult:
+    return wal_service_pb2.AppendResult(
+        message_id=encode_message_id(last_tick),
+        first_tick=first_tick,
+        last_tick=last_tick,
+        durability=message_pb2.DURABILITY_SYNC if append.needs_sync else message_pb2.DURABILITY_OS,
+        duplicate=append.is_duplicate,
+    )

@@ -1,0 +1,113 @@
+"""Transactions of an append stream, from the wire to the log."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog import _protowire as protowire
+from tidelog.v1 import wal_service_pb2
+from tidelog_server.core.errors import BatchTooLargeError, EmptyBatchError, InvalidRequestError
+from tidelog_server.core.limits import MAX_TXN_VCHANNELS
+from tidelog_server.log.channel_log import NodeLog
+from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
+from tidelog_server.log.options import AppendOptions
+from tidelog_server.log.transactions import TxnPart, try_append_transaction
+from tidelog_server.rpc.options import conditions_of
+
+# Tags of Transaction and TransactionPart.
+_PARTS: Final = protowire.tag_of(1, protowire.LENGTH)
+_VCHANNEL: Final = protowire.tag_of(1, protowire.LENGTH)
+_BATCHES: Final = protowire.tag_of(2, protowire.LENGTH)
+_EXPECTED_LAST_TICK: Final = protowire.tag_of(3, protowire.VARINT)
+_FENCING_TOKEN: Final = protowire.tag_of(4, protowire.VARINT)
+
+
+@dataclass(slots=True)
+class PartRequest:
+    """A TransactionPart whose batches are still bytes."""
+
+    vchannel: str
+    batches: list[bytes]
+    conditions: Conditions
+
+
+def parse_parts(encoded: memoryview) -> list[PartRequest]:
+    """Return the parts of a serialised Transaction.
+
+    Raises:
+        protowire.WireFormatError, UnicodeDecodeError: It is no such message.
+    """
+    parts = []
+    for tag, value in protowire.fields(encoded):
+        if tag == _PARTS:
+            parts.append(_parse_part(value))
+        elif tag >> 3 == _PARTS >> 3:
+            raise protowire.WireFormatError(f"field 1 has wire type {tag & 7}")
+        # A field of a later version is passed over.
+    return parts
+
+
+def _parse_part(encoded: memoryview) -> PartRequest:
+    part = PartRequest("", [], UNCONDITIONAL)
+    wire = wal_service_pb2.TransactionPart()
+    for tag, value in protowire.fields(encoded):
+        if tag == _VCHANNEL:
+            part.vchannel = str(value, "utf-8")
+        elif tag == _BATCHES:
+            part.batches.append(bytes(value))
+        elif tag == _EXPECTED_LAST_TICK:
+            wire.expected_last_tick = value
+        elif tag == _FENCING_TOKEN:
+            wire.fencing_token = value
+        elif tag >> 3 <= _FENCING_TOKEN >> 3:
+            raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
+    part.conditions = conditions_of(wire)
+    return part
+
+
+def check_shape(parts: Sequence[PartRequest], options: AppendOptions, size_bytes: int, max_bytes: int) -> None:
+    """Check what can be told of a transaction without its vchannels. Raises InvalidRequestError and its kinds."""
+    if not 1 <= len(parts) <= MAX_TXN_VCHANNELS:
+        raise InvalidRequestError(
+            f"the transaction has {len(parts)} parts, expected 1 to {MAX_TXN_VCHANNELS}", field="parts"
+        )
+    if options.conditions is not UNCONDITIONAL:
+        raise InvalidRequestError(
+            "the options have a condition, which a transaction has in its parts: say there for which vchannel it is",
+            field="options",
+        )
+    if not all(part.batches for part in parts):
+        raise EmptyBatchError
+    if size_bytes > max_bytes:
+        raise BatchTooLargeError(actual=size_bytes, maximum=max_bytes, unit="bytes")
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Raise InvalidRequestError if a vchannel is named twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidRequestError(
+                f"the transaction has two parts for {name}: put their batches into one", field="parts"
+            )
+        seen.add(name)
+
+
+@dataclass(frozen=True, slots=True)
+class TxnIntent:
+    """A transaction that was checked and has no ticks yet; an Intent."""
+
+    node: NodeLog
+    parts: Sequence[TxnPart]
+    options: AppendOptions
+    on_settled: Settled
+
+    @property
+    def count(self) -> int:
+        """See Intent."""
+        return sum(part.count for part in self.parts)
+
+    def attempt(self) -> PendingAppend | None:
+        """See Intent."""
+        return try_append_transaction(self.node, self.parts, self.options, self.on_settled)
