@@ -115,6 +115,7 @@ class AppendQueue:
             self._landed(batch)
             lane, size_bytes = batch.lane, len(batch.request)
             if size_bytes > max_request_bytes:
+                batch.was_lost = False
                 self._refuse_in_flight(batch, _too_large(size_bytes, int(max_request_bytes)))
             elif lane.numbering is None:
                 batch.fail(error)

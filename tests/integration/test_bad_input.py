@@ -90,6 +90,49 @@ NAMES = [
     ("four", R.REASON_INVALID_ARGUMENT, INVALID, "say which, 'four/0' to 'four/3'"),
 ]
 
+
+def transaction(*parts: wal.TransactionPart, **fields: Any) -> wal.AppendStreamRequest:
+    return wal.AppendStreamRequest(transaction=wal.Transaction(parts=parts), **fields)
+
+
+def part(vchannel: str = "one", *messages: bytes, **conditions: Any) -> wal.TransactionPart:
+    return wal.TransactionPart(vchannel=vchannel, batches=[a_columns(messages or [b"x"])], **conditions)
+
+
+TRANSACTIONS: list[tuple[str, wal.AppendStreamRequest, int, Code, str]] = [
+    ("no parts", transaction(), R.REASON_INVALID_ARGUMENT, INVALID, "0 parts, expected 1 to 1024"),
+    ("many parts", transaction(*[part()] * 1_025),
+     R.REASON_INVALID_ARGUMENT, INVALID, "1025 parts, expected 1 to 1024"),
+    ("a part without batches", transaction(part(), wal.TransactionPart(vchannel="four/0")),
+     R.REASON_EMPTY_BATCH, INVALID, "at least one"),
+    ("one vchannel twice", transaction(part("four/1"), part("four/1")),
+     R.REASON_INVALID_ARGUMENT, INVALID, "two parts for four/1: put their batches into one"),
+    ("one vchannel under two names", transaction(part("one"), part("one/0")),
+     R.REASON_INVALID_ARGUMENT, INVALID, "two parts for one/0"),
+    ("an unknown vchannel", transaction(part(), part("nowhere")),
+     R.REASON_CHANNEL_NOT_EXIST, MISSING, "create the channel, or correct the name"),
+    ("a wrong name", transaction(part(), part("UPPER")), R.REASON_INVALID_NAME, INVALID, "begin with a small letter"),
+    ("a batch beside it", transaction(part(), vchannel="one", columns=a_columns([b"x"])),
+     R.REASON_INVALID_ARGUMENT, INVALID, "put the batch into a part"),
+    ("a condition for all", transaction(part(), options=wal.AppendOptions(fencing_token=1)),
+     R.REASON_INVALID_ARGUMENT, INVALID, "say there for which vchannel"),
+    ("a token that is not set", transaction(part(), part("four/0", fencing_token=1)),
+     R.REASON_FENCING_TOKEN_MISMATCH, Code.FAILED_PRECONDITION, "of four/0 is 0, not 1"),
+    ("a last tick that is not", transaction(part(), part("four/0", expected_last_tick=5)),
+     R.REASON_LAST_TICK_MISMATCH, Code.ABORTED, "of four/0 is 0, expected 5"),
+    ("a large message", transaction(part(), part("four/0", bytes(100_001))),
+     R.REASON_MESSAGE_TOO_LARGE, INVALID, "at most 100000"),
+    ("much in all", transaction(*[part(name, bytes(90_000)) for name in ("one", "four/0", "four/1")]),
+     R.REASON_BATCH_TOO_LARGE, INVALID, "at most 200000 are allowed"),
+    ("a damaged batch",
+     transaction(part(), wal.TransactionPart(vchannel="four/0", batches=[message_pb2.Columns(count=1)])),
+     R.REASON_CHECKSUM_MISMATCH, INVALID, "damaged on the way"),
+    ("a sequence that leaves a gap",
+     transaction(part(), options=wal.AppendOptions(producer=wal.ProducerSequence(producer_id="p", sequence=2))),
+     R.REASON_SEQUENCE_GAP, Code.FAILED_PRECONDITION, "expected 1"),
+]  # fmt: skip
+
+
 CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("empty batch", "Append", wal.AppendRequest(vchannel="one"), R.REASON_EMPTY_BATCH, INVALID, "at least one"),
     ("large message", "Append", append("one", message(), message(bytes(100_001))),
@@ -360,3 +403,41 @@ async def test_a_method_that_is_not_there_is_unimplemented(client: Client) -> No
         await client.raw_unary(f"{WAL}/NoSuchMethod", b"")
     assert caught.value.code() == Code.UNIMPLEMENTED
     await check_unharmed(client)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason", "code", "text"), [row[1:] for row in TRANSACTIONS], ids=[row[0] for row in TRANSACTIONS]
+)
+async def test_a_bad_transaction_is_refused_as_a_whole(
+    client: Client, request_: wal.AppendStreamRequest, reason: int, code: Code, text: str
+) -> None:
+    [answer] = await client.append_all([request_])
+
+    refusal = refusal_in(answer)
+    assert (refusal.reason, refusal.code) == (reason, code.value[0])
+    assert refusal.effect == error_pb2.EFFECT_NONE
+    assert text in refusal.text
+    assert await client.rows("one") == []
+    await check_unharmed(client)
+
+
+async def test_a_transaction_repeated_with_other_content_is_refused(client: Client) -> None:
+    options = wal.AppendOptions(producer=wal.ProducerSequence(producer_id="p", sequence=1))
+    first, repeated, other, other_vchannel = await client.append_all(
+        [
+            transaction(part(), part("four/0"), options=options),
+            transaction(part(), part("four/0"), options=options),
+            transaction(part(), part("four/0", b"other"), options=options),
+            transaction(part(), part("four/1"), options=options),
+        ]
+    )
+
+    assert (first.transaction.first_tick, first.transaction.last_tick) == (
+        repeated.transaction.first_tick,
+        repeated.transaction.last_tick,
+    )
+    assert [part.duplicate for part in repeated.transaction.parts] == [True, True]
+    for answer in (other, other_vchannel):
+        assert refusal_in(answer).reason == R.REASON_SEQUENCE_REUSED
+    assert len(await client.rows("four/0")) == 1
+    assert await client.rows("four/1") == []

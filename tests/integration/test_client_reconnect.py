@@ -327,3 +327,71 @@ async def test_a_scan_gives_up_when_the_server_stays_away() -> None:
 
             with pytest.raises(tidelog.UnavailableError):
                 await asyncio.wait_for(anext(tail), 20)
+
+
+async def test_a_transaction_that_lost_its_answer_is_there_once_and_its_commit_returns_where() -> None:
+    async with cut_off_client() as (client, proxy, direct), direct.tail(["orders/0", "orders/1"]) as tail:
+        await client.append("orders/0", b"first")
+        await asyncio.wait_for(anext(tail), 10)
+        proxy.answers_pass.clear()
+        txn = client.txn()
+        await txn.append("orders/0", b"a")
+        await txn.append("orders/1", b"b")
+        commit = asyncio.create_task(txn.commit())
+        taken = await asyncio.wait_for(anext(tail), 10)
+        proxy.cut()
+
+        result = await asyncio.wait_for(commit, 20)
+
+        assert result is not None
+        assert (result.txn_id, result.duplicate) == (taken.txn_id, True)
+        stored = [batch.payloads async for batch in direct.scan(["orders/0", "orders/1"])]
+        assert stored == [[b"first"], [b"a"], [b"b"]]
+
+
+async def test_a_commit_that_ran_out_of_time_may_be_asked_again() -> None:
+    async with cut_off_client() as (client, proxy, direct):
+        await client.append("orders/0", b"first")
+        proxy.answers_pass.clear()
+        txn = client.txn(timeout_s=0.3)
+        await txn.append("orders/1", b"once")
+        with pytest.raises(tidelog.AppendUnknownError, match="commit\\(\\) again"):
+            await txn.commit()
+        with pytest.raises(tidelog.TransactionStateError, match="commit\\(\\) again"):
+            await txn.rollback()
+        proxy.cut()
+
+        async def commit() -> tidelog.TransactionResult:
+            while True:
+                with suppress(tidelog.AppendUnknownError):
+                    result = await txn.commit()
+                    assert result is not None
+                    return result
+
+        result = await asyncio.wait_for(commit(), 20)
+        assert result.results["orders/1"].first_tick == result.first_tick
+        assert [batch.payloads async for batch in direct.scan("orders/1")] == [[b"once"]]
+
+
+async def test_what_is_too_large_for_the_server_harms_nothing_else_on_its_stream() -> None:
+    running = await asyncio.to_thread(start_server)
+    try:
+        async with AsyncClient(running.endpoint) as client:
+            await client.create_channel("orders")
+            async with client.producer("orders", linger_s=0) as beside:
+                for _ in range(50):
+                    await beside.send(b"small")
+                txn = client.txn()
+                await txn.append("orders", [b"x" * 1_000_000] * 8)
+                large = client.producer("orders", max_batch_bytes=8 << 20, linger_s=0)
+                ticket = await large.send(b"x" * 8_000_000)
+                for _ in range(50):
+                    await beside.send(b"small")
+                for refused in (txn.commit(), ticket):
+                    with pytest.raises(tidelog.InvalidRequestError, match="the server takes at most") as caught:
+                        await refused
+                    assert caught.value.effect == "none"
+            stored = [payload async for batch in client.scan("orders") for payload in batch.payloads]
+            assert stored == [b"small"] * 100
+    finally:
+        await asyncio.to_thread(running.stop)

@@ -4,6 +4,8 @@ Method: random messages both ways against the generated classes; then the same b
 take, protobuf must take, with the same meaning: otherwise a batch could get into the log that no reader can parse.
 """
 
+from collections.abc import Sequence
+
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -15,6 +17,8 @@ from tidelog_server.core.errors import MalformedRequestError
 from tidelog_server.rpc import wire
 from tidelog_server.rpc.append import parse_stream_request
 from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView
+from tidelog_server.rpc.options import conditions_of
+from tidelog_server.rpc.transactions import PartRequest
 
 uint32 = st.integers(0, (1 << 32) - 1)
 uint64 = st.integers(0, (1 << 64) - 1)
@@ -24,12 +28,20 @@ columns = st.builds(
     st.dictionaries(st.sampled_from(sorted(COLUMN_NAMES.values())), st.binary(max_size=20), max_size=4),
 )
 options = st.builds(wal_service_pb2.AppendOptions, barrier_tick=uint64, durability=st.integers(-(1 << 31), 5))
+parts = st.builds(
+    wal_service_pb2.TransactionPart,
+    vchannel=st.text(max_size=10),
+    batches=st.lists(columns, max_size=2),
+    expected_last_tick=st.none() | uint64,
+    fencing_token=uint64,
+)
 requests = st.builds(
     wal_service_pb2.AppendStreamRequest,
     request_id=uint64,
     vchannel=st.text(max_size=10),
     columns=st.none() | columns,
     options=st.none() | options,
+    transaction=st.none() | st.builds(wal_service_pb2.Transaction, parts=st.lists(parts, max_size=3)),
 )
 unknown_fields = st.sampled_from(
     [
@@ -55,12 +67,22 @@ def check_request(encoded: bytes) -> None:
         expected = wal_service_pb2.AppendStreamRequest.FromString(encoded)
     except DecodeError:
         # Parts of the batch that are messages only once they are joined: what is stored is one all the same.
-        assert encoded.count(b"\x1a") > 1 or encoded.count(b"\x22") > 1
+        assert any(encoded.count(tag) > 1 for tag in (b"\x1a", b"\x22", b"\x2a"))
         return
     assert parsed.request_id == expected.request_id
     assert parsed.vchannel == expected.vchannel
     assert (parsed.options or wal_service_pb2.AppendOptions()) == expected.options
     check_columns(parsed.columns, expected.columns)
+    assert (parsed.parts is not None) == expected.HasField("transaction")
+    check_parts(parsed.parts or [], list(expected.transaction.parts))
+
+
+def check_parts(parsed: Sequence[PartRequest], expected: Sequence[wal_service_pb2.TransactionPart]) -> None:
+    assert [part.vchannel for part in parsed] == [part.vchannel for part in expected]
+    assert [part.conditions for part in parsed] == [conditions_of(part) for part in expected]
+    for part, wanted in zip(parsed, expected, strict=True):
+        for encoded, batch in zip(part.batches, wanted.batches, strict=True):
+            check_columns(encoded, batch)
 
 
 def check_columns(encoded: bytes, expected: message_pb2.Columns) -> None:
@@ -89,11 +111,11 @@ def test_parts_in_any_order_and_given_several_times_are_merged_as_protobuf_does(
 ) -> None:
     pieces = []
     for request, unknown in parts:
-        for number in ("request_id", "vchannel", "columns", "options"):
+        for number in ("request_id", "vchannel", "columns", "options", "transaction"):
             piece = wal_service_pb2.AppendStreamRequest()
             if number in {field.name for field, _ in request.ListFields()}:
                 value = getattr(request, number)
-                if number in {"columns", "options"}:
+                if number in {"columns", "options", "transaction"}:
                     getattr(piece, number).CopyFrom(value)
                 else:
                     setattr(piece, number, value)

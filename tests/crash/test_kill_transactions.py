@@ -1,0 +1,134 @@
+"""A transaction is there as a whole or not at all, and once, whatever dies while it is committed.
+
+Method: tasks move amounts between accounts, each move one transaction on the vchannels of two channels, over servers
+that are killed at moments chosen at random or at failpoints of the write path, while a reader follows. Every move that
+was acknowledged must be there once, every other one as a whole or not at all, and the reader never saw a half.
+"""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tidelog import AsyncClient, At, TransactionResult
+from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
+from tidelog_testing.processes import ServerProcess
+
+pytestmark = pytest.mark.crash
+
+ACCOUNTS = ("debits/0", "debits/1", "credits/0", "credits/1")
+_MOVERS = 6
+_POINTS = (Failpoint.BEFORE_WRITE, Failpoint.AFTER_WRITE_BEFORE_SYNC, Failpoint.AFTER_SYNC_BEFORE_ACK)
+
+
+@dataclass
+class Run:
+    """What happened over all rounds.
+
+    Attributes:
+        results: Where each acknowledged move is, by its name.
+        seen: What the reader was given: the messages of each transaction.
+        watermark: Up to where the reader had seen everything.
+        is_over: Set when no more moves are to begin.
+        acknowledged: Set at each acknowledgement.
+    """
+
+    chance: random.Random
+    results: dict[bytes, TransactionResult] = field(default_factory=dict)
+    seen: defaultdict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    watermark: int = 0
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def move(run: Run, client: AsyncClient, name: str) -> None:
+    """Commit one move after the other, however often the server goes away."""
+    number = 0
+    while not run.is_over.is_set():
+        number += 1
+        payload = b"%s:%d" % (name.encode(), number)
+        txn = client.txn(timeout_s=60)
+        for account in run.chance.sample(ACCOUNTS, run.chance.randint(2, 4)):
+            await txn.append(account, [payload] * run.chance.randint(1, 3))
+        result = await txn.commit()
+        assert result is not None
+        run.results[payload] = result
+        run.acknowledged.set()
+
+
+async def follow(run: Run, client: AsyncClient) -> None:
+    """Read everything as it comes, and look at each watermark whether what lies below is whole."""
+    async with client.scan(ACCOUNTS, until=At.follow()) as scan:
+        async for batch in scan:
+            assert batch.txn_id is not None
+            run.seen[batch.txn_id] += batch.payloads
+            run.watermark = scan.watermark
+
+
+async def stored(client: AsyncClient) -> dict[int, list[tuple[str, int, bytes]]]:
+    """Return vchannel, tick and payload of each message, by transaction."""
+    found: dict[int, list[tuple[str, int, bytes]]] = defaultdict(list)
+    async for batch in client.scan(ACCOUNTS):
+        assert batch.txn_id is not None
+        found[batch.txn_id] += [(batch.vchannel, *row) for row in zip(batch.ticks, batch.payloads, strict=True)]
+    return found
+
+
+def judge(run: Run, found: dict[int, list[tuple[str, int, bytes]]]) -> None:
+    """Compare the log with what was acknowledged and what was seen."""
+    by_payload: dict[bytes, int] = {}
+    for txn_id, rows in found.items():
+        # One run of ticks from the first message to the last: nothing is missing within.
+        assert [tick for _, tick, _ in rows] == list(range(txn_id, txn_id + len(rows)))
+        [payload] = {payload for _, _, payload in rows}
+        assert payload not in by_payload, "a move is there twice"
+        by_payload[payload] = txn_id
+    for payload, result in run.results.items():
+        rows = found[by_payload[payload]]
+        assert (rows[0][1], rows[-1][1]) == (result.first_tick, result.last_tick)
+        for account, part in result.results.items():
+            ticks = [tick for vchannel, tick, _ in rows if vchannel == account]
+            assert ticks == list(range(part.first_tick, part.last_tick + 1))
+    # The last transaction that was seen may have been on its way when the reader was stopped.
+    for txn_id in sorted(run.seen)[:-1]:
+        assert run.seen[txn_id] == [payload for _, _, payload in found[txn_id]]
+
+
+@pytest.mark.timeout(240)
+async def test_no_transaction_is_there_in_part_or_twice_whatever_dies(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    run = Run(random.Random(seed))
+    server = ServerProcess(tmp_path / "log")
+    port = {"server.grpc_port": server.grpc.rpartition(":")[2]}
+    retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
+    async with AsyncClient(server.grpc, connect_timeout_s=30, retry=retry) as client:
+        for channel in ("debits", "credits"):
+            await client.create_channel(channel, vchannels=2)
+        reader = asyncio.create_task(follow(run, client))
+        movers = [asyncio.create_task(move(run, client, f"m{number}")) for number in range(_MOVERS)]
+        for point in (None, *_POINTS):
+            for _ in range(run.chance.randint(1, 30)):
+                run.acknowledged.clear()
+                await run.acknowledged.wait()
+            await asyncio.to_thread(server.kill)
+            setting = {VARIABLE: f"{point}:{run.chance.randint(1, 30)}"} if point else {}
+            server = ServerProcess(tmp_path / "log", port, env=setting)
+            if point:
+                await asyncio.to_thread(server.wait)
+                server = ServerProcess(tmp_path / "log", port)
+        run.is_over.set()
+        await asyncio.gather(*movers)
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        judge(run, await stored(client))
+    await asyncio.to_thread(server.kill)
+    met_again = sum(result.duplicate for result in run.results.values())
+    record_property("measured", f"{len(run.results)} transactions, {met_again} met again, {len(run.seen)} seen")
