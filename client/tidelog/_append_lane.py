@@ -3,15 +3,17 @@
 import asyncio
 from bisect import insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
 from tidelog._append_terms import AppendTerms
+from tidelog._columns import MAX_MESSAGES_PER_BATCH
 from tidelog._errors import ProducerStoppedError, TidelogError
 from tidelog._numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
 from tidelog._sizes import Appendable
+from tidelog._types import AppendResult, TransactionResult
 
 _EAGER_BATCHES: Final = 2
 _FULL_BYTES: Final = 64 << 10
@@ -42,12 +44,20 @@ class Submission:
     is_sent: bool = False
     travels_alone: bool = False
 
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return len(self.messages)
+
+    def succeed(self, result: AppendResult | TransactionResult) -> None:
+        """Give the caller the result, if he still waits."""
+        if not self.future.done():
+            self.future.set_result(result)
+
     def fail(self, error: TidelogError) -> None:
         """Give the caller a copy of ``error``: a shared one would gather the tracebacks of all its callers."""
         if not self.future.done():
-            own = type(error)(str(error), effect=error.effect, values=error.values)
-            own.__cause__ = error.__cause__
-            self.future.set_exception(own)
+            self.future.set_exception(_copy(error))
 
     def expire(self, now_s: float) -> bool:
         """Return whether the deadline is over; then the caller, if he still waits, goes with TimeoutError."""
@@ -58,19 +68,68 @@ class Submission:
         return True
 
 
+@dataclass(slots=True)
+class TransactionPart:
+    """What a transaction appends to one vchannel."""
+
+    messages: list[Appendable] = field(default_factory=list)
+    is_plain: bool = True
+    expected_last_tick: int | None = None
+    fencing_token: int | None = None
+
+
 @dataclass(slots=True, eq=False)
 class TransactionSubmission(Submission):
-    """A transaction on its way; its future gets a TransactionResult.
+    """A transaction on its way.
+
+    Its future may be replaced while the outcome is not known: the caller may give up waiting, and come back.
 
     Attributes:
+        parts: By vchannel, at least one; each has messages.
         vchannels: Names of its parts, in order.
-        encoded: What ``_wire.transaction_field`` returned for them.
-        count: Number of messages.
+        messages_in_all: How many.
+        outcome: Where it is, or why it is not; None as long as neither is known.
     """
 
-    vchannels: Sequence[str] = ()
-    encoded: bytes = b""
-    count: int = 0
+    parts: Mapping[str, TransactionPart] = field(default_factory=dict)
+    vchannels: tuple[str, ...] = field(init=False)
+    messages_in_all: int = field(init=False)
+    outcome: TransactionResult | TidelogError | None = None
+
+    def __post_init__(self) -> None:
+        self.vchannels = tuple(self.parts)
+        self.messages_in_all = 0
+        for part in self.parts.values():
+            self.messages_in_all += len(part.messages)
+            if part.expected_last_tick is not None or part.fencing_token is not None:
+                # What refuses one transaction refuses all that share its request.
+                self.travels_alone = True
+        if self.messages_in_all > MAX_MESSAGES_PER_BATCH:
+            self.travels_alone = True
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return self.messages_in_all
+
+    def succeed(self, result: AppendResult | TransactionResult) -> None:
+        """Note the result, and give it to the caller if he waits."""
+        assert isinstance(result, TransactionResult)
+        self.outcome = result
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: TidelogError) -> None:
+        """Note a copy of ``error``, and give it to the caller if he waits."""
+        self.outcome = _copy(error)
+        if not self.future.done():
+            self.future.set_exception(self.outcome)
+
+    def may_share_with(self, other: Submission) -> bool:
+        """Tell whether both may be in one request."""
+        if self.travels_alone or other.travels_alone:
+            return False
+        return isinstance(other, TransactionSubmission) and self.vchannels == other.vchannels
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +155,12 @@ class Batch:
         """Give all callers a copy of ``error``."""
         for submission in self.submissions:
             submission.fail(error)
+
+
+def _copy(error: TidelogError) -> TidelogError:
+    own = type(error)(str(error), effect=error.effect, values=error.values)
+    own.__cause__ = error.__cause__
+    return own
 
 
 def _sequence(batch: Batch) -> int:
@@ -147,7 +212,8 @@ class Lane:
         if self.numbering is not None:
             if self.batches_in_flight >= MAX_NUMBERED_IN_FLIGHT:
                 return False
-            if self.numbering.is_independent:
+            head = self.waiting[0]
+            if self.numbering.is_independent and head.travels_alone:
                 return True
         return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
 

@@ -10,19 +10,21 @@ place, until the server has answered, for the server takes each number once.
 """
 
 from collections import deque
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, pairwise
 from math import inf
 from typing import Final, cast
 
 from tidelog import _wire
-from tidelog._append_lane import Batch, Lane, Submission, TransactionSubmission
+from tidelog._append_lane import Batch, Lane, Submission, TransactionPart, TransactionSubmission
 from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns, encode_messages, encode_payloads
+from tidelog._columns_parts import with_txn_ends
 from tidelog._errors import AppendUnknownError, InvalidRequestError, SequenceGapError, ServerError, TidelogError
 from tidelog._message import Message
 from tidelog._numbering import Numbering, Verdict, verdict
 from tidelog._sizes import Appendable
+from tidelog._types import AppendResult, TransactionResult
 from tidelog.v1 import wal_service_pb2
 
 MAX_COALESCED_BYTES: Final = 1 << 20
@@ -70,7 +72,8 @@ class AppendQueue:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(*key)
-        submission.travels_alone = submission.travels_alone or numbering is not None
+        if numbering is not None and not numbering.is_independent:
+            submission.travels_alone = True
         self._put(lane, submission)
 
     def next_batch(self) -> Batch | None:
@@ -159,7 +162,8 @@ class AppendQueue:
                     self._put(lane, submission)
                     kept.append(submission)
             self._list(lane)
-        for batch in self._in_flight:
+        unsure = chain.from_iterable(lane.unsure for lane in self._lanes.values())
+        for batch in chain(self._in_flight, unsure):
             kept += [submission for submission in batch.submissions if not submission.expire(now_s)]
         return min((submission.deadline_s for submission in kept), default=inf)
 
@@ -191,31 +195,20 @@ class AppendQueue:
         submissions, size_bytes = self._gather(lane)
         if not submissions:
             return None
-        first = submissions[0]
-        if isinstance(first, TransactionSubmission):
-            return self._compose_transaction(lane, first)
         try:
-            columns = _encode(submissions)
+            content = _encode(submissions)
         except (TypeError, ValueError) as error:
             self._refuse(lane, submissions, error)
             return None
         producer = lane.numbering.next() if lane.numbering else None
-        request_id = self._next_request_id()
-        request = _wire.append_stream_request(request_id, lane.vchannel, columns, lane.terms, producer)
-        sequence = producer.sequence if producer else 0
-        return Batch(lane, submissions, size_bytes, request_id, columns.count, request, sequence)
-
-    def _compose_transaction(self, lane: Lane, submission: TransactionSubmission) -> Batch:
-        assert lane.numbering is not None
-        producer, request_id = lane.numbering.next(), self._next_request_id()
-        request = _wire.transaction_request(request_id, submission.encoded, lane.terms, producer)
-        return Batch(
-            lane, [submission], submission.size_bytes, request_id, submission.count, request, producer.sequence
-        )
-
-    def _next_request_id(self) -> int:
         self._last_request_id += 1
-        return self._last_request_id
+        request_id = self._last_request_id
+        if isinstance(content, Columns):
+            request = _wire.append_stream_request(request_id, lane.vchannel, content, lane.terms, producer)
+        else:
+            request = _wire.transaction_request(request_id, content, lane.terms, producer)
+        count = sum(submission.count for submission in submissions)
+        return Batch(lane, submissions, size_bytes, request_id, count, request, producer.sequence if producer else 0)
 
     def _gather(self, lane: Lane) -> tuple[list[Submission], int]:
         """Take from the lane what fits into one batch; the first submission always does."""
@@ -226,10 +219,10 @@ class AppendQueue:
             if head.is_abandoned:
                 self._take(lane)
                 continue
-            count += len(head.messages)
+            count += head.count
             size_bytes += head.size_bytes
             is_full = count > MAX_MESSAGES_PER_BATCH or size_bytes > MAX_COALESCED_BYTES
-            if submissions and (is_full or head.travels_alone or submissions[0].travels_alone):
+            if submissions and (is_full or not _may_share(submissions[0], head)):
                 return submissions, size_bytes - head.size_bytes
             head.is_sent = True
             submissions.append(self._take(lane))
@@ -242,7 +235,7 @@ class AppendQueue:
         refusal = InvalidRequestError(f"a message cannot be encoded: {error}")
         refusal.__cause__ = error
         submissions[0].fail(refusal)
-        if lane.numbering is not None:
+        if lane.numbering is not None and not lane.numbering.is_independent:
             lane.failure = lane.failure or refusal
 
     def _refuse_in_flight(self, batch: Batch, error: TidelogError) -> None:
@@ -271,7 +264,12 @@ class AppendQueue:
                 lane.send_again(batch)
                 lane.renumbers = True
             case Verdict.GIVE_UP:
-                lane.fail(batch, _as_known(batch, error))
+                known = _as_known(batch, error)
+                if _is_fault_of_one(known) and len(batch.submissions) > 1:
+                    lane.renumbers = True
+                    self._isolate(batch)
+                else:
+                    lane.fail(batch, known)
 
     def _renumber(self, lane: Lane) -> None:
         """Let everything that was refused be sent again, with new numbers."""
@@ -313,22 +311,8 @@ class AppendQueue:
 
     @staticmethod
     def _settle(submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse) -> None:
-        first = submissions[0]
-        if isinstance(first, TransactionSubmission):
-            if not first.future.done():
-                first.future.set_result(_wire.transaction_result(first.vchannels, response.transaction))
-            return
-        result = _wire.append_result(response.result)
-        if len(submissions) == 1:
-            if not first.future.done():
-                first.future.set_result(result)
-            return
-        begin = 0
-        for submission in submissions:
-            end = begin + len(submission.messages)
-            if not submission.future.done():
-                submission.future.set_result(result.part(begin, end))
-            begin = end
+        for submission, result in zip(submissions, _results(submissions, response), strict=True):
+            submission.succeed(result)
 
 
 def as_messages(messages: Sequence[Appendable]) -> list[Message]:
@@ -372,13 +356,65 @@ def _is_fault_of_one(error: TidelogError) -> bool:
     return isinstance(error, InvalidRequestError) and error.effect == "none"
 
 
-def encode(messages: Sequence[Appendable], *, is_plain: bool) -> Columns:
-    """Return the columns of ``messages``; ``is_plain``: all of them are bytes. Raises TypeError and ValueError."""
-    return encode_payloads(cast("Sequence[bytes]", messages)) if is_plain else encode_messages(as_messages(messages))
+def _may_share(first: Submission, head: Submission) -> bool:
+    """Tell whether ``head`` may travel in one request with ``first`` and those after it."""
+    if isinstance(first, TransactionSubmission):
+        return first.may_share_with(head)
+    return not (head.travels_alone or first.travels_alone)
 
 
-def _encode(submissions: list[Submission]) -> Columns:
+def _results(
+    submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse
+) -> Iterable[AppendResult | TransactionResult]:
+    """Return what each caller gets of the answer to all of them."""
+    if isinstance(submissions[0], TransactionSubmission):
+        counts = [
+            {vchannel: len(part.messages) for vchannel, part in submission.parts.items()}
+            for submission in submissions
+            if isinstance(submission, TransactionSubmission)
+        ]
+        return _wire.transaction_results(counts, response.transaction)
+    whole = _wire.append_result(response.result)
+    if len(submissions) == 1:
+        return (whole,)
+    ends = list(accumulate(submission.count for submission in submissions))
+    return (whole.part(begin, end) for begin, end in pairwise([0, *ends]))
+
+
+def _encode(submissions: list[Submission]) -> Columns | bytes:
+    """Return what the submissions bring: a batch, or for transactions the bytes of ``_wire.transaction_field``."""
+    transactions = [submission for submission in submissions if isinstance(submission, TransactionSubmission)]
+    if transactions:
+        return _wire.transaction_field(_wire_parts(transactions))
     if all(submission.is_plain for submission in submissions):
         payloads = [cast("Sequence[bytes]", submission.messages) for submission in submissions]
         return encode_payloads(payloads[0] if len(payloads) == 1 else list(chain.from_iterable(payloads)))
     return encode_messages(list(chain.from_iterable(as_messages(s.messages) for s in submissions)))
+
+
+def _wire_parts(transactions: list[TransactionSubmission]) -> list[_wire.WirePart]:
+    first = transactions[0]
+    if len(transactions) > 1:
+        return [_shared_part(vchannel, [each.parts[vchannel] for each in transactions]) for vchannel in first.parts]
+    return [
+        _wire.WirePart(
+            vchannel,
+            [
+                _encode_messages(part.messages[begin : begin + MAX_MESSAGES_PER_BATCH], is_plain=part.is_plain)
+                for begin in range(0, len(part.messages), MAX_MESSAGES_PER_BATCH)
+            ],
+            part.expected_last_tick,
+            part.fencing_token,
+        )
+        for vchannel, part in first.parts.items()
+    ]
+
+
+def _shared_part(vchannel: str, parts: list[TransactionPart]) -> _wire.WirePart:
+    messages = list(chain.from_iterable(part.messages for part in parts))
+    columns = _encode_messages(messages, is_plain=all(part.is_plain for part in parts))
+    return _wire.WirePart(vchannel, [with_txn_ends(columns, list(accumulate(len(part.messages) for part in parts)))])
+
+
+def _encode_messages(messages: Sequence[Appendable], *, is_plain: bool) -> Columns:
+    return encode_payloads(cast("Sequence[bytes]", messages)) if is_plain else encode_messages(as_messages(messages))

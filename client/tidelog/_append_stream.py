@@ -17,7 +17,7 @@ from tidelog._retry import may_repeat
 from tidelog._sizes import Appendable
 from tidelog._status import error_of_answer, error_of_status, max_request_bytes_of
 from tidelog._transport import Transport, deadline_error
-from tidelog._types import AppendResult
+from tidelog._types import AppendResult, TransactionResult
 from tidelog.v1 import wal_service_pb2
 
 
@@ -134,6 +134,25 @@ class AppendStream:
         if len(self._numberings) > _NUMBERINGS_KEPT:
             del self._numberings[next(iter(self._numberings))]
         self.put(first, terms, submission, numbering)
+
+    async def outcome(self, submission: TransactionSubmission, timeout_s: float) -> TransactionResult:
+        """Wait for the outcome of a transaction that was given to ``commit``. Cancelling ends the wait only.
+
+        Raises:
+            TidelogError: Why it is not in the log, or AppendUnknownError.
+            TimeoutError: The outcome is not known yet; one that was not sent by then never will be.
+        """
+        if isinstance(submission.outcome, TidelogError):
+            raise submission.outcome
+        if submission.outcome is not None:
+            return submission.outcome
+        if submission.future.done():
+            # An earlier wait was cancelled or ran out of time.
+            submission.future = self._loop.create_future()
+        submission.deadline_s = self._loop.time() + timeout_s
+        self._watch(submission.deadline_s)
+        result: TransactionResult = await submission.future
+        return result
 
     async def aclose(self, timeout_s: float) -> None:
         """Wait until everything submitted is settled, ``timeout_s`` at most, then end the stream."""

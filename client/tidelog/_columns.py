@@ -22,6 +22,7 @@ MAX_MESSAGES_PER_BATCH: Final = 10_000
 """The protocol's bound on Columns.count."""
 
 _CRC_HEAD: Final = struct.Struct("<15I")
+_LENGTH: Final = struct.Struct("<I")
 _LONE_OFFSETS: Final = struct.Struct("<2i")
 _MAX_OFFSET: Final = (1 << 31) - 1
 # Below this, the plain way is as fast; above this size, one batch has few messages and the table would be empty space.
@@ -73,6 +74,7 @@ class Columns:
     event_times_ms: bytes = b""
     event_time_validity: bytes = b""
     crc32c: int = 0
+    txn_ends: bytes = b""
 
     @property
     def is_plain(self) -> bool:
@@ -101,7 +103,7 @@ def encode_payloads(payloads: Sequence[bytes]) -> Columns:
         raise ValueError("the batch has no messages: append at least one")
     joined = b"".join(payloads)
     offsets = _payload_offsets(payloads, len(joined))
-    return _with_crc(Columns(len(payloads), offsets, joined))
+    return with_crc(Columns(len(payloads), offsets, joined))
 
 
 def encode_messages(messages: Sequence[EncodableMessage]) -> Columns:
@@ -117,7 +119,7 @@ def encode_messages(messages: Sequence[EncodableMessage]) -> Columns:
     uniform_type, types = _encode_types([message.type for message in messages])
     properties = _encode_properties([message.properties for message in messages])
     event_times, event_time_validity = _encode_times([message.event_time_ms for message in messages])
-    return _with_crc(
+    return with_crc(
         Columns(
             plain.count, plain.payload_offsets, plain.payloads, key_offsets, keys, key_validity, uniform_type, types,
             *properties, event_times, event_time_validity,
@@ -127,6 +129,16 @@ def encode_messages(messages: Sequence[EncodableMessage]) -> Columns:
 
 def checksum(columns: Columns) -> int:
     """Return the CRC-32C as Columns.crc32c of the protocol defines it; the field itself is not looked at."""
+    crc = _checksum_of_columns(columns)
+    return crc_with_txn_ends(crc, columns.txn_ends) if columns.txn_ends else crc
+
+
+def crc_with_txn_ends(crc: int, txn_ends: bytes) -> int:
+    """Return the CRC of a batch that has ``crc`` without ``txn_ends``."""
+    return _crc32c(txn_ends, _crc32c(_LENGTH.pack(len(txn_ends)), crc))
+
+
+def _checksum_of_columns(columns: Columns) -> int:
     payload_offsets, payloads = columns.payload_offsets, columns.payloads
     if columns.is_plain and not columns.key_validity and not columns.event_time_validity:
         head = _CRC_HEAD.pack(
@@ -155,14 +167,14 @@ def decode_keys(columns: Columns) -> list[bytes | None]:
     keys: list[bytes] = _split(columns.keys, columns.key_offsets)
     if not columns.key_validity:
         return list[bytes | None](keys)
-    return [key if valid else None for key, valid in zip(keys, _bits(columns.key_validity), strict=False)]
+    return [key if valid else None for key, valid in zip(keys, bits(columns.key_validity), strict=False)]
 
 
 def decode_types(columns: Columns) -> Sequence[int]:
     """Return the type of each message."""
     if not columns.types:
         return [columns.uniform_type] * columns.count
-    return _numbers("I", columns.types)
+    return numbers("I", columns.types)
 
 
 def decode_properties(columns: Columns) -> list[dict[str, str]]:
@@ -171,7 +183,7 @@ def decode_properties(columns: Columns) -> list[dict[str, str]]:
         return [{} for _ in range(columns.count)]
     keys = [key.decode() for key in _split(columns.property_keys, columns.property_key_offsets)]
     values = [value.decode() for value in _split(columns.property_values, columns.property_value_offsets)]
-    bounds = _numbers("i", columns.property_list_offsets)
+    bounds = numbers("i", columns.property_list_offsets)
     return [dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in pairwise(bounds)]
 
 
@@ -179,15 +191,15 @@ def decode_event_times_ms(columns: Columns) -> list[int | None]:
     """Return the event time of each message in milliseconds since the epoch, None where it has none."""
     if not columns.event_times_ms:
         return [None] * columns.count
-    times = _numbers("q", columns.event_times_ms)
+    times = numbers("q", columns.event_times_ms)
     if not columns.event_time_validity:
         return list[int | None](times)
-    return [time if valid else None for time, valid in zip(times, _bits(columns.event_time_validity), strict=False)]
+    return [time if valid else None for time, valid in zip(times, bits(columns.event_time_validity), strict=False)]
 
 
 def decode_tick_deltas(deltas: bytes) -> Sequence[int]:
     """Return the uint32 numbers of Entry.tick_deltas."""
-    return _numbers("I", deltas)
+    return numbers("I", deltas)
 
 
 _NO_FURTHER_COLUMNS: Final = (0,) * 11
@@ -202,7 +214,8 @@ def _byte_columns(columns: Columns) -> tuple[Buffer, ...]:
     )  # fmt: skip
 
 
-def _with_crc(columns: Columns) -> Columns:
+def with_crc(columns: Columns) -> Columns:
+    """Give ``columns`` the CRC that they should have, and return them."""
     columns.crc32c = checksum(columns)
     return columns
 
@@ -227,13 +240,13 @@ def _offsets(lengths: Iterable[int], total_bytes: int) -> bytes:
     # A bytes-like payload whose len() is not its size in bytes, such as a memoryview of wider items.
     if offsets[-1] != total_bytes:
         raise TypeError("a payload is not bytes: its length differs from its size in bytes")
-    return _little_endian(offsets)
+    return little_endian(offsets)
 
 
 @lru_cache(maxsize=64)
 def _uniform_offsets(size: int) -> bytes:
     """Return the offsets of a full batch of payloads of one size; those of a smaller batch are a prefix of it."""
-    return _little_endian(array("i", [size * i for i in range(MAX_MESSAGES_PER_BATCH + 1)]))
+    return little_endian(array("i", [size * i for i in range(MAX_MESSAGES_PER_BATCH + 1)]))
 
 
 def _uniform_size(columns: Columns) -> int | None:
@@ -267,7 +280,7 @@ def _split_uniform(column: Buffer, size: int, count: int) -> list[bytes]:
 def _split(column: Buffer, offsets: bytes) -> list[bytes]:
     # Slicing bytes makes bytes; a view is copied once instead of piece by piece.
     whole = bytes(column)
-    bounds = _numbers("i", offsets)
+    bounds = numbers("i", offsets)
     return [whole[begin:end] for begin, end in pairwise(bounds)]
 
 
@@ -277,7 +290,7 @@ def _encode_keys(keys: list[bytes | None]) -> tuple[bytes, bytes, bytes]:
         return b"", b"", b""
     filled = [key or b"" for key in keys]
     joined = b"".join(filled)
-    return _offsets(map(len, filled), len(joined)), joined, b"" if all(present) else _bitmap(present)
+    return _offsets(map(len, filled), len(joined)), joined, b"" if all(present) else bitmap(present)
 
 
 def _encode_types(types: list[int]) -> tuple[int, bytes]:
@@ -285,7 +298,7 @@ def _encode_types(types: list[int]) -> tuple[int, bytes]:
         column = array("I", types)
     except (OverflowError, TypeError) as error:
         raise ValueError(f"a message type is not a whole number from 0 to {(1 << 32) - 1}") from error
-    return (types[0], b"") if types.count(types[0]) == len(types) else (0, _little_endian(column))
+    return (types[0], b"") if types.count(types[0]) == len(types) else (0, little_endian(column))
 
 
 def _encode_properties(properties: list[Mapping[str, str]]) -> tuple[bytes, bytes, bytes, bytes, bytes]:
@@ -307,30 +320,32 @@ def _encode_times(times: list[int | None]) -> tuple[bytes, bytes]:
     if not any(present):
         return b"", b""
     column = array("q", [time or 0 for time in times])
-    return _little_endian(column), b"" if all(present) else _bitmap(present)
+    return little_endian(column), b"" if all(present) else bitmap(present)
 
 
-def _bitmap(flags: list[bool]) -> bytes:
+def bitmap(flags: list[bool]) -> bytes:
     """Return an Arrow bitmap, lowest bit first."""
     bits = "".join("1" if flag else "0" for flag in reversed(flags))
     return int(bits, 2).to_bytes((len(flags) + 7) // 8, "little")
 
 
-def _bits(bitmap: bytes) -> list[bool]:
+def bits(bitmap: bytes) -> list[bool]:
     """Return the flags of an Arrow bitmap, the unused ones at the end included."""
     bits = bin(int.from_bytes(bitmap, "little"))[2:].zfill(8 * len(bitmap))
     return [bit == "1" for bit in reversed(bits)]
 
 
-def _little_endian(numbers: "array[int]") -> bytes:
+def little_endian(numbers: "array[int]") -> bytes:
+    """Return the bytes of ``numbers`` as columns have them."""
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()
 
 
-def _numbers(typecode: str, column: bytes) -> "array[int]":
-    numbers: array[int] = array(typecode)
-    numbers.frombytes(column)
+def numbers(typecode: str, column: bytes) -> "array[int]":
+    """Return the numbers in a column."""
+    found: array[int] = array(typecode)
+    found.frombytes(column)
     if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
+        found.byteswap()
+    return found

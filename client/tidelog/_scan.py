@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -11,6 +11,7 @@ import grpc.aio
 
 from tidelog import _columns, _wire
 from tidelog._batch import Batch
+from tidelog._columns_parts import txn_parts
 from tidelog._errors import ClosedError, DataLossError, ServerError
 from tidelog._positions import At
 from tidelog._protowire import WireFormatError
@@ -267,7 +268,7 @@ class ScanCore:
             if entry.source >= len(self._open_sources):
                 raise WireFormatError(f"an entry of source {entry.source}, of {len(self._open_sources)}")
             source = self._open_sources[entry.source]
-            batches.append((source, _batch_of(source.vchannel, entry)))
+            batches.extend((source, batch) for batch in _batches_of(source.vchannel, entry))
         # Ordering: only once all of them proved sound, see _receive.
         for source, batch in batches:
             source.received_tick = batch.ticks[-1]
@@ -356,8 +357,8 @@ def _look_at(task: asyncio.Task[Tick]) -> None:
         task.exception()
 
 
-def _batch_of(vchannel: str, entry: _wire.ScanEntry) -> Batch:
-    """Return the batch of ``entry``.
+def _batches_of(vchannel: str, entry: _wire.ScanEntry) -> Iterator[Batch]:
+    """Yield the batch of ``entry``, or one for each of the transactions that share it.
 
     Raises:
         DataLossError: Its columns do not have the CRC that they say.
@@ -371,4 +372,12 @@ def _batch_of(vchannel: str, entry: _wire.ScanEntry) -> Batch:
             f"{columns.crc32c:#010x}: it was damaged on the server or on the way; scan again, then look at the disk",
             values={"vchannel": vchannel, "tick": str(entry.base_tick)},
         )
-    return Batch(vchannel, columns, _wire.ticks_of(entry, columns.count), entry.txn_id or None)
+    ticks = _wire.ticks_of(entry, columns.count)
+    if not columns.txn_ends:
+        yield Batch(vchannel, columns, ticks, entry.txn_id or None)
+        return
+    try:
+        for number, begin, part in txn_parts(columns):
+            yield Batch(vchannel, part, ticks[begin : begin + part.count], entry.txn_id + number)
+    except ValueError as error:
+        raise WireFormatError(f"the batch at tick {entry.base_tick} of {vchannel}: {error}") from error

@@ -2,21 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import TracebackType
 from typing import Final, Self, TypedDict
 
-from tidelog._append_lane import TransactionSubmission
-from tidelog._append_queue import encode
+from tidelog._append_lane import TransactionPart, TransactionSubmission
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import AppendTerms, check_fencing_token
-from tidelog._columns import MAX_MESSAGES_PER_BATCH
 from tidelog._errors import AppendUnknownError, InvalidRequestError, TidelogError, TransactionStateError
 from tidelog._sizes import Appendable, measured
 from tidelog._transport import deadline_error
 from tidelog._types import Durability, TransactionResult
-from tidelog._wire import WirePart, transaction_field
 
 
 class TransactionOptions(TypedDict, total=False):
@@ -47,23 +43,6 @@ _TEXTS: Final = {
 }
 
 
-@dataclass(slots=True)
-class _Part:
-    """What was appended to one vchannel so far."""
-
-    messages: list[Appendable] = field(default_factory=list)
-    is_plain: bool = True
-    expected_last_tick: int | None = None
-    fencing_token: int | None = None
-
-    def to_wire(self, vchannel: str) -> WirePart:
-        batches = [
-            encode(self.messages[begin : begin + MAX_MESSAGES_PER_BATCH], is_plain=self.is_plain)
-            for begin in range(0, len(self.messages), MAX_MESSAGES_PER_BATCH)
-        ]
-        return WirePart(vchannel, batches, self.expected_last_tick, self.fencing_token)
-
-
 class AsyncTransaction:
     """A transaction; use it with ``async with``: leaving the block commits, and an exception in it rolls back.
 
@@ -82,10 +61,10 @@ class AsyncTransaction:
         self._appends = appends
         self._timeout_s = default_timeout_s if timeout_s is None else timeout_s
         self._terms = AppendTerms(durability).checked()
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, TransactionPart] = {}
         self._size_bytes = 0
         self._state = _State.OPEN
-        self._submission: TransactionSubmission | None = None
+        self._sent: tuple[AppendStream, TransactionSubmission] | None = None
         self._result: TransactionResult | None = None
 
     @property
@@ -136,7 +115,7 @@ class AsyncTransaction:
             raise InvalidRequestError("there are no messages: append at least one")
         if fencing_token is not None:
             check_fencing_token(fencing_token)
-        part = self._parts.get(vchannel) or _Part()
+        part = self._parts.get(vchannel) or TransactionPart()
         expected_last_tick = _same("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
         fencing_token = _same("fencing_token", vchannel, part.fencing_token, fencing_token)
         part.expected_last_tick, part.fencing_token = expected_last_tick, fencing_token
@@ -166,11 +145,10 @@ class AsyncTransaction:
         if self._state is not _State.COMMITTING:
             self._check(_State.OPEN)
             self._submit()
-        submission = self._submission
-        assert submission is not None
+        assert self._sent is not None
+        stream, submission = self._sent
         try:
-            async with asyncio.timeout(self._timeout_s):
-                self._result = await asyncio.shield(submission.future)
+            self._result = await stream.outcome(submission, self._timeout_s)
         except TidelogError as error:
             self._state = _State.OPEN if error.effect == "none" else _State.UNKNOWN
             raise
@@ -203,19 +181,11 @@ class AsyncTransaction:
             await self.rollback()
 
     def _submit(self) -> None:
-        try:
-            encoded = transaction_field([part.to_wire(vchannel) for vchannel, part in self._parts.items()])
-        except (TypeError, ValueError) as error:
-            raise InvalidRequestError(f"a message cannot be encoded: {error}") from error
+        stream = self._appends()
         future: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
-        # Asked for, because nobody may wait any more when it fails.
-        future.add_done_callback(lambda settled: settled.cancelled() or settled.exception())
-        count = sum(len(part.messages) for part in self._parts.values())
-        submission = TransactionSubmission(
-            (), False, len(encoded), future, vchannels=list(self._parts), encoded=encoded, count=count
-        )
-        self._appends().commit(self._terms, submission)
-        self._submission, self._state = submission, _State.COMMITTING
+        submission = TransactionSubmission((), False, self._size_bytes, future, parts=self._parts)
+        stream.commit(self._terms, submission)
+        self._sent, self._state = (stream, submission), _State.COMMITTING
 
     def _give_up(self, submission: TransactionSubmission) -> TidelogError:
         """Return what the end of the time means: the outcome is unknown only if the transaction is on its way."""
@@ -225,7 +195,6 @@ class AsyncTransaction:
                 "the log; call commit() again to learn it",
                 effect="unknown",
             )
-        submission.is_abandoned = True
         self._state = _State.OPEN
         return deadline_error("the commit", self._timeout_s)
 

@@ -43,12 +43,13 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """Where a transaction is in the log. Nothing else has a tick from first_tick to last_tick, on any vchannel.
+    """Where a transaction is in the log.
 
     Attributes:
         txn_id: Names it: each batch that a scan delivers of it carries this.
-        first_tick: Tick of its first message.
-        last_tick: Tick of its last message, inclusive.
+        first_tick: Tick of its first message, on the vchannel that was named first.
+        last_tick: Tick of its last message, on the vchannel that was named last. Only transactions that were committed
+            together with this one have ticks in between.
         results: Where its messages are on each vchannel, by the names that were given; with consecutive ticks there.
         durability: What the acknowledgement promises.
         duplicate: Whether an earlier try of the same commit had put it there.

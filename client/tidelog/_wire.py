@@ -1,7 +1,7 @@
 """From the client's types to protocol messages and back. The only module, beside ``_status``, that builds them."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -91,7 +91,7 @@ def columns_to_wire(columns: Columns) -> message_pb2.Columns:
     if columns.is_plain:
         return message_pb2.Columns(
             count=columns.count, payload_offsets=columns.payload_offsets, payloads=bytes(columns.payloads),
-            uniform_type=columns.uniform_type, crc32c=columns.crc32c,
+            uniform_type=columns.uniform_type, crc32c=columns.crc32c, txn_ends=columns.txn_ends,
         )  # fmt: skip
     return message_pb2.Columns(
         count=columns.count, payload_offsets=columns.payload_offsets, payloads=bytes(columns.payloads),
@@ -100,7 +100,7 @@ def columns_to_wire(columns: Columns) -> message_pb2.Columns:
         property_list_offsets=columns.property_list_offsets, property_key_offsets=columns.property_key_offsets,
         property_keys=bytes(columns.property_keys), property_value_offsets=columns.property_value_offsets,
         property_values=bytes(columns.property_values), event_times_ms=columns.event_times_ms,
-        event_time_validity=columns.event_time_validity, crc32c=columns.crc32c,
+        event_time_validity=columns.event_time_validity, crc32c=columns.crc32c, txn_ends=columns.txn_ends,
     )  # fmt: skip
 
 
@@ -141,7 +141,9 @@ def transaction_field(parts: Sequence[WirePart]) -> bytes:
     return _REQUEST_TRANSACTION + varint(len(encoded)) + encoded
 
 
-def transaction_request(request_id: int, transaction: bytes, terms: AppendTerms, producer: ProducerSequence) -> bytes:
+def transaction_request(
+    request_id: int, transaction: bytes, terms: AppendTerms, producer: ProducerSequence | None
+) -> bytes:
     """Return the bytes of an AppendStreamRequest with what ``transaction_field`` returned."""
     return b"".join((_REQUEST_ID, varint(request_id), _options_of(terms, producer), transaction))
 
@@ -176,7 +178,7 @@ def _options_of(terms: AppendTerms, producer: ProducerSequence | None) -> bytes:
 
 def _after_payloads(columns: Columns) -> bytes:
     """Return the fields of ``columns`` that come after the payloads."""
-    if columns.is_plain and not columns.uniform_type and columns.crc32c:
+    if columns.is_plain and not columns.uniform_type and columns.crc32c and not columns.txn_ends:
         return _COLUMNS_CRC + _FIXED32.pack(columns.crc32c)
     rest = columns_to_wire(columns)
     for name in ("count", "payload_offsets", "payloads"):
@@ -290,13 +292,23 @@ def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
     return AppendResult(Tick(wire.first_tick), Tick(wire.last_tick), durability, wire.duplicate)
 
 
-def transaction_result(names: Sequence[str], wire: wal_service_pb2.TransactionResult) -> TransactionResult:
-    """Return where a transaction is; ``names`` are those of its parts."""
-    results = [append_result(part) for part in wire.parts]
-    return TransactionResult(
-        wire.txn_id, Tick(wire.first_tick), Tick(wire.last_tick), dict(zip(names, results, strict=True)),
-        results[0].durability, results[0].duplicate,
-    )  # fmt: skip
+def transaction_results(
+    counts: Sequence[Mapping[str, int]], wire: wal_service_pb2.TransactionResult
+) -> Iterator[TransactionResult]:
+    """Yield where transactions are that shared a request; ``counts`` are the messages of each on each vchannel."""
+    wholes = dict(zip(counts[0], map(append_result, wire.parts), strict=True))
+    begins = dict.fromkeys(wholes, 0)
+    for number, count_by_vchannel in enumerate(counts):
+        results = {}
+        for vchannel, count in count_by_vchannel.items():
+            begin = begins[vchannel]
+            begins[vchannel] = begin + count
+            results[vchannel] = wholes[vchannel].part(begin, begin + count)
+        parts = list(results.values())
+        yield TransactionResult(
+            wire.txn_id + number, parts[0].first_tick, parts[-1].last_tick, results, parts[0].durability,
+            parts[0].duplicate,
+        )  # fmt: skip
 
 
 def deliver_policy(start: At) -> wal_service_pb2.DeliverPolicy:

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import given
@@ -19,6 +20,7 @@ from tidelog._columns import (
     encode_messages,
     encode_payloads,
 )
+from tidelog._columns_parts import txn_parts, with_txn_ends
 from tidelog._protowire import WireFormatError
 from tidelog._wire import append_options, append_stream_request, columns_from_wire, columns_to_wire, scan_page
 from tidelog.v1 import wal_service_pb2
@@ -145,3 +147,24 @@ def test_a_flipped_bit_in_any_column_changes_the_crc(messages: list[Message], da
 
     changes: dict[str, Any] = {name: bytes(damaged)}
     assert checksum(replace(columns, **changes)) != columns.crc32c
+
+
+@given(st.lists(st.lists(MESSAGES, max_size=4), min_size=1, max_size=6).filter(any))
+def test_transactions_that_share_a_batch_come_apart_as_they_were(groups: list[list[Message]]) -> None:
+    columns = encode_messages([message for group in groups for message in group])
+    ends = list(accumulate(len(group) for group in groups))
+
+    received = columns_from_wire(columns_to_wire(with_txn_ends(columns, ends)).SerializeToString())
+    assert checksum(received) == received.crc32c
+    found = {number: (begin, part) for number, begin, part in txn_parts(received)}
+
+    assert found.keys() == {number for number, group in enumerate(groups) if group}
+    for number, (begin, part) in found.items():
+        group = groups[number]
+        assert begin == ends[number] - len(group)
+        assert checksum(part) == part.crc32c
+        assert decode_payloads(part) == [message.payload for message in group]
+        assert decode_keys(part) == [message.key for message in group]
+        assert list(decode_types(part)) == [message.type for message in group]
+        assert decode_properties(part) == [message.properties for message in group]
+        assert decode_event_times_ms(part) == [message.event_time_ms for message in group]

@@ -18,6 +18,7 @@ from tidelog._protowire import WireFormatError
 from tidelog._wire import columns_from_wire
 from tidelog.v1 import message_pb2
 from tidelog_server.core import errors, limits
+from tidelog_server.core.errors import ChecksumMismatchError, MalformedColumnsError
 from tidelog_server.core.limits import Limits
 from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView, check, sealed, select
 from tidelog_server.rpc.rows import decode_rows, encode_rows
@@ -366,3 +367,43 @@ def test_rows_carry_their_ticks() -> None:
         ("orders/3", 1_000, (1_000).to_bytes(8, "big")),
         ("orders/3", 1_002, (1_002).to_bytes(8, "big")),
     ]
+
+
+@given(batches_of_messages, st.data())
+def test_a_cut_batch_keeps_each_message_in_its_transaction(messages: list[Message], data: st.DataObject) -> None:
+    count = len(messages)
+    ends = [*sorted(data.draw(st.lists(st.integers(0, count), max_size=5))), count]
+    view = ColumnsView.parse(sealed(_with_ends(messages, ends)))
+    check(view, 0, LIMITS)
+    assert view.txns == len(ends)
+    chosen = np.array(sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1))), np.int64)
+    cut = ColumnsView.parse(select(view, chosen))
+    check(cut, 0, LIMITS)
+    expected = [sum(end <= index for end in ends) for index in chosen.tolist()]
+    assert cut.txn_offsets(np.arange(len(chosen))).tolist() == expected
+    rows = decode_rows(cut, np.arange(len(chosen)), 1_000, "orders/3", 70)
+    assert [row.txn_id for row in rows] == [70 + number for number in expected]
+
+
+@pytest.mark.parametrize(
+    ("txn_ends", "text"),
+    [(b"\1\0\0", "3 bytes, expected 4 for each"), ([2, 1, 3], "falls"), ([2], "ends at 2, but the batch has 3")],
+)
+def test_txn_ends_that_do_not_divide_the_batch_are_refused(txn_ends: bytes | list[int], text: str) -> None:
+    columns = a_columns([b"a", b"b", b"c"])
+    columns.txn_ends = txn_ends if isinstance(txn_ends, bytes) else np.array(txn_ends, "<u4").tobytes()
+    with pytest.raises(MalformedColumnsError, match=text):
+        check(ColumnsView.parse(sealed(columns)), 0, LIMITS)
+
+
+def test_the_crc_covers_txn_ends() -> None:
+    columns = message_pb2.Columns.FromString(sealed(_with_ends([Message(b"a"), Message(b"b")], [1, 2])))
+    columns.txn_ends = np.array([0, 2], "<u4").tobytes()
+    with pytest.raises(ChecksumMismatchError):
+        check(ColumnsView.parse(columns.SerializeToString()), 0, LIMITS)
+
+
+def _with_ends(messages: list[Message], ends: list[int]) -> message_pb2.Columns:
+    columns = a_columns(messages)
+    columns.txn_ends = np.array(ends, "<u4").tobytes()
+    return columns

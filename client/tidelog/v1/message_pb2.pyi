@@ -38,7 +38,7 @@ class Message(_message.Message):
     def __init__(self, payload: _Optional[bytes] = ..., key: _Optional[bytes] = ..., type: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., event_time_ms: _Optional[int] = ...) -> None: ...
 
 class Columns(_message.Message):
-    __slots__ = ("count", "payload_offsets", "payloads", "key_offsets", "keys", "key_validity", "uniform_type", "types", "property_list_offsets", "property_key_offsets", "property_keys", "property_value_offsets", "property_values", "event_times_ms", "event_time_validity", "crc32c")
+    __slots__ = ("count", "payload_offsets", "payloads", "key_offsets", "keys", "key_validity", "uniform_type", "types", "property_list_offsets", "property_key_offsets", "property_keys", "property_value_offsets", "property_values", "event_times_ms", "event_time_validity", "crc32c", "txn_ends")
     COUNT_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     PAYLOADS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class Columns(_message.Message):
     EVENT_TIMES_MS_FIELD_NUMBER: _ClassVar[int]
     EVENT_TIME_VALIDITY_FIELD_NUMBER: _ClassVar[int]
     CRC32C_FIELD_NUMBER: _ClassVar[int]
+    TXN_ENDS_FIELD_NUMBER: _ClassVar[int]
     count: int
     payload_offsets: bytes
     payloads: bytes
@@ -71,7 +72,8 @@ class Columns(_message.Message):
     event_times_ms: bytes
     event_time_validity: bytes
     crc32c: int
-    def __init__(self, count: _Optional[int] = ..., payload_offsets: _Optional[bytes] = ..., payloads: _Optional[bytes] = ..., key_offsets: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., key_validity: _Optional[bytes] = ..., uniform_type: _Optional[int] = ..., types: _Optional[bytes] = ..., property_list_offsets: _Optional[bytes] = ..., property_key_offsets: _Optional[bytes] = ..., property_keys: _Optional[bytes] = ..., property_value_offsets: _Optional[bytes] = ..., property_values: _Optional[bytes] = ..., event_times_ms: _Optional[bytes] = ..., event_time_validity: _Optional[bytes] = ..., crc32c: _Optional[int] = ...) -> None: ...
+    txn_ends: bytes
+    def __init__(self, count: _Optional[int] = ..., payload_offsets: _Optional[bytes] = ..., payloads: _Optional[bytes] = ..., key_offsets: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., key_validity: _Optional[bytes] = ..., uniform_type: _Optional[int] = ..., types: _Optional[bytes] = ..., property_list_offsets: _Optional[bytes] = ..., property_key_offsets: _Optional[bytes] = ..., property_keys: _Optional[bytes] = ..., property_value_offsets: _Optional[bytes] = ..., property_values: _Optional[bytes] = ..., event_times_ms: _Optional[bytes] = ..., event_time_validity: _Optional[bytes] = ..., crc32c: _Optional[int] = ..., txn_ends: _Optional[bytes] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("source", "base_tick", "tick_deltas", "columns", "txn_id")

@@ -12,9 +12,11 @@ class Batch:
         message_type: The type of all messages, or entries.MIXED_TYPES.
         columns_crc32c: The CRC-32C that came with the columns.
         columns: The columns as they will be stored.
+        txns: Number of transactions that its messages are divided into.
     """
 
     count: int
     message_type: int
     columns_crc32c: int
     columns: bytes
+    txns: int = 1

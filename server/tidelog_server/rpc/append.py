@@ -17,6 +17,7 @@ from tidelog_server.core.errors import (
     Effect,
     EmptyBatchError,
     InvalidRequestError,
+    MalformedColumnsError,
     MalformedRequestError,
     ShutdownError,
     StorageFailedError,
@@ -40,6 +41,7 @@ from tidelog_server.rpc.transactions import (
     TxnIntent,
     check_distinct,
     check_shape,
+    check_shared,
     parse_parts,
 )
 from tidelog_server.runtime.eager import Eager
@@ -206,7 +208,10 @@ class AppendCalls:
         if request.parts is not None:
             return self._check_transaction(request, request.parts, options, on_settled)
         log, vchannel = self._broker.find(request.vchannel)
-        return BatchIntent(log, vchannel, self._batch(request.columns), options, on_settled)
+        batch = self._batch(request.columns)
+        if batch.txns > 1:
+            raise MalformedColumnsError("txn_ends", "divides a batch that is no part of a transaction")
+        return BatchIntent(log, vchannel, batch, options, on_settled)
 
     def _check_transaction(
         self, request: StreamRequest, wanted: Sequence[PartRequest], options: AppendOptions, on_settled: Settled
@@ -221,6 +226,7 @@ class AppendCalls:
             log, vchannel = self._broker.find(part.vchannel)
             parts.append(TxnPart(log, vchannel, [self._batch(columns) for columns in part.batches], part.conditions))
         check_distinct([part.vchannel.name for part in parts])
+        check_shared(parts)
         return TxnIntent(self._node.shared, parts, options, on_settled)
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
@@ -248,7 +254,7 @@ class AppendCalls:
         except protowire.WireFormatError as error:
             raise MalformedRequestError("AppendStream") from error
         check(view, len(columns), self._node.admission.limits)
-        return Batch(view.count, view.message_type, view.crc32c, columns)
+        return Batch(view.count, view.message_type, view.crc32c, columns, view.txns)
 
     def _options(self, options: wal_service_pb2.AppendOptions) -> AppendOptions:
         """Return what ``options`` ask for. Raises InvalidRequestError."""

@@ -41,7 +41,8 @@ Indices = npt.NDArray[np.int64]
 _COUNT: Final = protowire.tag_of(1, protowire.VARINT)
 _UNIFORM_TYPE: Final = protowire.tag_of(7, protowire.VARINT)
 _CRC32C: Final = protowire.tag_of(16, protowire.FIXED32)
-_MAX_KNOWN: Final = protowire.tag_of(16, protowire.MAX_WIRE_TYPE)
+_TXN_ENDS: Final = protowire.tag_of(17, protowire.LENGTH)
+_MAX_KNOWN: Final = protowire.tag_of(17, protowire.MAX_WIRE_TYPE)
 _UINT32: Final = 0xFFFF_FFFF
 # Length-delimited columns by field number; the CRC covers them in this order.
 COLUMN_NAMES: Final = {
@@ -51,6 +52,7 @@ COLUMN_NAMES: Final = {
 }  # fmt: skip
 _NAMES_BY_TAG: Final = {protowire.tag_of(number, protowire.LENGTH): name for number, name in COLUMN_NAMES.items()}
 _LONE: Final = struct.Struct("<2i")
+_LENGTH: Final = struct.Struct("<I")
 _CRC_PREFIX: Final = struct.Struct("<15I")
 assert _CRC_PREFIX.size == 4 * (2 + len(COLUMN_NAMES))
 _NO_FURTHER_COLUMNS: Final = (0,) * (len(COLUMN_NAMES) - 2)
@@ -65,12 +67,14 @@ class ColumnsView:
     Attributes:
         count, uniform_type, crc32c: As in ``tidelog.v1.Columns``.
         columns: Views by column name; absent ones are empty.
+        txn_ends: As in ``tidelog.v1.Columns``.
     """
 
     count: int = 0
     uniform_type: int = 0
     crc32c: int = 0
     columns: dict[str, memoryview] = field(default_factory=dict)
+    txn_ends: memoryview = _EMPTY
 
     @classmethod
     def parse(cls, encoded: bytes) -> "ColumnsView":
@@ -90,6 +94,8 @@ class ColumnsView:
                 view.crc32c = value
             elif tag == _UNIFORM_TYPE:
                 view.uniform_type = value & _UINT32
+            elif tag == _TXN_ENDS:
+                view.txn_ends = value
             elif tag <= _MAX_KNOWN:
                 raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
             # A field of a later version: the CRC does not cover it, and readers of this version skip it as well.
@@ -106,6 +112,12 @@ class ColumnsView:
 
     def compute_crc32c(self) -> int:
         """Return the CRC-32C that the batch should have."""
+        crc = self._crc32c_of_columns()
+        if not self.txn_ends:
+            return crc
+        return crc32c.crc32c(self.txn_ends, crc32c.crc32c(_LENGTH.pack(len(self.txn_ends)), crc))
+
+    def _crc32c_of_columns(self) -> int:
         if self.is_plain:
             offsets, payloads = self.column("payload_offsets"), self.column("payloads")
             head = _CRC_PREFIX.pack(self.count, self.uniform_type, len(offsets), len(payloads), *_NO_FURTHER_COLUMNS)
@@ -127,12 +139,23 @@ class ColumnsView:
             if column := self.column(name):
                 parts += (protowire.varint(tag), protowire.varint(len(column)), column)
         parts.append(wire.fixed32_field(_CRC32C, self.compute_crc32c()))
+        if self.txn_ends:
+            parts += (protowire.varint(_TXN_ENDS), protowire.varint(len(self.txn_ends)), self.txn_ends)
         return b"".join(parts)
 
     @property
     def message_type(self) -> int:
         """The type of all messages, or MIXED_TYPES."""
         return MIXED_TYPES if self.column("types") else self.uniform_type
+
+    @property
+    def txns(self) -> int:
+        """Number of transactions that it is divided into; 1 if it is not divided."""
+        return len(self.txn_ends) // 4 or 1
+
+    def txn_offsets(self, indices: Indices) -> Indices:
+        """Return the number, from 0, of the transaction of each message at ``indices``."""
+        return np.searchsorted(np.frombuffer(self.txn_ends, "<u4"), indices, side="right").astype(np.int64)
 
     def types(self) -> npt.NDArray[np.uint32]:
         """Return the type of each message."""
@@ -165,6 +188,8 @@ def check(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
     if not _is_lone_payload(view, limits.max_message_bytes):
         sizes = _check_divided(view, "payload_offsets", "payloads", view.count)
         _check_size(sizes, limits.max_message_bytes, "payload")
+    if view.txn_ends:
+        _check_txn_ends(view)
     if view.is_plain:
         return
     _check_keys(view)
@@ -235,6 +260,16 @@ def _check_event_times(view: ColumnsView) -> None:
     if len(column) != 8 * view.count:
         raise MalformedColumnsError("event_times_ms", f"has {len(column)} bytes, expected {8 * view.count}")
     _check_validity(view, "event_time_validity")
+
+
+def _check_txn_ends(view: ColumnsView) -> None:
+    if len(view.txn_ends) % 4:
+        raise MalformedColumnsError("txn_ends", f"has {len(view.txn_ends)} bytes, expected 4 for each transaction")
+    ends = np.frombuffer(view.txn_ends, "<u4").astype(np.int64)
+    if np.diff(ends, prepend=0).min() < 0:
+        raise MalformedColumnsError("txn_ends", "falls")
+    if ends[-1] != view.count:
+        raise MalformedColumnsError("txn_ends", f"ends at {ends[-1]}, but the batch has {view.count} messages")
 
 
 def _check_validity(view: ColumnsView, name: str) -> None:
@@ -317,7 +352,15 @@ def select(view: ColumnsView, indices: Indices) -> bytes:
     if times := view.column("event_times_ms"):
         columns["event_times_ms"] = memoryview(np.frombuffer(times, "<i8")[indices].tobytes())
         columns |= _gather_bits(view, "event_time_validity", indices)
-    return ColumnsView(len(indices), view.uniform_type, 0, columns).sealed()
+    return ColumnsView(len(indices), view.uniform_type, 0, columns, _select_txn_ends(view, indices)).sealed()
+
+
+def _select_txn_ends(view: ColumnsView, indices: Indices) -> memoryview:
+    """Return where the transactions end; those without a message left stay, for the number of one makes its id."""
+    if not view.txn_ends:
+        return _EMPTY
+    ends = np.searchsorted(indices, np.frombuffer(view.txn_ends, "<u4"))
+    return memoryview(ends.astype("<u4").tobytes())
 
 
 def sealed(columns: message_pb2.Columns) -> bytes:

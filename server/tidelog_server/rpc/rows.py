@@ -1,7 +1,7 @@
 """Batches in rows, for callers without columns: slow, and only at the edge."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 import numpy as np
 
@@ -30,10 +30,11 @@ def encode_rows(messages: Sequence[message_pb2.Message]) -> bytes:
 def decode_rows(
     view: ColumnsView, indices: Indices, base_tick: int, vchannel: str, txn_id: int = 0
 ) -> Iterator[message_pb2.Row]:
-    """Yield the messages at ``indices`` as rows."""
+    """Yield the messages at ``indices`` as rows; ``txn_id`` is that of the first transaction in ``view``, or 0."""
     payload_offsets, payloads = view.offsets("payload_offsets"), view.column("payloads")
     types = view.types()
-    for index in indices.tolist():
+    txn_ids = (txn_id + view.txn_offsets(indices)).tolist() if view.txn_ends else repeat(txn_id)
+    for index, txn_id_ in zip(indices.tolist(), txn_ids, strict=False):
         tick = base_tick + index
         message = message_pb2.Message(
             payload=bytes(payloads[payload_offsets[index] : payload_offsets[index + 1]]), type=int(types[index])
@@ -42,7 +43,7 @@ def decode_rows(
         _decode_properties(view, index, message)
         _decode_event_time(view, index, message)
         yield message_pb2.Row(
-            vchannel=vchannel, tick=tick, message_id=encode_message_id(tick), message=message, txn_id=txn_id
+            vchannel=vchannel, tick=tick, message_id=encode_message_id(tick), message=message, txn_id=txn_id_
         )
 
 

@@ -6,7 +6,12 @@ from typing import Final
 
 from tidelog import _protowire as protowire
 from tidelog.v1 import wal_service_pb2
-from tidelog_server.core.errors import BatchTooLargeError, EmptyBatchError, InvalidRequestError
+from tidelog_server.core.errors import (
+    BatchTooLargeError,
+    EmptyBatchError,
+    InvalidRequestError,
+    MalformedColumnsError,
+)
 from tidelog_server.core.limits import MAX_TXN_VCHANNELS
 from tidelog_server.log.channel_log import NodeLog
 from tidelog_server.log.committer import PendingAppend, Settled
@@ -92,6 +97,21 @@ def check_distinct(names: Sequence[str]) -> None:
                 f"the transaction has two parts for {name}: put their batches into one", field="parts"
             )
         seen.add(name)
+
+
+def check_shared(parts: Sequence[TxnPart]) -> None:
+    """Check that transactions that share a request divide all of its batches. Raises MalformedColumnsError."""
+    batches = [batch for part in parts for batch in part.batches]
+    txns = max(batch.txns for batch in batches)
+    if txns == 1:
+        return
+    if len(batches) > len(parts) or any(batch.txns != txns for batch in batches):
+        raise MalformedColumnsError(
+            "txn_ends", f"divides a batch into {txns} transactions: each part must have one batch with as many"
+        )
+    # Each has an id of its own, from the first tick on, and all ids lie in the span.
+    if txns > sum(batch.count for batch in batches):
+        raise MalformedColumnsError("txn_ends", f"divides the messages into {txns} transactions, more than there are")
 
 
 @dataclass(frozen=True, slots=True)
