@@ -52,6 +52,17 @@ def test_single_appends_report_latencies_too(tmp_path: Path) -> None:
     assert report["settings"]["producers"] == 8
 
 
+def test_transactions_are_compared_with_plain_appends(tmp_path: Path) -> None:
+    reports = bench(tmp_path, "txn", "--transactions", "400", "--concurrency", "8")
+
+    assert [report["settings"]["vchannels"] for report in reports] == [1, 4]
+    for report in reports:
+        assert report["latency_us"].keys() == {"p50", "p99", "p999"}
+        rates = report["details"]
+        assert rates["commits_per_second"] * 10 == pytest.approx(report["messages_per_second"], rel=0.01)
+        assert 0 < report["ratio"]
+
+
 def test_latency_is_compared_with_echo_and_sync(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "latency", "--messages", "40")
 

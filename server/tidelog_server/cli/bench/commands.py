@@ -37,7 +37,7 @@ _SINGLE_MESSAGES: Final = 100_000
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     group = typer.Typer(no_args_is_help=True, help="Measure Tidelog against what this machine can do without it.")
-    for command in (append, latency, scan, spark):
+    for command in (append, latency, txn, scan, spark):
         group.command(epilog=COMMON_CODES)(command)
     group.command("all", epilog=COMMON_CODES)(run_all)
     app.add_typer(group, name="bench")
@@ -96,6 +96,29 @@ def latency(
 
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
         _report(lambda: event_loop.run(measure_latency(target, bench, messages=messages, size=size)), as_json=json)
+
+
+def txn(
+    *,
+    transactions: Annotated[
+        int, typer.Option(min=1, help="How many transactions, on one vchannel and on four.")
+    ] = 60_000,
+    messages: Annotated[int, typer.Option("--messages", min=4, max=1_000, help="Messages in each.")] = 10,
+    size: _SizeOption = 100,
+    concurrency: Annotated[int, typer.Option(min=1, help="Tasks that await one commit each.")] = 64,
+    endpoint: _EndpointOption = None,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Commits per second on one vchannel, and on four of two channels, against plain appends of the same messages."""
+    from tidelog_server.cli.bench.server_process import running_target
+    from tidelog_server.cli.bench.txn import TxnSettings, measure_txn
+
+    with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
+        for channels, vchannels in ((1, 1), (2, 4)):
+            settings = TxnSettings(transactions, messages, size, concurrency, channels, vchannels)
+            stolen = StolenTime()
+            print_report(stolen.noted(event_loop.run(measure_txn(target, settings))), as_json=json)
 
 
 def scan(
@@ -157,6 +180,7 @@ def run_all(
         ),
         lambda: append(messages=_SINGLE_MESSAGES // share, single=True, folder=folder, json=json),
         lambda: latency(messages=4_000 // share, folder=folder, json=json),
+        lambda: txn(transactions=60_000 // share, folder=folder, json=json),
         lambda: scan(messages=4_000_000 // share, folder=folder, json=json),
         lambda: spark(messages=5_000_000 // share, folder=folder, json=json),
     ]
