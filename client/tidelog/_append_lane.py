@@ -181,7 +181,8 @@ class Lane:
         unsure: Numbered batches that are to be sent again, as they are, in order.
         is_held: Whether nothing is sent before the next stream, for the server refuses it on this one.
         renumbers: Whether all that is on its way is to get new numbers, once it is known to be refused.
-        failure: Why nothing is sent any more.
+        failure: Why nothing is sent any more but what was sent before it.
+        failed_sequence: Of the batch that met ``failure``.
     """
 
     vchannel: str
@@ -194,6 +195,7 @@ class Lane:
     is_held: bool = False
     renumbers: bool = False
     failure: TidelogError | None = None
+    failed_sequence: int = 0
     is_listed: bool = False
 
     @property
@@ -217,6 +219,10 @@ class Lane:
                 return True
         return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
 
+    def has_failed_before(self, batch: Batch) -> bool:
+        """Tell whether a batch before ``batch`` has failed, so that this one cannot be in the log."""
+        return self.failure is not None and self.failed_sequence < batch.sequence
+
     def send_again(self, batch: Batch) -> None:
         """Note that ``batch`` is to be sent again, in its place."""
         insort(self.unsure, batch, key=_sequence)
@@ -233,9 +239,10 @@ class Lane:
         assert self.numbering is not None
         if self.numbering.is_independent:
             self.renumbers = True
-        elif self.failure is None:
-            self.failure = error
+        elif not self.has_failed_before(batch):
+            self.failure, self.failed_sequence = error, batch.sequence
         elif error.effect == "none":
+            assert self.failure is not None
             error = self.stopped(self.failure)
         batch.fail(error)
 

@@ -124,7 +124,7 @@ class AppendQueue:
                 batch.fail(error)
             else:
                 # What stands behind one that was refused is not in the log.
-                batch.was_lost = batch.was_lost or not (lane.renumbers or lane.failure)
+                batch.was_lost = batch.was_lost or not (lane.renumbers or lane.has_failed_before(batch))
                 lane.send_again(batch)
             self._list(lane)
         for lane in list(self._lanes.values()):
@@ -236,7 +236,7 @@ class AppendQueue:
         refusal.__cause__ = error
         submissions[0].fail(refusal)
         if lane.numbering is not None and not lane.numbering.is_independent:
-            lane.failure = lane.failure or refusal
+            lane.failure, lane.failed_sequence = lane.failure or refusal, lane.numbering.next().sequence
 
     def _refuse_in_flight(self, batch: Batch, error: TidelogError) -> None:
         """Do with a batch that has just landed what its refusal demands."""
@@ -251,7 +251,7 @@ class AppendQueue:
         """Do with a numbered batch what its refusal demands."""
         lane = batch.lane
         decision = Verdict.GIVE_UP
-        if lane.failure is None:
+        if not lane.has_failed_before(batch):
             decision = verdict(
                 error, was_lost=batch.was_lost, is_behind=lane.is_behind(batch), renumbers=lane.renumbers
             )
@@ -285,9 +285,9 @@ class AppendQueue:
                 self._put_back_alone(lane, batch.submissions)
 
     def _stop(self, lane: Lane, failure: TidelogError) -> None:
-        """Send nothing more, for it would follow a gap."""
-        while lane.unsure:
-            batch = lane.unsure.popleft()
+        """Send nothing behind what failed, for it would follow a gap."""
+        while lane.unsure and lane.has_failed_before(lane.unsure[-1]):
+            batch = lane.unsure.pop()
             lane.fail(batch, _as_known(batch, failure))
         self._fail_waiting_of(lane, lane.stopped(failure))
 

@@ -99,6 +99,17 @@ def part(vchannel: str = "one", *messages: bytes, **conditions: Any) -> wal.Tran
     return wal.TransactionPart(vchannel=vchannel, batches=[a_columns(messages or [b"x"])], **conditions)
 
 
+def shared(ends: list[int], *messages: bytes) -> message_pb2.Columns:
+    """Return a batch that several transactions share."""
+    columns = a_columns(messages)
+    columns.txn_ends = struct.pack(f"<{len(ends)}I", *ends)
+    return message_pb2.Columns.FromString(sealed(columns))
+
+
+def shared_part(vchannel: str, *batches: message_pb2.Columns) -> wal.TransactionPart:
+    return wal.TransactionPart(vchannel=vchannel, batches=batches)
+
+
 TRANSACTIONS: list[tuple[str, wal.AppendStreamRequest, int, Code, str]] = [
     ("no parts", transaction(), R.REASON_INVALID_ARGUMENT, INVALID, "0 parts, expected 1 to 1024"),
     ("many parts", transaction(*[part()] * 1_025),
@@ -127,6 +138,16 @@ TRANSACTIONS: list[tuple[str, wal.AppendStreamRequest, int, Code, str]] = [
     ("a damaged batch",
      transaction(part(), wal.TransactionPart(vchannel="four/0", batches=[message_pb2.Columns(count=1)])),
      R.REASON_CHECKSUM_MISMATCH, INVALID, "damaged on the way"),
+    ("transactions that share one batch only",
+     transaction(shared_part("one", shared([1, 2], b"a", b"b")), part("four/0")),
+     R.REASON_MALFORMED_COLUMNS, INVALID, "into 2 transactions: each part must have one batch with as many"),
+    ("transactions that share several batches of a part",
+     transaction(shared_part("one", shared([1, 2], b"a", b"b"), shared([1, 2], b"a", b"b"))),
+     R.REASON_MALFORMED_COLUMNS, INVALID, "each part must have one batch"),
+    ("more transactions than messages", transaction(shared_part("one", shared([0, 0, 1], b"a"))),
+     R.REASON_MALFORMED_COLUMNS, INVALID, "3 transactions, more than there are"),
+    ("a shared batch that is no part", with_columns("one", shared([1, 2], b"a", b"b")),
+     R.REASON_MALFORMED_COLUMNS, INVALID, "no part of a transaction"),
     ("a sequence that leaves a gap",
      transaction(part(), options=wal.AppendOptions(producer=wal.ProducerSequence(producer_id="p", sequence=2))),
      R.REASON_SEQUENCE_GAP, Code.FAILED_PRECONDITION, "expected 1"),
@@ -441,3 +462,23 @@ async def test_a_transaction_repeated_with_other_content_is_refused(client: Clie
         assert refusal_in(answer).reason == R.REASON_SEQUENCE_REUSED
     assert len(await client.rows("four/0")) == 1
     assert await client.rows("four/1") == []
+
+
+async def test_rows_of_transactions_that_share_a_request_carry_their_own_ids(client: Client) -> None:
+    [answer] = await client.append_all(
+        [
+            transaction(
+                shared_part("one", shared([1, 3], b"a", b"b", b"c")),
+                shared_part("four/0", shared([2, 3], b"d", b"e", b"f")),
+            )
+        ]
+    )
+    first = answer.transaction.txn_id
+
+    async def ids(vchannel: str, **fields: Any) -> list[tuple[bytes, int]]:
+        responses = [response async for response in client.wal.Scan(scan(vchannel, **fields))]
+        return [(row.message.payload, row.txn_id) for response in responses for row in response.rows]
+
+    assert await ids("one") == [(b"a", first), (b"b", first + 1), (b"c", first + 1)]
+    assert await ids("four/0") == [(b"d", first), (b"e", first), (b"f", first + 1)]
+    assert await ids("four/0", policy=policy(after_tick=first + 4)) == [(b"f", first + 1)]
