@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH
-from tidelog._errors import ProducerStoppedError, TidelogError
+from tidelog._errors import DeadlineError, ProducerStoppedError, TidelogError
 from tidelog._numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
 from tidelog._sizes import Appendable
 from tidelog._types import AppendResult, TransactionResult
@@ -65,7 +65,12 @@ class Submission:
             return False
         if not self.future.done():
             self.future.set_exception(TimeoutError())
+            # Asked for, because nobody may wait any more.
+            self.future.exception()
         return True
+
+    def drop(self) -> None:
+        """Note that it will never be sent, for its time was over before."""
 
 
 @dataclass(slots=True)
@@ -124,6 +129,12 @@ class TransactionSubmission(Submission):
         self.outcome = _copy(error)
         if not self.future.done():
             self.future.set_exception(self.outcome)
+            # Asked for, because nobody may wait any more.
+            self.future.exception()
+
+    def drop(self) -> None:
+        """Note that it will never be sent, for its time was over before."""
+        self.outcome = DeadlineError("the transaction could not be sent in time; nothing happened: commit it again")
 
     def may_share_with(self, other: Submission) -> bool:
         """Tell whether both may be in one request."""
@@ -180,7 +191,10 @@ class Lane:
         batches_in_flight: Sent and not answered.
         unsure: Numbered batches that are to be sent again, as they are, in order.
         is_held: Whether nothing is sent before the next stream, for the server refuses it on this one.
-        renumbers: Whether all that is on its way is to get new numbers, once it is known to be refused.
+        renumbers: From which sequence on all that is on its way is to get new numbers, once it is known to be refused
+            and all before it is answered; None for nothing.
+        renumbers_were_lost: Whether the batch that was refused there had been sent before.
+        is_forgotten: Whether the server has forgotten the producer, which then needs another name.
         failure: Why nothing is sent any more but what was sent before it.
         failed_sequence: Of the batch that met ``failure``.
     """
@@ -193,7 +207,9 @@ class Lane:
     batches_in_flight: int = 0
     unsure: deque[Batch] = field(default_factory=deque)
     is_held: bool = False
-    renumbers: bool = False
+    renumbers: int | None = None
+    renumbers_were_lost: bool = False
+    is_forgotten: bool = False
     failure: TidelogError | None = None
     failed_sequence: int = 0
     is_listed: bool = False
@@ -205,8 +221,10 @@ class Lane:
 
     def may_send(self) -> bool:
         """Tell whether a batch may go now."""
-        if self.is_held or self.renumbers:
+        if self.is_held:
             return False
+        if self.renumbers is not None:
+            return bool(self.unsure) and self.unsure[0].sequence < self.renumbers
         if self.unsure:
             return True
         if not self.waiting:
@@ -218,6 +236,25 @@ class Lane:
             if self.numbering.is_independent and head.travels_alone:
                 return True
         return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
+
+    def renumber_from(self, batch: Batch) -> None:
+        """Let ``batch``, which was refused, and what stands behind it get new numbers."""
+        if self.renumbers is None or batch.sequence < self.renumbers:
+            self.renumbers, self.renumbers_were_lost = batch.sequence, batch.was_lost
+
+    def will_renumber(self, batch: Batch) -> bool:
+        """Tell whether ``batch`` stands at or behind one that was refused."""
+        return self.renumbers is not None and self.renumbers <= batch.sequence
+
+    def renumbers_surely(self, batch: Batch) -> bool:
+        """Tell whether ``batch`` was only ever sent behind one that was refused, so that it cannot be in the log."""
+        return self.will_renumber(batch) and not self.renumbers_were_lost
+
+    def may_renumber(self) -> bool:
+        """Tell whether the time for new numbers has come."""
+        if self.renumbers is None or self.batches_in_flight or self.is_held:
+            return False
+        return not self.unsure or self.renumbers <= self.unsure[0].sequence
 
     def has_failed_before(self, batch: Batch) -> bool:
         """Tell whether a batch before ``batch`` has failed, so that this one cannot be in the log."""
@@ -238,7 +275,7 @@ class Lane:
         """
         assert self.numbering is not None
         if self.numbering.is_independent:
-            self.renumbers = True
+            self.renumber_from(batch)
         elif not self.has_failed_before(batch):
             self.failure, self.failed_sequence = error, batch.sequence
         elif error.effect == "none":

@@ -118,13 +118,12 @@ class AppendQueue:
             self._landed(batch)
             lane, size_bytes = batch.lane, len(batch.request)
             if size_bytes > max_request_bytes:
-                batch.was_lost = False
                 self._refuse_in_flight(batch, _too_large(size_bytes, int(max_request_bytes)))
             elif lane.numbering is None:
                 batch.fail(error)
             else:
-                # What stands behind one that was refused is not in the log.
-                batch.was_lost = batch.was_lost or not (lane.renumbers or lane.has_failed_before(batch))
+                # What stands behind one that was refused, and was not sent before, is not in the log.
+                batch.was_lost = batch.was_lost or not (lane.renumbers_surely(batch) or lane.has_failed_before(batch))
                 lane.send_again(batch)
             self._list(lane)
         for lane in list(self._lanes.values()):
@@ -139,7 +138,7 @@ class AppendQueue:
                 self._list(lane)
 
     def give_up(self, error: TidelogError, unknown: TidelogError) -> None:
-        """Settle everything: what is or was in flight with ``unknown``, the rest with ``error``."""
+        """Settle everything that is numbered, and what is in flight: that with ``unknown``, the rest with ``error``."""
         for batch in self._in_flight:
             batch.was_lost = True
         self.interrupted(unknown)
@@ -147,7 +146,8 @@ class AppendQueue:
             while lane.unsure:
                 batch = lane.unsure.popleft()
                 batch.fail(unknown if batch.was_lost else error)
-            self._fail_waiting_of(lane, error)
+            if lane.numbering is not None:
+                self._fail_waiting_of(lane, error)
             self._list(lane)
 
     def expire(self, now_s: float) -> float:
@@ -158,7 +158,9 @@ class AppendQueue:
         kept: list[Submission] = []
         for lane in list(self._lanes.values()):
             for submission in [self._take(lane) for _ in range(len(lane.waiting))]:
-                if not submission.expire(now_s):
+                if submission.expire(now_s):
+                    submission.drop()
+                else:
                     self._put(lane, submission)
                     kept.append(submission)
             self._list(lane)
@@ -181,7 +183,7 @@ class AppendQueue:
 
     def _list(self, lane: Lane) -> None:
         """List the lane if it may send, and forget it once it is empty: a client may use any number of vchannels."""
-        if lane.renumbers and not lane.batches_in_flight:
+        if lane.may_renumber():
             self._renumber(lane)
         if lane.failure is not None:
             self._stop(lane, lane.failure)
@@ -196,6 +198,7 @@ class AppendQueue:
         if not submissions:
             return None
         try:
+            lane.vchannel.encode()
             content = _encode(submissions)
         except (TypeError, ValueError) as error:
             self._refuse(lane, submissions, error)
@@ -253,7 +256,7 @@ class AppendQueue:
         decision = Verdict.GIVE_UP
         if not lane.has_failed_before(batch):
             decision = verdict(
-                error, was_lost=batch.was_lost, is_behind=lane.is_behind(batch), renumbers=lane.renumbers
+                error, was_lost=batch.was_lost, is_behind=lane.is_behind(batch), renumbers=lane.will_renumber(batch)
             )
         match decision:
             case Verdict.SEND_AGAIN:
@@ -262,11 +265,14 @@ class AppendQueue:
                 lane.is_held = lane.is_held or not isinstance(error, SequenceGapError)
             case Verdict.RENUMBER:
                 lane.send_again(batch)
-                lane.renumbers = True
+                lane.renumber_from(batch)
+                lane.is_forgotten = True
             case Verdict.GIVE_UP:
                 known = _as_known(batch, error)
-                if _is_fault_of_one(known) and len(batch.submissions) > 1:
-                    lane.renumbers = True
+                if lane.will_renumber(batch) and isinstance(error, SequenceGapError):
+                    batch.fail(_ABANDONED)
+                elif _is_fault_of_one(known) and len(batch.submissions) > 1:
+                    lane.renumber_from(batch)
                     self._isolate(batch)
                 else:
                     lane.fail(batch, known)
@@ -274,8 +280,13 @@ class AppendQueue:
     def _renumber(self, lane: Lane) -> None:
         """Let everything that was refused be sent again, with new numbers."""
         assert lane.numbering is not None
-        lane.numbering.renew()
-        lane.renumbers = False
+        assert lane.renumbers is not None
+        if lane.is_forgotten or lane.renumbers_were_lost or any(batch.was_lost for batch in lane.unsure):
+            lane.numbering.renew()
+        else:
+            # Nothing was taken under these numbers, and nothing is on its way any more.
+            lane.numbering.rewind(lane.renumbers)
+        lane.renumbers, lane.is_forgotten = None, False
         while lane.unsure:
             batch = lane.unsure.pop()
             if batch.was_lost:
@@ -321,10 +332,14 @@ def as_messages(messages: Sequence[Appendable]) -> list[Message]:
 
 
 def _wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) -> TidelogError | None:
-    is_transaction = isinstance(batch.submissions[0], TransactionSubmission)
-    result = response.transaction if is_transaction else response.result
+    first = batch.submissions[0]
+    result: wal_service_pb2.AppendResult | wal_service_pb2.TransactionResult = response.result
+    has_parts = True
+    if isinstance(first, TransactionSubmission):
+        result = response.transaction
+        has_parts = len(response.transaction.parts) == len(first.parts)
     ticks = result.last_tick - result.first_tick + 1
-    if ticks == batch.count:
+    if ticks == batch.count and has_parts:
         return None
     return ServerError(f"the server gave {ticks} ticks to {batch.count} messages", effect="unknown")
 

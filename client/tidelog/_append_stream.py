@@ -11,7 +11,7 @@ import grpc.aio
 from tidelog._append_lane import Submission, TransactionSubmission
 from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import AppendTerms
-from tidelog._errors import AppendUnknownError, ClosedError, TidelogError
+from tidelog._errors import AppendUnknownError, ClosedError, TidelogError, UnavailableError
 from tidelog._numbering import Numbering
 from tidelog._retry import may_repeat
 from tidelog._sizes import Appendable
@@ -39,12 +39,12 @@ class AppendStream:
         self._runner: asyncio.Task[None] | None = None
         self._call: Any = None
         self._reader: asyncio.Task[TidelogError] | None = None
-        # Of transactions, by their first vchannel.
-        self._numberings: dict[str, Numbering] = {}
+        # Of transactions: one for each lane.
+        self._numberings: dict[tuple[str, AppendTerms], Numbering] = {}
         self._was_broken = False
         # Since when numbered batches have no answer, and how long to pause before the next try; None while all is well.
         self._lost_since_s: float | None = None
-        # What the server takes in one request, once it has told by ending the stream.
+        # What the server takes in one request, if it has told by ending the present stream.
         self._max_request_bytes = inf
         self._pauses_s: Iterator[float] | None = None
         self._is_closed = False
@@ -128,9 +128,9 @@ class AppendStream:
             ClosedError: The client was closed.
         """
         first = submission.vchannels[0]
-        numbering = self._numberings.pop(first, None) or Numbering(is_independent=True)
+        numbering = self._numberings.pop((first, terms), None) or Numbering(is_independent=True)
         # Those used last are at the end; one that goes is kept by its lane as long as that needs it.
-        self._numberings[first] = numbering
+        self._numberings[first, terms] = numbering
         if len(self._numberings) > _NUMBERINGS_KEPT:
             del self._numberings[next(iter(self._numberings))]
         self.put(first, terms, submission, numbering)
@@ -147,11 +147,12 @@ class AppendStream:
         if submission.outcome is not None:
             return submission.outcome
         if submission.future.done():
-            # An earlier wait was cancelled or ran out of time.
+            # An earlier wait ran out of time.
             submission.future = self._loop.create_future()
         submission.deadline_s = self._loop.time() + timeout_s
         self._watch(submission.deadline_s)
-        result: TransactionResult = await submission.future
+        # Shielded, for several may wait.
+        result: TransactionResult = await asyncio.shield(submission.future)
         return result
 
     async def aclose(self, timeout_s: float) -> None:
@@ -171,7 +172,9 @@ class AppendStream:
             with suppress(asyncio.CancelledError):
                 await self._runner
         given_up = f"the client was closed, and no answer came within {timeout_s:.1f} s"
-        self._queue.give_up(ClosedError("the client was closed before the append was sent"), _unknown(given_up))
+        gone = ClosedError("the client was closed before the append was sent")
+        self._queue.give_up(gone, _unknown(given_up))
+        self._queue.fail_waiting(gone)
 
     def _watch(self, deadline_s: float) -> None:
         """See to it that ``expire`` is called no later than at ``deadline_s``."""
@@ -229,7 +232,8 @@ class AppendStream:
         assert self._lost_since_s is not None
         lost_s = now_s - self._lost_since_s
         if self._transport.retry.give_up_s <= lost_s:
-            self._queue.give_up(error, _unknown(f"within {lost_s:.1f} s: {error}"))
+            gone = UnavailableError(f"the server gave no answer for {lost_s:.1f} s ({error}): nothing of this was sent")
+            self._queue.give_up(gone, _unknown(f"within {lost_s:.1f} s"))
         if not self._queue.has_waiting:
             self._pauses_s = None
         self._changed.set()
@@ -250,6 +254,7 @@ class AppendStream:
 
     async def _serve(self, call: Any) -> TidelogError:
         """Write and read until the stream ends; then settle what was sent and not answered, and return the reason."""
+        self._max_request_bytes = inf
         reader = asyncio.create_task(self._read(call), name="tidelog-append-read")
         self._call, self._reader = call, reader
         writer = asyncio.create_task(self._write(call), name="tidelog-append-write")
@@ -291,7 +296,7 @@ class AppendStream:
         except grpc.aio.AioRpcError as failure:
             # Even a detail speaks of the stream only: what was sent on it may have been written before.
             reason = error_of_status(failure, is_read=False)
-            self._max_request_bytes = max_request_bytes_of(failure) or self._max_request_bytes
+            self._max_request_bytes = max_request_bytes_of(failure) or inf
             unknown = _unknown(reason, reason.values)
             unknown.__cause__ = failure
             return unknown

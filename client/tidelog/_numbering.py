@@ -34,6 +34,10 @@ class Numbering:
         self._last_sequence += 1
         return ProducerSequence(self._producer_id, self._last_sequence)
 
+    def rewind(self, sequence: int) -> None:
+        """Let ``sequence`` be the next one again: it was refused, and so was everything behind it."""
+        self._last_sequence = sequence - 1
+
     def renew(self) -> None:
         """Begin anew under a name that nobody has used, for the server has forgotten the old one."""
         self._producer_id = secrets.token_hex(_ID_BYTES)

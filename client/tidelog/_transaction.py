@@ -150,7 +150,8 @@ class AsyncTransaction:
         try:
             self._result = await stream.outcome(submission, self._timeout_s)
         except TidelogError as error:
-            self._state = _State.OPEN if error.effect == "none" else _State.UNKNOWN
+            if self._sent[1] is submission:
+                self._state = _State.OPEN if error.effect == "none" else _State.UNKNOWN
             raise
         except TimeoutError:
             raise self._give_up(submission) from None
@@ -183,7 +184,7 @@ class AsyncTransaction:
     def _submit(self) -> None:
         stream = self._appends()
         future: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
-        submission = TransactionSubmission((), False, self._size_bytes, future, parts=self._parts)
+        submission = TransactionSubmission((), False, self._size_bytes, future, parts=dict(self._parts))
         stream.commit(self._terms, submission)
         self._sent, self._state = (stream, submission), _State.COMMITTING
 
@@ -195,7 +196,8 @@ class AsyncTransaction:
                 "the log; call commit() again to learn it",
                 effect="unknown",
             )
-        self._state = _State.OPEN
+        if self._sent is not None and self._sent[1] is submission:
+            self._state = _State.OPEN
         return deadline_error("the commit", self._timeout_s)
 
     def _check(self, state: _State) -> None:

@@ -47,9 +47,9 @@ class TransactionResult:
 
     Attributes:
         txn_id: Names it: each batch that a scan delivers of it carries this.
-        first_tick: Tick of its first message, on the vchannel that was named first.
-        last_tick: Tick of its last message, on the vchannel that was named last. Only transactions that were committed
-            together with this one have ticks in between.
+        first_tick: First tick of what was committed together: this transaction, and maybe others of this client.
+        last_tick: Last tick of it, inclusive: a scan or plan up to behind this tick has the transaction, one that ends
+            earlier has nothing of it.
         results: Where its messages are on each vchannel, by the names that were given; with consecutive ticks there.
         durability: What the acknowledgement promises.
         duplicate: Whether an earlier try of the same commit had put it there.

@@ -306,7 +306,7 @@ def transaction_results(
             results[vchannel] = wholes[vchannel].part(begin, begin + count)
         parts = list(results.values())
         yield TransactionResult(
-            wire.txn_id + number, parts[0].first_tick, parts[-1].last_tick, results, parts[0].durability,
+            wire.txn_id + number, Tick(wire.first_tick), Tick(wire.last_tick), results, parts[0].durability,
             parts[0].duplicate,
         )  # fmt: skip
 

@@ -111,9 +111,11 @@ def shared_part(vchannel: str, *batches: message_pb2.Columns) -> wal.Transaction
 
 
 TRANSACTIONS: list[tuple[str, wal.AppendStreamRequest, int, Code, str]] = [
-    ("no parts", transaction(), R.REASON_INVALID_ARGUMENT, INVALID, "0 parts, expected 1 to 1024"),
+    ("no parts", transaction(), R.REASON_INVALID_ARGUMENT, INVALID, "0 parts or more, expected 1 to 256"),
     ("many parts", transaction(*[part()] * 1_025),
-     R.REASON_INVALID_ARGUMENT, INVALID, "1025 parts, expected 1 to 1024"),
+     R.REASON_INVALID_ARGUMENT, INVALID, "257 parts or more, expected 1 to 256"),
+    ("many batches", transaction(wal.TransactionPart(vchannel="one", batches=[a_columns([b"x"])] * 600)),
+     R.REASON_BATCH_TOO_LARGE, INVALID, "513 batches, at most 512"),
     ("a part without batches", transaction(part(), wal.TransactionPart(vchannel="four/0")),
      R.REASON_EMPTY_BATCH, INVALID, "at least one"),
     ("one vchannel twice", transaction(part("four/1"), part("four/1")),

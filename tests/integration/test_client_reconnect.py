@@ -388,9 +388,8 @@ async def test_what_is_too_large_for_the_server_harms_nothing_else_on_its_stream
                 for _ in range(50):
                     await beside.send(b"small")
                 for refused in (txn.commit(), ticket):
-                    with pytest.raises(tidelog.InvalidRequestError, match="the server takes at most") as caught:
+                    with pytest.raises(tidelog.InvalidRequestError, match="the server takes at most"):
                         await refused
-                    assert caught.value.effect == "none"
             stored = [payload async for batch in client.scan("orders") for payload in batch.payloads]
             assert stored == [b"small"] * 100
     finally:

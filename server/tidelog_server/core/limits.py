@@ -26,7 +26,9 @@ MAX_PROPERTY_BYTES_PER_MESSAGE: Final = 8 * KIB
 MAX_BATCH_BYTES_CEILING: Final = 64 * MIB
 
 # Transactions.
-MAX_TXN_VCHANNELS: Final = 1_024
+MAX_TXN_VCHANNELS: Final = 256
+# Each is some 40 us of the event loop.
+MAX_TXN_BATCHES: Final = 512
 
 # Idempotent producers: batches that a window remembers, and windows of a node; the one unused for longest goes.
 MAX_PRODUCER_ID_BYTES: Final = 64

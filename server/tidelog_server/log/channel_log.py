@@ -145,7 +145,7 @@ class ChannelLog:
             VchannelLog(vchannel_id, f"{name}/{index}", node.store.tail(vchannel_id))
             for index, vchannel_id in enumerate(vchannel_ids)
         ]
-        # Base ticks of appends between submission and ack, oldest first.
+        # First ticks of appends between submission and ack, oldest first; of a transaction, that of its whole span.
         self._in_flight: deque[int] = deque()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -207,8 +207,10 @@ class ChannelLog:
         nothing calls the append back: a cancelled call leaves it in the log.
         """
         assert not self.is_closed
-        assert not self._in_flight or entry.base_tick > self._in_flight[-1]
-        self._in_flight.append(entry.base_tick)
+        first_tick = _first_tick(entry)
+        assert vchannel.submitted_tick < entry.base_tick
+        assert not self._in_flight or first_tick >= self._in_flight[-1]
+        self._in_flight.append(first_tick)
         vchannel.submitted_tick = entry.last_tick
         self._drained.clear()
         self._node.admission.note_submitted(len(entry.columns))
@@ -237,7 +239,7 @@ class ChannelLog:
 
     def settle(self, vchannel: VchannelLog, entry: NewEntry) -> None:
         """Note that the oldest entry in flight is durable; called in order, before its ack is sent."""
-        assert self._in_flight[0] == entry.base_tick
+        assert self._in_flight[0] == _first_tick(entry)
         self._in_flight.popleft()
         if not self._in_flight:
             self._drained.set()
@@ -260,3 +262,8 @@ class ChannelLog:
         """Wake the followers of every vchannel."""
         for vchannel in self.vchannels:
             vchannel.wake_followers()
+
+
+def _first_tick(entry: NewEntry) -> int:
+    """Return the tick that no watermark reaches before ``entry`` is durable: none lies within a transaction."""
+    return entry.base_tick if entry.txn is None else entry.txn.first_tick

@@ -240,9 +240,9 @@ class GroupCommitter:
         """Return what is committed together: the oldest append, and what fits with it."""
         waiting = self._waiting
         appends: list[PendingAppend] = []
-        size_bytes = 0
+        size_bytes = batches = 0
         needs_sync = False
-        while waiting and len(appends) < MAX_GROUP_BATCHES:
+        while waiting and batches < MAX_GROUP_BATCHES:
             item = waiting[0]
             if isinstance(item, _Job):
                 break
@@ -252,6 +252,7 @@ class GroupCommitter:
             if appends and grown_bytes > MAX_GROUP_BYTES:
                 break
             size_bytes = grown_bytes
+            batches += len(item.entries)
             needs_sync = needs_sync or item.needs_sync
             appends.append(item)
             waiting.popleft()

@@ -77,7 +77,7 @@ class StreamRequest:
     vchannel: str = ""
     columns: bytes = b""
     options: wal_service_pb2.AppendOptions | None = None
-    parts: Sequence[PartRequest] | None = None
+    parts: list[PartRequest] | None = None
 
     @property
     def columns_bytes(self) -> int:
@@ -108,7 +108,8 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
             options.append(value)
         elif tag == _TRANSACTION:
             # Parts that come in several pieces are joined, as above.
-            request.parts = [*(request.parts or ()), *parse_parts(value)]
+            request.parts = request.parts or []
+            parse_parts(value, request.parts)
         elif tag <= _MAX_KNOWN:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
         # A field of a later version is passed over.

@@ -12,7 +12,7 @@ from tidelog_server.core.errors import (
     InvalidRequestError,
     MalformedColumnsError,
 )
-from tidelog_server.core.limits import MAX_TXN_VCHANNELS
+from tidelog_server.core.limits import MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
 from tidelog_server.log.channel_log import NodeLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
@@ -37,20 +37,19 @@ class PartRequest:
     conditions: Conditions
 
 
-def parse_parts(encoded: memoryview) -> list[PartRequest]:
-    """Return the parts of a serialised Transaction.
+def parse_parts(encoded: memoryview, parts: list[PartRequest]) -> None:
+    """Add the parts of a serialised Transaction to ``parts``, one more than may be at most: that many are refused.
 
     Raises:
         protowire.WireFormatError, UnicodeDecodeError: It is no such message.
     """
-    parts = []
     for tag, value in protowire.fields(encoded):
         if tag == _PARTS:
-            parts.append(_parse_part(value))
+            if len(parts) <= MAX_TXN_VCHANNELS:
+                parts.append(_parse_part(value))
         elif tag >> 3 == _PARTS >> 3:
             raise protowire.WireFormatError(f"field 1 has wire type {tag & 7}")
         # A field of a later version is passed over.
-    return parts
 
 
 def _parse_part(encoded: memoryview) -> PartRequest:
@@ -60,7 +59,8 @@ def _parse_part(encoded: memoryview) -> PartRequest:
         if tag == _VCHANNEL:
             part.vchannel = str(value, "utf-8")
         elif tag == _BATCHES:
-            part.batches.append(bytes(value))
+            if len(part.batches) <= MAX_TXN_BATCHES:
+                part.batches.append(bytes(value))
         elif tag == _EXPECTED_LAST_TICK:
             wire.expected_last_tick = value
         elif tag == _FENCING_TOKEN:
@@ -75,7 +75,7 @@ def check_shape(parts: Sequence[PartRequest], options: AppendOptions, size_bytes
     """Check what can be told of a transaction without its vchannels. Raises InvalidRequestError and its kinds."""
     if not 1 <= len(parts) <= MAX_TXN_VCHANNELS:
         raise InvalidRequestError(
-            f"the transaction has {len(parts)} parts, expected 1 to {MAX_TXN_VCHANNELS}", field="parts"
+            f"the transaction has {len(parts)} parts or more, expected 1 to {MAX_TXN_VCHANNELS}", field="parts"
         )
     if options.conditions is not UNCONDITIONAL:
         raise InvalidRequestError(
@@ -84,6 +84,9 @@ def check_shape(parts: Sequence[PartRequest], options: AppendOptions, size_bytes
         )
     if not all(part.batches for part in parts):
         raise EmptyBatchError
+    batches = sum(len(part.batches) for part in parts)
+    if batches > MAX_TXN_BATCHES:
+        raise BatchTooLargeError(actual=batches, maximum=MAX_TXN_BATCHES, unit="batches")
     if size_bytes > max_bytes:
         raise BatchTooLargeError(actual=size_bytes, maximum=max_bytes, unit="bytes")
 
