@@ -170,6 +170,10 @@ class ScanCore:
             self._state = "ended"
             self._hang_up()
             return
+        if self._end is None and self.plan.until.kind == "watermark" and self._lease is not None:
+            self._end = asyncio.create_task(_take_tick(self._lease[0]), name="tidelog-scan-end")
+            # Asked for later or never, it must not be reported as forgotten.
+            self._end.add_done_callback(_look_at)
         try:
             self._received = self._unpack(response)
         except DataLossError:
@@ -202,8 +206,7 @@ class ScanCore:
         await transport.ready(transport.retry.give_up_s)
         if self._sources is None:
             self._sources = [_Source(vchannel) for vchannel in await self._resolve()]
-        is_first = self._end is None
-        end = self._fixed_end(transport)
+        end = self._fixed_end()
         self._open_sources = [source for source in self._sources if not self._is_complete(source, end)]
         if not self._open_sources:
             return False
@@ -212,9 +215,7 @@ class ScanCore:
             policy=_wire.deliver_policy(self.plan.start),
             filters=self.plan.filters,
             end=_wire.scan_end(
-                At.tick(end)
-                if end is not None and self.plan.until.kind == "watermark" and not is_first
-                else self.plan.until
+                At.tick(end) if end is not None and self.plan.until.kind == "watermark" else self.plan.until
             ),
             format=wal_service_pb2.SCAN_FORMAT_COLUMNS,
             max_response_bytes=self.plan.max_response_bytes,
@@ -225,12 +226,12 @@ class ScanCore:
         self._call = connection.scan(request)
         return True
 
-    def _fixed_end(self, transport: Transport) -> int | None:
+    def _fixed_end(self) -> int | None:
         """Return the tick before which the scan ends, if it is known.
 
         A scan up to "the watermark now" must not mean a later now after it was reopened. So a tick is taken from the
-        oracle while the scan is first opened, beside it so that nothing waits for it: every message acknowledged
-        before the scan was asked for has a smaller one.
+        oracle once the first response is there, beside the scan so that nothing waits for it. Everything that the
+        first call can deliver has a smaller one, and the tick lies within no transaction.
         """
         if self.plan.until.kind in ("tick", "inside"):
             assert isinstance(self.plan.until.value, int)
@@ -238,9 +239,6 @@ class ScanCore:
         if self.plan.until.kind != "watermark":
             return None
         if self._end is None:
-            self._end = asyncio.create_task(_take_tick(transport), name="tidelog-scan-end")
-            # Asked for later or never, it must not be reported as forgotten.
-            self._end.add_done_callback(_look_at)
             return None
         is_known = self._end.done() and not self._end.cancelled() and self._end.exception() is None
         return self._end.result() if is_known else None

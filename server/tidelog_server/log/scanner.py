@@ -207,10 +207,16 @@ class Scanner:
                     yield Page(rest, NO_TICK, is_caught_up=False)
             # The last page carries the watermark: a follower that keeps up gets one response a group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
-            yield Page(last, horizon, is_caught_up=is_ended or self._is_caught_up())
+            yield Page(last, self._told(horizon), is_caught_up=is_ended or self._is_caught_up())
             if is_ended:
                 return
             await self._wait(horizon)
+
+    def _told(self, horizon: Tick) -> Tick:
+        """Return the watermark to tell: not beyond the scan's own end, for whoever goes on behind it misses nothing."""
+        if self._plan.end_tick is None:
+            return horizon
+        return Tick(max(NO_TICK, min(horizon, *(source.end_tick - 1 for source in self._sources))))
 
     def _is_caught_up(self) -> bool:
         """Tell whether nothing became durable while the last pages were on their way."""
