@@ -30,7 +30,7 @@ from tidelog_server.log.producers import ProducerTable
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_testing.batches import a_batch
 from tidelog_testing.nodes import Node, Submitted, running_node
-from tidelog_testing.stores import FaultyStore
+from tidelog_testing.stores import FaultyStore, LastingStore
 
 WINDOW = 4
 VCHANNELS = ("a/0", "a/1")
@@ -141,13 +141,6 @@ class Model:
                 producer = self.producers[vchannel, name]
                 window = windows.get((lane.vchannel_id, name), ProducerWindow(0))
                 assert (window.epoch, window.last_sequence) == (producer.epoch, len(producer.ticks))
-
-
-class LastingStore(FaultyStore):
-    """A store that outlives its node."""
-
-    def close(self) -> None:
-        """Stay open."""
 
 
 async def check_steps(steps: list[Append | Open | Restart]) -> None:

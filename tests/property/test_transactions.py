@@ -22,7 +22,7 @@ from tidelog_server.log.transactions import TxnPart, try_append_transaction
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_testing.batches import a_batch, payloads_of
 from tidelog_testing.nodes import Node, Submitted, running_node
-from tidelog_testing.stores import FaultyStore
+from tidelog_testing.stores import LastingStore
 
 VCHANNELS = ("a/0", "a/1", "b/0")
 
@@ -189,13 +189,6 @@ async def scanned(node: Node, end_tick: int, *, cuts_transactions: bool = False)
                 base_tick = piece.base_tick + piece.begin
                 rows += [(base_tick + i, VCHANNELS[piece.source], p, piece.txn_id) for i, p in enumerate(found)]
     return rows
-
-
-class LastingStore(FaultyStore):
-    """A store that outlives its node."""
-
-    def close(self) -> None:
-        """Stay open."""
 
 
 async def check_steps(steps: list[Append | Transact | Restart], ring_bytes: int) -> None:

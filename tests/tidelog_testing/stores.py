@@ -58,3 +58,10 @@ class FaultyStore(MemoryLogStore):
         """Let the test act, then read."""
         self.on_headers()
         return super().headers(vchannel_id, begin_tick, end_tick, max_headers)
+
+
+class LastingStore(FaultyStore):
+    """A store that outlives its node."""
+
+    def close(self) -> None:
+        """Stay open."""
