@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH
-from tidelog._errors import DeadlineError, ProducerStoppedError, TidelogError
+from tidelog._errors import DeadlineError, ProducerStoppedError, TidelogError, copy_of
 from tidelog._numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
 from tidelog._sizes import Appendable
 from tidelog._types import AppendResult, TransactionResult
@@ -57,7 +57,7 @@ class Submission:
     def fail(self, error: TidelogError) -> None:
         """Give the caller a copy of ``error``: a shared one would gather the tracebacks of all its callers."""
         if not self.future.done():
-            self.future.set_exception(_copy(error))
+            self.future.set_exception(copy_of(error))
 
     def expire(self, now_s: float) -> bool:
         """Return whether the deadline is over; then the caller, if he still waits, goes with TimeoutError."""
@@ -126,7 +126,7 @@ class TransactionSubmission(Submission):
 
     def fail(self, error: TidelogError) -> None:
         """Note a copy of ``error``, and give it to the caller if he waits."""
-        self.outcome = _copy(error)
+        self.outcome = copy_of(error)
         if not self.future.done():
             self.future.set_exception(self.outcome)
             # Asked for, because nobody may wait any more.
@@ -168,12 +168,6 @@ class Batch:
             submission.fail(error)
 
 
-def _copy(error: TidelogError) -> TidelogError:
-    own = type(error)(str(error), effect=error.effect, values=error.values)
-    own.__cause__ = error.__cause__
-    return own
-
-
 def _sequence(batch: Batch) -> int:
     return batch.sequence
 
@@ -182,8 +176,9 @@ def _sequence(batch: Batch) -> int:
 class Lane:
     """Appends to one vchannel, in order.
 
-    Invariant: in a numbered lane a batch is a submission, and all batches in ``unsure`` are to be sent before any
-    that waits.
+    Invariant: all batches in ``unsure`` are to be sent before any that waits.
+    Invariant: one batch of a numbered lane has one number; it is one submission, unless it is transactions that share
+    a request.
 
     Attributes:
         numbering: Numbers its batches; None for a lane whose batches are never sent twice.

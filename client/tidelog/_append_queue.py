@@ -20,7 +20,14 @@ from tidelog._append_lane import Batch, Lane, Submission, TransactionPart, Trans
 from tidelog._append_terms import AppendTerms
 from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns, encode_messages, encode_payloads
 from tidelog._columns_parts import with_txn_ends
-from tidelog._errors import AppendUnknownError, InvalidRequestError, SequenceGapError, ServerError, TidelogError
+from tidelog._errors import (
+    AppendUnknownError,
+    InvalidRequestError,
+    SequenceGapError,
+    ServerError,
+    TidelogError,
+    copy_of,
+)
 from tidelog._message import Message
 from tidelog._numbering import Numbering, Verdict, verdict
 from tidelog._sizes import Appendable
@@ -362,9 +369,7 @@ def _as_known(batch: Batch, error: TidelogError) -> TidelogError:
     """Return ``error`` with the effect that it has together with what became of earlier tries."""
     if not batch.was_lost or error.effect == "unknown":
         return error
-    known = type(error)(str(error), effect="unknown", values=error.values)
-    known.__cause__ = error.__cause__
-    return known
+    return copy_of(error, effect="unknown")
 
 
 def _is_fault_of_one(error: TidelogError) -> bool:

@@ -62,6 +62,13 @@ class TidelogError(Exception):
         return int(self.values.get(name, "0"))
 
 
+def copy_of(error: TidelogError, effect: Effect | None = None) -> TidelogError:
+    """Return a copy of ``error``, with another effect if one is given."""
+    own = type(error)(str(error), effect=effect or error.effect, values=error.values)
+    own.__cause__ = error.__cause__
+    return own
+
+
 class InvalidRequestError(TidelogError):
     """The request cannot be right: a field, a name, a size or a batch is not allowed. ``values`` says which."""
 
