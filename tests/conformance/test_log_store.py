@@ -16,13 +16,23 @@ from tidelog_server.core.entries import Entry
 from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
+from tidelog_server.core.transactions import TxnOutcome, TxnRun
 from tidelog_server.storage.codec import TailRow
 from tidelog_server.storage.keys import MAX_VCHANNEL_ID
 from tidelog_server.storage.log_state import CHUNK_BATCHES, as_vchannel_tail
-from tidelog_server.storage.log_store import LogStore
+from tidelog_server.storage.log_store import Beside, LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from unit.storage.entries import END, FIRST_TICK, new_entry, place_and_columns, read_all, run_of_entries
+from unit.storage.entries import (
+    END,
+    FIRST_TICK,
+    committed,
+    new_entry,
+    place_and_columns,
+    read_all,
+    run_of_entries,
+    staged_batch,
+)
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -323,10 +333,10 @@ def test_windows_are_written_with_the_entries_and_go_with_their_vchannel(store: 
     store.create_vchannels([1, 2, MAX_VCHANNEL_ID])
     first = ProducerWindow(0).extended(Result(10, 1, 7, is_synced=True))
     keys: list[ProducerKey] = [(1, "p"), (1, "é" * 32), (2, "p"), (MAX_VCHANNEL_ID, "\U0010ffff" * 16)]
-    store.write([new_entry(1, 10)], dict.fromkeys(keys, first))
+    store.write([new_entry(1, 10)], Beside(dict.fromkeys(keys, first)))
     assert store.producer_windows() == dict.fromkeys(keys, first)
     second = first.opened().extended(Result(20, 2, 8, is_synced=False))
-    store.write([], {(1, "p"): second, (2, "p"): None})
+    store.write([], Beside({(1, "p"): second, (2, "p"): None}))
     store.write([new_entry(1, 20)])
     assert store.producer_windows() == {(1, "p"): second, keys[1]: first, keys[3]: first}
     assert (second.epoch, second.last_sequence, second.last_tick) == (1, 2, 21)
@@ -335,11 +345,91 @@ def test_windows_are_written_with_the_entries_and_go_with_their_vchannel(store: 
     assert store.producer_windows() == {}
 
 
+def test_staged_batches_are_read_once_their_transaction_is_committed(store: LogStore) -> None:
+    store.create_vchannels([1, 2])
+    store.write([new_entry(1, 10)])
+    entries = [new_entry(1, 100), new_entry(1, 110, size_bytes=9_000), new_entry(2, 120), new_entry(2, 130)]
+    staged = [staged_batch(entry, 50, sequence) for sequence, entry in enumerate(entries, 1)]
+    store.write([], Beside(staged=staged[:1]))
+    store.write([new_entry(2, 20)], Beside(staged=staged[1:]))
+    assert [entry.header.base_tick for v in (1, 2) for entry in read_all(store, v)] == [10, 20]
+    assert store.head.sequence == 2
+    assert store.staged() == [(1, 50), (2, 50)]
+    outcome = TxnOutcome(100, True, (TxnRun(1, 20), TxnRun(2, 20)))
+    commits = [committed(entry, 50, sequence, 100, 139) for sequence, entry in enumerate(entries, 1)]
+    store.write(commits, Beside(outcomes={50: outcome}))
+    store.write([new_entry(1, 200)])
+    store.sync()
+    assert store.staged() == []
+    assert store.txn_outcomes() == {50: outcome}
+    assert list(map(place_and_columns, read_all(store, 1))) == [
+        place_and_columns(entry) for entry in (new_entry(1, 10), *entries[:2], new_entry(1, 200))
+    ]
+    assert list(map(place_and_columns, read_all(store, 2)))[1:] == list(map(place_and_columns, entries[2:]))
+    headers = store.headers(1, 0, END, 100)
+    assert [header.columns_bytes for header in headers] == [100, 100, 9_000, 100]
+    assert store.columns(headers) == [entry.columns for entry in (new_entry(1, 10), *entries[:2], new_entry(1, 200))]
+    assert {header.txn for header in headers[1:3]} == {commits[0].txn}
+    assert store.tail(1).columns_bytes == 9_300
+
+
+def test_what_was_staged_in_vain_is_discarded_and_nothing_else_is(store: LogStore) -> None:
+    store.create_vchannels([1, 2])
+    entry = new_entry(1, 100)
+    store.write(
+        [],
+        Beside(staged=[staged_batch(entry, 50, 1), staged_batch(entry, 51, 1), staged_batch(new_entry(2, 100), 50, 2)]),
+    )
+    store.discard([(1, 50), (2, 50), (2, 77)])
+    assert store.staged() == [(1, 51)]
+    store.write([committed(entry, 51, 1, 100, 109)])
+    assert list(map(place_and_columns, read_all(store, 1))) == [place_and_columns(entry)]
+    store.reclaim()
+    assert list(map(place_and_columns, read_all(store, 1))) == [place_and_columns(entry)]
+
+
+def test_staged_batches_go_with_their_vchannel(store: LogStore) -> None:
+    store.create_vchannels([1, MAX_VCHANNEL_ID])
+    entries = [new_entry(1, 100), new_entry(MAX_VCHANNEL_ID, 110)]
+    store.write([], Beside(staged=[staged_batch(entry, 50, 1) for entry in entries]))
+    store.drop_vchannels([MAX_VCHANNEL_ID])
+    assert store.staged() == [(1, 50)]
+    store.drop_vchannels([1])
+    assert store.staged() == []
+    with pytest.raises((AssertionError, KeyError)):
+        store.write([], Beside(staged=[staged_batch(entries[0], 50, 1)]))
+
+
+def test_a_trim_removes_committed_batches_one_by_one(store: LogStore) -> None:
+    store.create_vchannels([1])
+    entries = [new_entry(1, tick) for tick in (100, 110, 120)]
+    store.write([], Beside(staged=[staged_batch(entry, 50, i) for i, entry in enumerate(entries, 1)]))
+    store.write([], Beside(staged=[staged_batch(new_entry(1, 300), 60, 1)]))
+    store.write([committed(entry, 50, i, 100, 129) for i, entry in enumerate(entries, 1)])
+    store.trim(1, 115)
+    assert list(map(place_and_columns, read_all(store, 1))) == list(map(place_and_columns, entries[1:]))
+    headers = store.headers(1, 0, END, 10)
+    store.trim(1, 130)
+    assert list(read_all(store, 1)) == []
+    assert store.columns(headers) == [None, None]
+    assert store.staged() == [(1, 60)]
+    store.write([committed(new_entry(1, 300), 60, 1, 300, 309)])
+    assert list(map(place_and_columns, read_all(store, 1))) == [place_and_columns(new_entry(1, 300))]
+
+
+def test_outcomes_are_replaced_and_removed(store: LogStore) -> None:
+    first, second = TxnOutcome(0, False, ()), TxnOutcome(7, True, (TxnRun(9, 3),))
+    store.create_vchannels([1])
+    store.write([new_entry(1, 10)], Beside(outcomes={5: first, 6: first}))
+    store.write([], Beside(outcomes={6: second, 5: None, 4: None}))
+    assert store.txn_outcomes() == {6: second}
+
+
 def test_a_write_that_is_refused_changes_no_window(store: LogStore) -> None:
     store.create_vchannels([1])
     store.write([new_entry(1, 100)])
     with pytest.raises(AssertionError):
-        store.write([new_entry(1, 50)], {(1, "p"): ProducerWindow(1)})
+        store.write([new_entry(1, 50)], Beside({(1, "p"): ProducerWindow(1)}))
     assert store.producer_windows() == {}
 
 

@@ -6,7 +6,6 @@ and which is started again now and then, against a model that is a list of batch
 
 import asyncio
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -28,6 +27,7 @@ from tidelog_server.log import producers as log_producers
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.producers import ProducerTable
 from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_server.storage.log_store import NOTHING_BESIDE
 from tidelog_testing.batches import a_batch
 from tidelog_testing.nodes import Node, Submitted, running_node
 from tidelog_testing.stores import FaultyStore, LastingStore
@@ -282,10 +282,10 @@ def test_any_number_of_repetitions_is_settled_with_the_first() -> None:
 
 def test_after_a_defect_no_job_rests_on_what_was_not_written() -> None:
     class BrokenStore(FaultyStore):
-        def write(self, entries: Any, windows: Any = MappingProxyType({})) -> None:
+        def write(self, entries: Any, beside: Any = NOTHING_BESIDE) -> None:
             if entries:
                 raise KeyError("a defect")
-            super().write(entries, windows)
+            super().write(entries, beside)
 
     async def check() -> None:
         store = BrokenStore()

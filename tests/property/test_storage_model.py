@@ -5,6 +5,7 @@ must come back.
 """
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -14,15 +15,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
-from tidelog_server.storage.log_store import LogStore
+from tidelog_server.core.transactions import TxnOutcome, TxnPlace, TxnRun
+from tidelog_server.storage.log_store import Beside, LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from unit.storage.entries import END, new_entry, place_and_columns, read_all
+from unit.storage.entries import END, committed, new_entry, place_and_columns, read_all, staged_batch
 
 IDS = [0, 1, 2]
 vchannel_ids = st.sampled_from(IDS)
+txn_ids = st.integers(50, 65)
 offsets = st.integers(-5, 60)
 
 
@@ -37,6 +40,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.trim_ticks: dict[int, int] = {}
         self.fencing_tokens: dict[int, int] = {}
         self.windows: dict[ProducerKey, ProducerWindow] = {}
+        # Of open transactions by place, the counts of what they have staged; and the outcomes of those committed.
+        self.staged: dict[TxnPlace, list[int]] = {}
+        self.outcomes: dict[int, TxnOutcome] = {}
+        # Ids that no other transaction may have any more.
+        self.committed: set[int] = set()
         self.sequence = 0
 
     def kept(self, vchannel_id: int) -> list[NewEntry]:
@@ -59,6 +67,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.trim_ticks.pop(vchannel_id, None)
         self.fencing_tokens.pop(vchannel_id, None)
         self.windows = {key: window for key, window in self.windows.items() if key[0] != vchannel_id}
+        self.staged = {place: counts for place, counts in self.staged.items() if place[0] != vchannel_id}
 
     @rule(plan=st.lists(st.tuples(vchannel_ids, st.integers(0, 20), st.integers(1, 12)), max_size=6))
     def write(self, plan: list[tuple[int, int, int]]) -> None:
@@ -94,11 +103,61 @@ class StoreMachine(RuleBasedStateMachine):
         key = (vchannel_id, producer_id)
         result = Result(self.next_tick(vchannel_id) - 1, 1, 2, is_synced=True)
         window = self.windows.get(key, ProducerWindow(0)).opened().extended(result)
-        self.store.write([], {key: window if is_kept else None})
+        self.store.write([], Beside({key: window if is_kept else None}))
         self.store.sync()
         self.windows.pop(key, None)
         if is_kept:
             self.windows[key] = window
+
+    @rule(vchannel_id=vchannel_ids, txn_id=txn_ids, counts=st.lists(st.integers(1, 12), min_size=1, max_size=3))
+    def stage(self, vchannel_id: int, txn_id: int, counts: list[int]) -> None:
+        place = (vchannel_id, txn_id)
+        if vchannel_id not in self.written or txn_id in self.committed:
+            return
+        staged = self.staged.setdefault(place, [])
+        begin = len(staged)
+        staged += counts
+        self.store.write([], Beside(staged=[self.batch(place, begin + i) for i in range(len(counts))]))
+
+    def batch(self, place: TxnPlace, index: int) -> StagedBatch:
+        vchannel_id, txn_id = place
+        count = self.staged[place][index]
+        return staged_batch(new_entry(vchannel_id, txn_id * 100 + index, size_bytes=count * 700), txn_id, index + 1)
+
+    @rule(txn_id=txn_ids)
+    def commit(self, txn_id: int) -> None:
+        places = sorted(place for place in self.staged if place[1] == txn_id)
+        if not places:
+            return
+        tick = first_tick = max(map(self.next_tick, self.written))
+        last_tick = first_tick + sum(sum(self.staged[place]) for place in places) - 1
+        entries, runs = [], []
+        for place in places:
+            runs.append(TxnRun(place[0], sum(self.staged[place])))
+            for index, count in enumerate(self.staged[place]):
+                columns = self.batch(place, index).columns
+                entry = replace(new_entry(place[0], tick, count=count), columns=columns)
+                self.written[place[0]].append(entry)
+                entries.append(committed(entry, txn_id, index + 1, first_tick, last_tick))
+                tick += count
+            del self.staged[place]
+        self.committed.add(txn_id)
+        self.outcomes[txn_id] = TxnOutcome(first_tick, True, tuple(runs))
+        self.store.write(entries, Beside(outcomes={txn_id: self.outcomes[txn_id]}))
+        self.store.sync()
+        self.sequence += len(entries)
+
+    @rule(txn_id=txn_ids)
+    def discard(self, txn_id: int) -> None:
+        places = [place for place in self.staged if place[1] == txn_id]
+        self.store.discard(places)
+        for place in places:
+            del self.staged[place]
+
+    @rule()
+    def forget_outcomes(self) -> None:
+        self.store.write([], Beside(outcomes=dict.fromkeys(self.outcomes)))
+        self.outcomes.clear()
 
     @rule(vchannel_id=vchannel_ids, fencing_token=st.integers(1, 5))
     def fence(self, vchannel_id: int, fencing_token: int) -> None:
@@ -128,6 +187,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.vchannel_ids() == sorted(self.written)
         assert self.store.head.sequence == self.sequence
         assert self.store.producer_windows() == self.windows
+        assert self.store.staged() == sorted(self.staged)
+        assert self.store.txn_outcomes() == self.outcomes
         for vchannel_id, written in self.written.items():
             found = list(map(place_and_columns, read_all(self.store, vchannel_id, max_bytes=5_000)))
             assert found == list(map(place_and_columns, self.kept(vchannel_id)))

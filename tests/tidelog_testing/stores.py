@@ -1,12 +1,11 @@
 """A real log store that fails, waits or tells when a test wants it to."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
 from tidelog_server.core.entries import EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
-from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 
 
@@ -34,15 +33,13 @@ class FaultyStore(MemoryLogStore):
         self.has_synced = threading.Event()
         self.on_headers: Callable[[], None] = lambda: None
 
-    def write(
-        self, entries: Sequence[NewEntry], windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
-    ) -> None:
+    def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
         """Write, or fail."""
         self.written.append(list(entries))
         self.has_written.set()
         if 0 < self.fails_at_write <= len(self.written):
             raise StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
-        super().write(entries, windows)
+        super().write(entries, beside)
 
     def sync(self) -> None:
         """Wait until the test lets it, then sync, or fail."""

@@ -25,7 +25,7 @@ from tidelog_server.log.planner import ScanPlanner
 from tidelog_server.log.scanner import Scanner, ScanPlan, ScanSource
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.storage.log_store import VchannelTail
+from tidelog_server.storage.log_store import Beside, VchannelTail
 
 _READERS: Final = 4
 _ROOT: Final = "tidelog"
@@ -226,7 +226,7 @@ class Broker:
         changes = dict(producers.put(key, window))
 
         def write() -> None:
-            store.write([], changes)
+            store.write([], Beside(changes))
             store.sync()
 
         await self._in_order(write)

@@ -17,6 +17,7 @@ class EntryKind(IntEnum):
 
     MESSAGES = 1
     TXN_MESSAGES = 2
+    STAGED_MESSAGES = 4
 
 
 class TxnSpan(NamedTuple):
@@ -34,6 +35,36 @@ class TxnSpan(NamedTuple):
     last_tick: int
 
 
+class StagedBatch(NamedTuple):
+    """A batch of a begun transaction, to be kept in the store until the transaction ends.
+
+    Attributes:
+        vchannel_id: The vchannel that it is for.
+        txn_id: Its transaction.
+        sequence: Its number within the transaction, from 1.
+        columns: The batch as it came.
+    """
+
+    vchannel_id: int
+    txn_id: int
+    sequence: int
+    columns: bytes
+
+
+class StagedColumns(NamedTuple):
+    """Where the columns of an entry are that were staged before its transaction committed.
+
+    Attributes:
+        sequence: As in StagedBatch.
+        columns_bytes: Length of the columns.
+        stored_crc32c: CRC-32C of the columns' bytes.
+    """
+
+    sequence: int
+    columns_bytes: int
+    stored_crc32c: int
+
+
 @dataclass(slots=True)
 class NewEntry:
     """A batch with its ticks, ready to be written. Never changed; freezing it would triple the time that it takes.
@@ -44,8 +75,9 @@ class NewEntry:
         count: Number of messages, at least 1; message i has ``base_tick + i``.
         message_type: The type of all messages, or MIXED_TYPES.
         columns_crc32c: The CRC-32C that came with the columns (not that of the bytes below).
-        columns: The batch as it came, opaque here. Never changed.
+        columns: The batch as it came, opaque here. Never changed. Empty if they are staged.
         txn: Its transaction; None for an append of its own.
+        staged: Where its columns are, if the store has them already; only with ``txn``.
     """
 
     vchannel_id: int
@@ -55,11 +87,17 @@ class NewEntry:
     columns_crc32c: int
     columns: bytes
     txn: TxnSpan | None = None
+    staged: StagedColumns | None = None
 
     @property
     def last_tick(self) -> Tick:
         """Tick of the last message, inclusive."""
         return Tick(self.base_tick + self.count - 1)
+
+    @property
+    def columns_bytes(self) -> int:
+        """Length of the columns, here or staged."""
+        return len(self.columns) if self.staged is None else self.staged.columns_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +112,7 @@ class EntryHeader:
         chain_hash: Hash over this header and the chain hash of entry ``sequence - 1``.
         columns_bytes: Length of the columns.
         stored_crc32c: CRC-32C of the columns' bytes as they are stored; the store checks it on each read.
+        staged_sequence: Number of the staged batch that its columns are; 0 if they were written with the entry.
     """
 
     vchannel_id: int
@@ -87,6 +126,7 @@ class EntryHeader:
     columns_bytes: int
     stored_crc32c: int
     txn: TxnSpan | None = None
+    staged_sequence: int = 0
 
     @property
     def last_tick(self) -> Tick:

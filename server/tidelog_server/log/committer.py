@@ -17,14 +17,15 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tidelog_server.core.entries import NewEntry
+from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.errors import StorageFailedError, TidelogServerError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
-from tidelog_server.storage.log_store import LogStore
+from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, LogStore
 
 Result = TypeVar("Result")
 
@@ -40,6 +41,9 @@ _MAX_FIGURES: Final = 64
 WindowChange = tuple[ProducerKey, ProducerWindow | None]
 """A producer's window after a batch, or None for one that is to be forgotten."""
 
+OutcomeChange = tuple[int, TxnOutcome | None]
+"""A begun transaction and its outcome, or None for one whose outcome is to be forgotten."""
+
 Settled = Callable[["PendingAppend"], None]
 """Called once with an append whose outcome is known, on the event loop, while those behind it are not settled yet.
 
@@ -52,13 +56,15 @@ class PendingAppend:
     """An append between its tick and its acknowledgement. Changed by the event loop only.
 
     Attributes:
-        entries: What is written, all of it or nothing.
+        entries: What is written, all of it or nothing, with the changes beside it.
         needs_sync: Whether the acknowledgement waits for a sync.
         on_settled: Called once on the event loop, after ``settled`` is set.
         started_s: When it was submitted, monotonic.
         settled: True once the outcome is known.
         failure: Why it was not acknowledged, if so.
         windows: What is written with the entry for its producer, if it names one.
+        staged: Batches of a begun transaction that are written; then there are no entries.
+        outcomes: What is written with the entries of a begun transaction.
         is_duplicate: Whether it repeats an append that was taken before, and is not written itself.
         repetitions: Those that repeat this one and are settled behind it.
     """
@@ -70,6 +76,8 @@ class PendingAppend:
     settled: bool = False
     failure: StorageFailedError | None = None
     windows: Sequence[WindowChange] = ()
+    staged: Sequence[StagedBatch] = ()
+    outcomes: Sequence[OutcomeChange] = ()
     is_duplicate: bool = False
     repetitions: "list[PendingAppend] | None" = None
 
@@ -249,10 +257,12 @@ class GroupCommitter:
             grown_bytes = size_bytes
             for entry in item.entries:
                 grown_bytes += len(entry.columns)
+            for batch in item.staged:
+                grown_bytes += len(batch.columns)
             if appends and grown_bytes > MAX_GROUP_BYTES:
                 break
             size_bytes = grown_bytes
-            batches += len(item.entries)
+            batches += len(item.entries) + len(item.staged)
             needs_sync = needs_sync or item.needs_sync
             appends.append(item)
             waiting.popleft()
@@ -265,9 +275,8 @@ class GroupCommitter:
         hit(Failpoint.BEFORE_WRITE)
         begin_s = self._clock.monotonic_s()
         entries = [entry for append in group.appends for entry in append.entries]
-        # Later changes of a window replace earlier ones.
-        windows = dict(change for append in group.appends for change in append.windows)
-        group.failure = self._attempt(lambda: self._store.write(entries, windows))
+        beside = _beside(group.appends)
+        group.failure = self._attempt(lambda: self._store.write(entries, beside))
         group.write_s = self._clock.monotonic_s() - begin_s
         hit(Failpoint.AFTER_WRITE_BEFORE_SYNC)
 
@@ -417,3 +426,12 @@ class GroupCommitter:
             metrics.ack_seconds.observe(figure.ack_s)
             if figure.sync_s is not None:
                 metrics.sync_seconds.observe(figure.sync_s)
+
+
+def _beside(appends: Sequence[PendingAppend]) -> Beside:
+    """Return what is written beside the entries of a group."""
+    # Later changes replace earlier ones.
+    windows = dict(change for append in appends for change in append.windows)
+    outcomes = dict(change for append in appends for change in append.outcomes)
+    staged = [batch for append in appends for batch in append.staged]
+    return Beside(windows, staged, outcomes) if windows or staged or outcomes else NOTHING_BESIDE

@@ -14,16 +14,20 @@ from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewE
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.core.transactions import TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.keys import (
     LOG_KEY_BYTES,
     STORE_KEY,
     chunk_key,
     fence_key,
     log_key,
+    outcome_key,
     parse_log_key,
+    parse_outcome_key,
     parse_producer_key,
     producer_key,
     tail_key,
+    txn_key,
 )
 
 ROW_VERSION: Final = 1
@@ -33,14 +37,17 @@ NO_HASH: Final = bytes(HASH_BYTES)
 _HEADER: Final = struct.Struct(">BBHIqIIIQQ")
 # The fields of TxnSpan in order; behind the others in an entry of a transaction.
 _SPAN: Final = struct.Struct(">QQQ")
+# Those of an entry whose columns were staged: the number of the staged batch as well.
+_STAGED_SPAN: Final = struct.Struct(">QQQI")
 _CRC_BYTES: Final = 4
 # Behind the fields: chain hash and CRC.
 _SEAL_BYTES: Final = HASH_BYTES + _CRC_BYTES
 _KIND_BY_BYTES: Final = {
     _HEADER.size + _SEAL_BYTES: EntryKind.MESSAGES,
     _HEADER.size + _SPAN.size + _SEAL_BYTES: EntryKind.TXN_MESSAGES,
+    _HEADER.size + _STAGED_SPAN.size + _SEAL_BYTES: EntryKind.STAGED_MESSAGES,
 }
-assert list(_KIND_BY_BYTES) == [64, 88]
+assert list(_KIND_BY_BYTES) == [64, 88, 92]
 
 # version, then the fields of TailRow in order.
 _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
@@ -48,6 +55,11 @@ _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
 _CHUNK: Final = struct.Struct(">B11Q16s")
 # version, fencing token.
 _FENCE: Final = struct.Struct(">BQ")
+# version, last tick of the transaction on the vchannel.
+_TXN: Final = struct.Struct(">BQ")
+# version, first tick, whether synced; then the runs.
+_OUTCOME: Final = struct.Struct(">BQ?")
+_RUN: Final = struct.Struct(">II")
 # version, epoch, last sequence; then the results.
 _WINDOW: Final = struct.Struct(">BQQ")
 # version, then the fields of StoreRow in order.
@@ -145,13 +157,20 @@ def pack_header(
 ) -> tuple[bytes, bytes, bytes]:
     """Return the entry's key, the value of its header row, and its chain hash."""
     key = log_key(entry.vchannel_id, entry.base_tick)
-    txn = entry.txn
+    txn, staged = entry.txn, entry.staged
+    kind, place = EntryKind.MESSAGES, b""
+    if staged is not None:
+        assert txn is not None
+        kind, stored_crc32c = EntryKind.STAGED_MESSAGES, staged.stored_crc32c
+        place = _STAGED_SPAN.pack(*txn, staged.sequence)
+    else:
+        stored_crc32c = crc32c(entry.columns)
+        if txn is not None:
+            kind, place = EntryKind.TXN_MESSAGES, _SPAN.pack(*txn)
     body = key + _HEADER.pack(
-        ROW_VERSION, EntryKind.MESSAGES if txn is None else EntryKind.TXN_MESSAGES, 0, entry.count,
-        entry.message_type, entry.columns_crc32c, len(entry.columns), crc32c(entry.columns), previous_tick, sequence,
-    )  # fmt: skip
-    if txn is not None:
-        body += _SPAN.pack(*txn)
+        ROW_VERSION, kind, 0, entry.count, entry.message_type, entry.columns_crc32c, entry.columns_bytes,
+        stored_crc32c, previous_tick, sequence,
+    ) + place  # fmt: skip
     chain_hash = blake2b(previous_hash + body, digest_size=HASH_BYTES).digest()
     row = body + chain_hash
     return key, row[len(key) :] + crc32c(row).to_bytes(_CRC_BYTES, "big"), chain_hash
@@ -176,12 +195,15 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
         raise _unknown_version("header", version)
     if kind != expected_kind:
         raise _damaged_row("header", key)
-    txn = None
+    txn, staged_sequence = None, 0
     if kind == EntryKind.TXN_MESSAGES:
         txn = TxnSpan._make(_SPAN.unpack_from(value, _HEADER.size))
+    elif kind == EntryKind.STAGED_MESSAGES:
+        *span, staged_sequence = _STAGED_SPAN.unpack_from(value, _HEADER.size)
+        txn = TxnSpan._make(span)
     return EntryHeader(
         vchannel_id, base_tick, count, message_type, columns_crc32c, Tick(previous_tick), sequence,
-        value[-_SEAL_BYTES:-_CRC_BYTES], columns_bytes, stored_crc32c, txn,
+        value[-_SEAL_BYTES:-_CRC_BYTES], columns_bytes, stored_crc32c, txn, staged_sequence,
     )  # fmt: skip
 
 
@@ -220,6 +242,45 @@ def unpack_fence(vchannel_id: int, value: bytes) -> int:
     return fencing_token
 
 
+def pack_txn(vchannel_id: int, txn_id: int, last_tick: int) -> bytes:
+    """Return the value of the row that says that a transaction has staged batches on a vchannel.
+
+    ``last_tick`` is that of its last message there; 0 while it is not committed.
+    """
+    return _sealed(txn_key(vchannel_id, txn_id), _TXN.pack(ROW_VERSION, last_tick))
+
+
+def unpack_txn(place: TxnPlace, value: bytes) -> int:
+    """Return the last tick in such a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    (last_tick,) = _opened("transaction", txn_key(*place), value, _TXN)
+    assert isinstance(last_tick, int)
+    return last_tick
+
+
+def pack_outcome(txn_id: int, outcome: TxnOutcome) -> bytes:
+    """Return the value of a transaction's outcome."""
+    body = _OUTCOME.pack(ROW_VERSION, outcome.first_tick, outcome.is_synced)
+    return _sealed(outcome_key(txn_id), body + b"".join(_RUN.pack(*run) for run in outcome.runs))
+
+
+def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
+    """Return the outcome in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    body = _opened_body("outcome", key, value, _OUTCOME.size, _RUN.size)
+    version, first_tick, is_synced = _OUTCOME.unpack_from(body)
+    if version != ROW_VERSION:
+        raise _unknown_version("outcome", version)
+    runs = tuple(TxnRun._make(fields) for fields in _RUN.iter_unpack(body[_OUTCOME.size :]))
+    return TxnOutcome(first_tick, is_synced, runs)
+
+
 def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:
     """Return the value of a producer's window."""
     body = _WINDOW.pack(ROW_VERSION, window.epoch, window.last_sequence) + window.results
@@ -232,15 +293,11 @@ def unpack_window(key: bytes, value: bytes) -> tuple[ProducerKey, ProducerWindow
     Raises:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
-    body = value[:-_CRC_BYTES]
-    results = body[_WINDOW.size :]
-    is_whole = _WINDOW.size <= len(body) and len(results) % RESULT_BYTES == 0
-    if not is_whole or crc32c(key + body) != int.from_bytes(value[-_CRC_BYTES:], "big"):
-        raise _damaged_row("producer", key)
+    body = _opened_body("producer", key, value, _WINDOW.size, RESULT_BYTES)
     version, epoch, last_sequence = _WINDOW.unpack_from(body)
     if version != ROW_VERSION:
         raise _unknown_version("producer", version)
-    return parse_producer_key(key), ProducerWindow(epoch, last_sequence, results)
+    return parse_producer_key(key), ProducerWindow(epoch, last_sequence, body[_WINDOW.size :])
 
 
 def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:
@@ -285,9 +342,23 @@ def _opened(what: str, key: bytes, value: bytes, layout: struct.Struct) -> tuple
     return tuple(fields)
 
 
+def _opened_body(what: str, key: bytes, value: bytes, fixed_bytes: int, item_bytes: int) -> bytes:
+    """Return the body of a row with ``fixed_bytes`` and then items."""
+    body = value[:-_CRC_BYTES]
+    is_whole = fixed_bytes <= len(body) and (len(body) - fixed_bytes) % item_bytes == 0
+    if not is_whole or crc32c(key + body) != int.from_bytes(value[-_CRC_BYTES:], "big"):
+        raise _damaged_row(what, key)
+    return body
+
+
 def _damaged_row(what: str, key: bytes) -> DataLossError:
     if key == STORE_KEY:
         return DataLossError("the store's own row is damaged: restore the data folder from a backup", row=what)
+    if (txn_id := parse_outcome_key(key)) is not None:
+        return DataLossError(
+            f"the outcome row of transaction {txn_id} is damaged: restore the data folder from a backup",
+            row=what, txn_id=txn_id,
+        )  # fmt: skip
     vchannel_id, rest = int.from_bytes(key[:4], "big"), key[4:]
     tick = int.from_bytes(rest[-8:], "big") if len(rest) >= 8 else NO_TICK
     place = f" of vchannel id {vchannel_id}" + (f" at tick {tick}" if tick else "")

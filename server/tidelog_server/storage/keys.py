@@ -7,10 +7,14 @@ family     key                                    value
 ========== ====================================== =============================
 log        vchannel_id u32, base_tick u64         header of an entry
 columns    vchannel_id u32, base_tick u64         columns of the same entry
+staged     vchannel_id u32, txn id u64, number    columns of a batch of a begun transaction
+           u32
 producers  vchannel_id u32, producer id in UTF-8  the window of a producer
 index      vchannel_id u32, ``c``, first_tick u64 a closed chunk
 index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
+index      vchannel_id u32, ``x``, txn id u64     that a transaction has staged batches there
+index      ``o``, txn id u64                      the outcome of a begun transaction
 index      ``s``                                  the store as a whole
 ========== ====================================== =============================
 """
@@ -20,21 +24,26 @@ from typing import Final
 
 from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.producers import ProducerKey
-from tidelog_server.core.ticks import Tick
+from tidelog_server.core.ticks import MAX_TICK, Tick
+from tidelog_server.core.transactions import TxnPlace
 
 MAX_VCHANNEL_ID: Final = (1 << 32) - 1
 
 _LOG: Final = struct.Struct(">IQ")
 _CHUNK: Final = struct.Struct(">IcQ")
 _TAGGED: Final = struct.Struct(">Ic")
+_STAGED: Final = struct.Struct(">IQI")
+_OUTCOME: Final = struct.Struct(">cQ")
 _CHUNK_TAG: Final = b"c"
 _TAIL_TAG: Final = b"t"
 _FENCE_TAG: Final = b"f"
+_TXN_TAG: Final = b"x"
+_OUTCOME_TAG: Final = b"o"
 
 LOG_KEY_BYTES: Final = _LOG.size
 STORE_KEY: Final = b"s"
 # Invariant: length and tag tell the kinds of keys of the index family apart.
-assert len({_CHUNK.size, _TAGGED.size, len(STORE_KEY)}) == 3
+assert len({_CHUNK.size, _TAGGED.size, _OUTCOME.size, len(STORE_KEY)}) == 4
 
 log_key = _LOG.pack
 """Return the key of the entry of vchannel ``vchannel_id`` at ``base_tick``, in ``log`` and in ``columns``.
@@ -52,6 +61,23 @@ def parse_log_key(key: bytes) -> tuple[int, Tick]:
 def log_end_key(vchannel_id: int) -> bytes:
     """Return a key above every entry of the vchannel and not above those of any other."""
     return _end_of(vchannel_id, LOG_KEY_BYTES)
+
+
+staged_key = _STAGED.pack
+"""Return the key of batch ``sequence`` that transaction ``txn_id`` has staged on vchannel ``vchannel_id``.
+
+Bound to the packer itself, as ``log_key``.
+"""
+
+
+def staged_range(vchannel_id: int, txn_id: int) -> tuple[bytes, bytes]:
+    """Return the half-open range of all that a transaction has staged on a vchannel."""
+    return staged_key(vchannel_id, txn_id, 0), staged_key(vchannel_id, txn_id + 1, 0)
+
+
+def staged_vchannel_range(vchannel_id: int) -> tuple[bytes, bytes]:
+    """Return the half-open range of all that is staged on a vchannel."""
+    return vchannel_id.to_bytes(4, "big"), _end_of(vchannel_id, _STAGED.size)
 
 
 def producer_key(vchannel_id: int, producer_id: str) -> bytes:
@@ -76,10 +102,36 @@ def chunk_key(vchannel_id: int, first_tick: int) -> bytes:
 
 def parse_chunk_key(key: bytes) -> tuple[int, Tick] | None:
     """Return the vchannel id and the first tick of a chunk's key, or None if ``key`` is of another kind."""
-    if len(key) != _CHUNK.size:
+    place = _parse_numbered(key, _CHUNK_TAG)
+    return place and (place[0], Tick(place[1]))
+
+
+def txn_key(vchannel_id: int, txn_id: int) -> bytes:
+    """Return the key of the row that says that a transaction has staged batches on a vchannel."""
+    return _CHUNK.pack(vchannel_id, _TXN_TAG, txn_id)
+
+
+def parse_txn_key(key: bytes) -> TxnPlace | None:
+    """Return vchannel id and txn id of such a row's key, or None if ``key`` is of another kind."""
+    return _parse_numbered(key, _TXN_TAG)
+
+
+def txn_range(vchannel_id: int) -> tuple[bytes, bytes]:
+    """Return the half-open range of such rows of a vchannel."""
+    return txn_key(vchannel_id, 0), txn_key(vchannel_id, MAX_TICK)
+
+
+def outcome_key(txn_id: int) -> bytes:
+    """Return the key of a transaction's outcome."""
+    return _OUTCOME.pack(_OUTCOME_TAG, txn_id)
+
+
+def parse_outcome_key(key: bytes) -> int | None:
+    """Return the txn id of an outcome's key, or None if ``key`` is of another kind."""
+    if len(key) != _OUTCOME.size:
         return None
-    vchannel_id, tag, first_tick = _CHUNK.unpack(key)
-    return (vchannel_id, Tick(first_tick)) if tag == _CHUNK_TAG else None
+    tag, txn_id = _OUTCOME.unpack(key)
+    return int(txn_id) if tag == _OUTCOME_TAG else None
 
 
 def tail_key(vchannel_id: int) -> bytes:
@@ -112,6 +164,13 @@ def _parse_tagged(key: bytes, expected_tag: bytes) -> int | None:
         return None
     vchannel_id, tag = _TAGGED.unpack(key)
     return int(vchannel_id) if tag == expected_tag else None
+
+
+def _parse_numbered(key: bytes, expected_tag: bytes) -> tuple[int, int] | None:
+    if len(key) != _CHUNK.size:
+        return None
+    vchannel_id, tag, number = _CHUNK.unpack(key)
+    return (vchannel_id, number) if tag == expected_tag else None
 
 
 def _end_of(vchannel_id: int, key_bytes: int) -> bytes:

@@ -216,7 +216,7 @@ def as_vchannel_tail(row: TailRow, fencing_token: int = 0) -> VchannelTail:
 
 def _extended(tail: TailRow, entry: NewEntry, sequence: int, chain_hash: bytes) -> TailRow:
     """Return the tail after one more entry. Positional, for it runs for each entry."""
-    base_tick, count, size_bytes = entry.base_tick, entry.count, len(entry.columns)
+    base_tick, count, size_bytes = entry.base_tick, entry.count, entry.columns_bytes
     return TailRow(
         tail.trim_tick, base_tick + count - 1,
         tail.batches + 1, tail.messages + count, tail.columns_bytes + size_bytes,

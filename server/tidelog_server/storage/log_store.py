@@ -13,11 +13,12 @@ more than is durable.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
+from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatch
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import Tick
+from tidelog_server.core.transactions import TxnOutcome, TxnPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,30 @@ class StoreHead(NamedTuple):
     last_tick: Tick
 
 
+class Beside(NamedTuple):
+    """What is written with entries, or without any.
+
+    Attributes:
+        windows: Windows of producers, which replace earlier ones; None removes one.
+        staged: Batches of begun transactions; their vchannels exist (asserted).
+        outcomes: Outcomes of begun transactions by txn id, which replace earlier ones; None removes one.
+    """
+
+    windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
+    staged: Sequence[StagedBatch] = ()
+    outcomes: Mapping[int, TxnOutcome | None] = MappingProxyType({})
+
+
+NOTHING_BESIDE: Final = Beside()
+
+
 class LogStore(Protocol):
     """Entries of all vchannels of a node.
 
-    Threads: ``write``, ``trim``, ``fence``, ``create_vchannels``, ``drop_vchannels`` and ``close`` are called one at a
-    time, by whatever thread, and ``sync`` as well; but a ``write`` may run while another thread is in ``sync``, so that
-    the next group is written while the disk works. All others may be called by any thread at any time until ``close``.
+    Threads: ``write``, ``discard``, ``trim``, ``fence``, ``create_vchannels``, ``drop_vchannels`` and ``close`` are
+    called one at a time, by whatever thread, and ``sync`` as well; but a ``write`` may run while another thread is in
+    ``sync``, so that the next group is written while the disk works. All others may be called by any thread at any time
+    until ``close``.
 
     Failure: the first failed write or sync stops the store. That call and every later one that changes something
     raises StorageFailedError with the first cause; reads go on.
@@ -98,12 +117,12 @@ class LogStore(Protocol):
         """The last entry written."""
         ...
 
-    def write(
-        self, entries: Sequence[NewEntry], windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
-    ) -> None:
+    def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
         """Write entries atomically, in order: all of them are readable afterwards, or none is.
 
-        With them, in the same way, the windows of producers are replaced; None removes one.
+        With them, in the same way, what is ``beside`` them. The columns of an entry that has ``staged`` are those of
+        the staged batch of its vchannel, transaction and number; whatever else the transaction has staged there is
+        kept until the last of its entries is trimmed.
 
         Not durable before the next ``sync``; after a crash a prefix of the entries written since the last sync may
         be there, in whole calls.
@@ -153,6 +172,29 @@ class LogStore(Protocol):
 
     def tail(self, vchannel_id: int) -> VchannelTail:
         """Return the state of a vchannel after the last write. KeyError if it was never created."""
+        ...
+
+    def discard(self, places: Iterable[TxnPlace]) -> None:
+        """Remove what transactions that will never commit have staged. Places without anything are passed over.
+
+        Not durable before the next ``sync``. ``reclaim`` gives the disk back.
+        """
+        ...
+
+    def staged(self) -> list[TxnPlace]:
+        """Return where something is staged that was not committed; meant for the start.
+
+        Raises:
+            DataLossError: A row is damaged.
+        """
+        ...
+
+    def txn_outcomes(self) -> dict[int, TxnOutcome]:
+        """Return the outcomes of begun transactions by txn id, as written and not removed; meant for the start.
+
+        Raises:
+            DataLossError: A row is damaged.
+        """
         ...
 
     def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:

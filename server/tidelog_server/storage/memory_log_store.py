@@ -4,12 +4,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from types import MappingProxyType
+from typing import TypeVar
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.core.transactions import TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
 from tidelog_server.storage.log_state import (
     LogState,
@@ -22,8 +23,10 @@ from tidelog_server.storage.log_state import (
     trimmed,
     uncut,
 )
-from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
+from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, Chunk, StoreHead, VchannelTail
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 _INCARNATION = bytes(16)
 
 
@@ -43,6 +46,9 @@ class MemoryLogStore:
         self._state = LogState(StoreRow(_INCARNATION, 0, 0, first_hash(_INCARNATION), NO_TICK), {})
         self._rows: dict[int, _Rows] = {}
         self._windows: dict[ProducerKey, ProducerWindow] = {}
+        # Of transactions that were not committed.
+        self._staged: dict[TxnPlace, dict[int, bytes]] = {}
+        self._outcomes: dict[int, TxnOutcome] = {}
         self._is_closed = False
         # Guards _rows and the tails: readers must see both of the same moment.
         self._lock = Lock()
@@ -57,9 +63,7 @@ class MemoryLogStore:
         """See LogStore."""
         return self._state.head
 
-    def write(
-        self, entries: Sequence[NewEntry], windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
-    ) -> None:
+    def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
         """See LogStore."""
         self._check_is_open(Effect.UNKNOWN)
         with self._lock:
@@ -68,15 +72,27 @@ class MemoryLogStore:
             for entry, staged in zip(entries, staged_entries, strict=True):
                 rows = self._rows[entry.vchannel_id]
                 rows.base_ticks.append(entry.base_tick)
-                rows.entries.append(Entry(unpack_header(staged.key, staged.header), entry.columns))
+                rows.entries.append(Entry(unpack_header(staged.key, staged.header), self._columns_to_keep(entry)))
                 if staged.chunk:
                     rows.chunks.append(staged.chunk)
-            for key, window in windows.items():
-                if window is None:
-                    self._windows.pop(key, None)
-                else:
-                    self._windows[key] = window
+            self._write_beside(beside)
+            for entry in entries:
+                if entry.staged is not None and entry.txn is not None:
+                    self._staged.pop((entry.vchannel_id, entry.txn.txn_id), None)
             self._state.publish()
+
+    def _columns_to_keep(self, entry: NewEntry) -> bytes:
+        if entry.staged is None:
+            return entry.columns
+        assert entry.txn is not None
+        return self._staged[entry.vchannel_id, entry.txn.txn_id][entry.staged.sequence]
+
+    def _write_beside(self, beside: Beside) -> None:
+        for batch in beside.staged:
+            assert batch.vchannel_id in self._state.tails
+            self._staged.setdefault((batch.vchannel_id, batch.txn_id), {})[batch.sequence] = batch.columns
+        _replace(self._windows, beside.windows)
+        _replace(self._outcomes, beside.outcomes)
 
     def sync(self) -> None:
         """See LogStore; there is nothing to do."""
@@ -131,6 +147,23 @@ class MemoryLogStore:
         with self._lock:
             return dict(self._windows)
 
+    def discard(self, places: Iterable[TxnPlace]) -> None:
+        """See LogStore."""
+        self._check_is_open()
+        with self._lock:
+            for place in places:
+                self._staged.pop(place, None)
+
+    def staged(self) -> list[TxnPlace]:
+        """See LogStore."""
+        with self._lock:
+            return sorted(self._staged)
+
+    def txn_outcomes(self) -> dict[int, TxnOutcome]:
+        """See LogStore."""
+        with self._lock:
+            return dict(self._outcomes)
+
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""
         return sorted(self._state.tails)
@@ -157,6 +190,7 @@ class MemoryLogStore:
             for vchannel_id in self._state.drop(vchannel_ids):
                 del self._rows[vchannel_id]
                 self._windows = {key: window for key, window in self._windows.items() if key[0] != vchannel_id}
+                self._staged = {place: batches for place, batches in self._staged.items() if place[0] != vchannel_id}
 
     def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
         """See LogStore."""
@@ -196,6 +230,14 @@ class MemoryLogStore:
     def _check_is_open(self, effect: Effect = Effect.NONE) -> None:
         if self._is_closed:
             raise StorageFailedError("the store is closed", effect=effect)
+
+
+def _replace(rows: dict[_Key, _Value], changes: Mapping[_Key, _Value | None]) -> None:
+    for key, value in changes.items():
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value
 
 
 def _cut_at(before_tick: int, tail: TailRow, rows: _Rows) -> TrimCut:

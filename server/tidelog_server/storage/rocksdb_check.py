@@ -15,48 +15,72 @@ from tidelog_server.core.entries import HASH_BYTES, EntryHeader
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.transactions import TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import (
     NO_HASH,
     ChunkRow,
     StoreRow,
     TailRow,
     pack_fence,
+    pack_outcome,
     pack_store,
     pack_tail,
+    pack_txn,
     roll_hash,
     unpack_chunk,
     unpack_fence,
     unpack_header,
+    unpack_outcome,
     unpack_store,
     unpack_tail,
+    unpack_txn,
     unpack_window,
 )
 from tidelog_server.storage.head_file import Head
-from tidelog_server.storage.keys import STORE_KEY, log_key, parse_chunk_key, parse_fence_key, parse_tail_key
+from tidelog_server.storage.keys import (
+    STORE_KEY,
+    log_key,
+    parse_chunk_key,
+    parse_fence_key,
+    parse_outcome_key,
+    parse_tail_key,
+    parse_txn_key,
+    txn_range,
+)
 from tidelog_server.storage.log_state import LogState
-from tidelog_server.storage.rocksdb_engine import Engine, engine_errors, multi_get, scan
+from tidelog_server.storage.rocksdb_engine import BLOB_FAMILIES, Engine, engine_errors, multi_get, scan
 from tidelog_server.storage.rocksdb_pressure import integer_property
-from tidelog_server.storage.rocksdb_reader import EntryReader, check_continuity
+from tidelog_server.storage.rocksdb_reader import EntryReader, check_continuity, stored_columns
 
 _MAX_COLUMNS_READ_BYTES: Final = 64 * MIB
 """Columns of the vchannels' last entries are read up to so many bytes in all, so that the gate stays short."""
 
 
 class StoreIndex(NamedTuple):
-    """The rows of the index family, decoded."""
+    """The rows of the index family, decoded.
+
+    Attributes:
+        txns: Last tick of each transaction with staged batches on each vchannel; 0 of those not committed.
+    """
 
     store: StoreRow
     tails: dict[int, TailRow]
     chunks: dict[int, list[ChunkRow]]
     fencing_tokens: dict[int, int]
+    txns: dict[TxnPlace, int]
+    outcomes: dict[int, TxnOutcome]
 
     def digest(self) -> str:
-        """Return a hash over the store's row, all tails and fencing tokens: equal for equal states."""
+        """Return a hash over all rows but the chunks, which the tails stand for: equal for equal states."""
         digest = blake2b(pack_store(self.store), digest_size=HASH_BYTES)
         for vchannel_id in sorted(self.tails):
             digest.update(pack_tail(vchannel_id, self.tails[vchannel_id]))
         for vchannel_id in sorted(self.fencing_tokens):
             digest.update(pack_fence(vchannel_id, self.fencing_tokens[vchannel_id]))
+        for place in sorted(self.txns):
+            digest.update(pack_txn(*place, self.txns[place]))
+        for txn_id in sorted(self.outcomes):
+            digest.update(pack_outcome(txn_id, self.outcomes[txn_id]))
         return digest.hexdigest()
 
 
@@ -70,6 +94,8 @@ def load_index(engine: Engine) -> StoreIndex:
     tails: dict[int, TailRow] = {}
     chunks: dict[int, list[ChunkRow]] = {}
     fencing_tokens: dict[int, int] = {}
+    txns: dict[TxnPlace, int] = {}
+    outcomes: dict[int, TxnOutcome] = {}
     for key, value in scan(engine.index, b"", None):
         if (vchannel_id := parse_tail_key(key)) is not None:
             tails[vchannel_id] = unpack_tail(vchannel_id, value)
@@ -77,17 +103,51 @@ def load_index(engine: Engine) -> StoreIndex:
             fencing_tokens[vchannel_id] = unpack_fence(vchannel_id, value)
         elif place := parse_chunk_key(key):
             chunks.setdefault(place[0], []).append(unpack_chunk(*place, value))
+        elif txn_place := parse_txn_key(key):
+            txns[txn_place] = unpack_txn(txn_place, value)
+        elif (txn_id := parse_outcome_key(key)) is not None:
+            outcomes[txn_id] = unpack_outcome(key, value)
         elif key == STORE_KEY:
             store = unpack_store(value)
         else:
             raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
     if store is None:
         raise DataLossError("the store's own row is missing from the index: restore the data folder from a backup")
-    if orphans := sorted(chunks.keys() - tails.keys()):
-        raise DataLossError(f"vchannel id {orphans[0]} has chunks but no tail", vchannel_id=orphans[0])
-    if orphans := sorted(fencing_tokens.keys() - tails.keys()):
-        raise DataLossError(f"vchannel id {orphans[0]} has a fencing token but no tail", vchannel_id=orphans[0])
-    return StoreIndex(store, tails, chunks, fencing_tokens)
+    index = StoreIndex(store, tails, chunks, fencing_tokens, txns, outcomes)
+    _check_owners(index)
+    return index
+
+
+def _check_owners(index: StoreIndex) -> None:
+    """Check that everything belongs to a vchannel that exists."""
+    for what, owners in (
+        ("chunks", index.chunks.keys()),
+        ("a fencing token", index.fencing_tokens.keys()),
+        ("staged batches", {vchannel_id for vchannel_id, _ in index.txns}),
+    ):
+        if orphans := sorted(owners - index.tails.keys()):
+            raise DataLossError(f"vchannel id {orphans[0]} has {what} but no tail", vchannel_id=orphans[0])
+
+
+def load_txns(engine: Engine, vchannel_id: int | None = None) -> dict[TxnPlace, int]:
+    """Return the last tick of each transaction with staged batches, on one vchannel or on each; 0 if not committed.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    begin_key, end_key = (b"", None) if vchannel_id is None else txn_range(vchannel_id)
+    rows = ((parse_txn_key(key), value) for key, value in scan(engine.index, begin_key, end_key))
+    return {place: unpack_txn(place, value) for place, value in rows if place is not None}
+
+
+def load_outcomes(engine: Engine) -> dict[int, TxnOutcome]:
+    """Return all outcomes of begun transactions, by txn id.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    rows = ((parse_outcome_key(key), key, value) for key, value in scan(engine.index, b"", None))
+    return {txn_id: unpack_outcome(key, value) for txn_id, key, value in rows if txn_id is not None}
 
 
 def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
@@ -116,6 +176,7 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
             sequence=state.head.sequence, accounted_batches=state.accounted_batches,
         )  # fmt: skip
     _check_windows(engine, index)
+    _check_txns(index, state)
     _check_blob_files(engine, database_path)
     checker = _VchannelChecker(engine, index)
     for vchannel_id in sorted(index.tails):
@@ -228,7 +289,7 @@ class _VchannelChecker:
             return
         self._columns_left_bytes -= header.columns_bytes
         with engine_errors("reading columns", vchannel_id=header.vchannel_id, tick=header.base_tick):
-            columns = self._engine.columns.get(log_key(header.vchannel_id, header.base_tick))
+            (columns,) = stored_columns(self._engine, [header])
         if columns is None or crc32c(columns) != header.stored_crc32c:
             raise _unlike("its header", header.vchannel_id, header.base_tick)
 
@@ -245,11 +306,30 @@ def _check_windows(engine: Engine, index: StoreIndex) -> None:
             )  # fmt: skip
 
 
+def _check_txns(index: StoreIndex, state: LogState) -> None:
+    """Check that what is known of begun transactions tells of nothing that is not in the log."""
+    for (vchannel_id, txn_id), last_tick in index.txns.items():
+        if index.tails[vchannel_id].last_tick < last_tick:
+            raise DataLossError(
+                f"transaction {txn_id} reaches to tick {last_tick} on vchannel id {vchannel_id}, which ends at "
+                f"{index.tails[vchannel_id].last_tick}: restore the data folder",
+                vchannel_id=vchannel_id, tick=last_tick,
+            )  # fmt: skip
+    for txn_id, outcome in index.outcomes.items():
+        if state.head.last_tick < outcome.last_tick:
+            raise DataLossError(
+                f"transaction {txn_id} was committed up to tick {outcome.last_tick}, but the store ends at "
+                f"{state.head.last_tick}: restore the data folder",
+                txn_id=txn_id, tick=outcome.last_tick,
+            )  # fmt: skip
+
+
 def _check_blob_files(engine: Engine, database_path: Path) -> None:
     """Check that as many blob files with as many bytes are there as RocksDB counts on; it does not look itself."""
     sizes = [path.stat().st_size for path in database_path.glob("*.blob")]
-    expected_files = integer_property(engine.columns, "num-blob-files")
-    expected_bytes = integer_property(engine.columns, "live-blob-file-size")
+    families = [engine.family(name) for name in BLOB_FAMILIES]
+    expected_files = sum(integer_property(family, "num-blob-files") for family in families)
+    expected_bytes = sum(integer_property(family, "live-blob-file-size") for family in families)
     if len(sizes) < expected_files or sum(sizes) < expected_bytes:
         raise DataLossError(
             f"the database counts on {expected_files} blob files with {expected_bytes} bytes, there are {len(sizes)} "

@@ -27,12 +27,16 @@ from rocksdict import (
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import KIB, MIB
 
-# Names on disk since format 1; never reuse. ``staged`` is empty so far.
+# Names on disk since format 1; never reuse.
 FAMILIES: Final = ("log", "columns", "staged", "producers", "index", "metadata")
+BLOB_FAMILIES: Final = ("columns", "staged")
+"""Those whose values are columns, in blob files."""
 
-# The server as a whole stays under 500 MB: at most 4 x 32 MiB of columns wait in memory for a flush.
+# The server as a whole stays under 500 MB: at most 4 x 32 MiB of columns wait in memory for a flush, and 4 x 16 MiB of
+# staged ones.
 COLUMNS_BUFFER_BYTES: Final = 32 * MIB
 COLUMNS_BUFFERS: Final = 4
+_STAGED_BUFFER_BYTES: Final = 16 * MIB
 _SMALL_BUFFER_BYTES: Final = 8 * MIB
 SMALL_BUFFERS: Final = 4
 _BLOCK_CACHE_BYTES: Final = 32 * MIB
@@ -65,10 +69,17 @@ class Engine:
     db: Rdict
     log: Rdict
     columns: Rdict
+    staged: Rdict
     producers: Rdict
     index: Rdict
     metadata: Rdict
     handles: dict[str, ColumnFamily]
+
+    def family(self, name: str) -> Rdict:
+        """Return the column family called ``name``."""
+        family = getattr(self, name)
+        assert isinstance(family, Rdict)
+        return family
 
 
 def open_engine(folder: Path, *, read_only: bool, create: bool = False) -> Engine:
@@ -85,9 +96,7 @@ def open_engine(folder: Path, *, read_only: bool, create: bool = False) -> Engin
     for family in (db, *opened.values()):
         family.set_read_options(read_options())
     handles = {name: db.get_column_family_handle(name) for name in FAMILIES}
-    return Engine(
-        db, opened["log"], opened["columns"], opened["producers"], opened["index"], opened["metadata"], handles
-    )
+    return Engine(db, **opened, handles=handles)
 
 
 def close_engine(engine: Engine) -> None:
@@ -98,7 +107,7 @@ def close_engine(engine: Engine) -> None:
     """
     engine.handles.clear()
     # Why each: a column family object keeps the database, its threads and its lock alive.
-    for family in (engine.log, engine.columns, engine.producers, engine.index, engine.metadata, engine.db):
+    for family in (*map(engine.family, FAMILIES), engine.db):
         try:
             family.close()
         except Exception as error:
@@ -226,8 +235,9 @@ def _family_options(name: str, cache: Cache) -> Options:
     options.set_level_zero_stop_writes_trigger(_NEVER)
     options.set_soft_pending_compaction_bytes_limit(0)
     options.set_hard_pending_compaction_bytes_limit(0)
-    if name == "columns":
+    if name in BLOB_FAMILIES:
         _set_blob_options(options)
+        options.set_write_buffer_size(COLUMNS_BUFFER_BYTES if name == "columns" else _STAGED_BUFFER_BYTES)
     else:
         options.set_write_buffer_size(_SMALL_BUFFER_BYTES)
         options.set_max_write_buffer_number(SMALL_BUFFERS)
@@ -235,7 +245,6 @@ def _family_options(name: str, cache: Cache) -> Options:
 
 
 def _set_blob_options(options: Options) -> None:
-    options.set_write_buffer_size(COLUMNS_BUFFER_BYTES)
     options.set_max_write_buffer_number(COLUMNS_BUFFERS)
     # A row is a key and a reference, so a table of 1 MiB stands for gigabytes of columns.
     options.set_target_file_size_base(MIB)

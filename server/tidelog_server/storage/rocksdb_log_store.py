@@ -1,9 +1,8 @@
 """The log store on RocksDB: one database per node, in a data folder that only opens behind the start-up gate."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from types import MappingProxyType
 from typing import Final
 
 from rocksdict import WriteBatch
@@ -12,14 +11,18 @@ from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.core.transactions import TxnOutcome, TxnPlace
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.codec import (
     ChunkRow,
     TailRow,
     pack_chunk,
     pack_fence,
+    pack_outcome,
     pack_store,
     pack_tail,
+    pack_txn,
     pack_window,
 )
 from tidelog_server.storage.data_folder import DataFolder
@@ -32,9 +35,14 @@ from tidelog_server.storage.keys import (
     index_range,
     log_end_key,
     log_key,
+    outcome_key,
     producer_key,
     producer_range,
+    staged_key,
+    staged_range,
+    staged_vchannel_range,
     tail_key,
+    txn_key,
 )
 from tidelog_server.storage.log_state import (
     LogState,
@@ -46,8 +54,8 @@ from tidelog_server.storage.log_state import (
     trimmed,
     uncut,
 )
-from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
-from tidelog_server.storage.rocksdb_check import load_windows
+from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, Chunk, StoreHead, VchannelTail
+from tidelog_server.storage.rocksdb_check import load_outcomes, load_txns, load_windows
 from tidelog_server.storage.rocksdb_engine import (
     Engine,
     close_engine,
@@ -112,32 +120,32 @@ class RocksdbLogStore:
         """Why the store stopped, or None while it works. Any thread."""
         return self._failure
 
-    def write(
-        self, entries: Sequence[NewEntry], windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
-    ) -> None:
+    def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
         """See LogStore."""
         self._check_works()
         handles, state = self._engine.handles, self._state
         log, columns, index = handles["log"], handles["columns"], handles["index"]
         batch = WriteBatch(raw_mode=True)
+        # Of begun transactions on each vchannel, how far they reach.
+        committed: dict[TxnPlace, int] = {}
         state.begin()
         for entry in entries:
             key, header, chunk = state.stage(entry)
             batch.put(key, header, log)
-            batch.put(key, entry.columns, columns)
+            if entry.staged is None:
+                batch.put(key, entry.columns, columns)
+            else:
+                committed[_place_of(entry)] = entry.last_tick
             self._unasked_bytes += len(entry.columns) + _ROWS_BYTES
             if chunk:
                 row = pack_chunk(entry.vchannel_id, chunk)
                 batch.put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
         for vchannel_id, tail in state.staged.items():
             batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), index)
-        for (vchannel_id, producer_id), window in windows.items():
-            row_key = producer_key(vchannel_id, producer_id)
-            if window is None:
-                batch.delete(row_key, handles["producers"])
-            else:
-                batch.put(row_key, pack_window(vchannel_id, producer_id, window), handles["producers"])
-                self._unasked_bytes += len(window.results)
+        for place, last_tick in committed.items():
+            batch.put(txn_key(*place), pack_txn(*place, last_tick), index)
+        if beside is not NOTHING_BESIDE:
+            self._put_beside(batch, beside)
         self._write(batch)
         state.publish()
         if entries:
@@ -147,6 +155,26 @@ class RocksdbLogStore:
                 before.generation, before.incarnation, before.open_count, head.sequence, head.chain_hash,
                 last.last_tick, last.vchannel_id, last.base_tick, before.engine_sequence, False,
             )  # fmt: skip
+
+    def _put_beside(self, batch: WriteBatch, beside: Beside) -> None:
+        producers, staged, index = (self._engine.handles[name] for name in ("producers", "staged", "index"))
+        for (vchannel_id, producer_id), window in beside.windows.items():
+            row_key = producer_key(vchannel_id, producer_id)
+            if window is None:
+                batch.delete(row_key, producers)
+            else:
+                batch.put(row_key, pack_window(vchannel_id, producer_id, window), producers)
+                self._unasked_bytes += len(window.results)
+        for vchannel_id, txn_id, sequence, columns in beside.staged:
+            assert vchannel_id in self._state.tails
+            batch.put(staged_key(vchannel_id, txn_id, sequence), columns, staged)
+            batch.put(txn_key(vchannel_id, txn_id), pack_txn(vchannel_id, txn_id, NO_TICK), index)
+            self._unasked_bytes += len(columns) + _ROWS_BYTES
+        for txn_id, outcome in beside.outcomes.items():
+            if outcome is None:
+                batch.delete(outcome_key(txn_id), index)
+            else:
+                batch.put(outcome_key(txn_id), pack_outcome(txn_id, outcome), index)
 
     def sync(self) -> None:
         """See LogStore."""
@@ -175,6 +203,23 @@ class RocksdbLogStore:
     def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
         """See LogStore."""
         return load_windows(self._engine)
+
+    def discard(self, places: Iterable[TxnPlace]) -> None:
+        """See LogStore."""
+        self._check_works()
+        batch = WriteBatch(raw_mode=True)
+        ranges = [self._delete_staged(batch, place) for place in places]
+        self._write(batch)
+        for begin_key, end_key in ranges:
+            self._reclaimer.add("staged", begin_key, end_key)
+
+    def staged(self) -> list[TxnPlace]:
+        """See LogStore."""
+        return [place for place, last_tick in load_txns(self._engine).items() if last_tick == NO_TICK]
+
+    def txn_outcomes(self) -> dict[int, TxnOutcome]:
+        """See LogStore."""
+        return load_outcomes(self._engine)
 
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""
@@ -211,6 +256,7 @@ class RocksdbLogStore:
         batch.put(STORE_KEY, pack_store(self._state.store_row()), handles["index"])
         for vchannel_id in dropped:
             self._delete_entries(batch, vchannel_id, log_end_key(vchannel_id))
+            batch.delete_range(*staged_vchannel_range(vchannel_id), handles["staged"])
             batch.delete_range(*index_range(vchannel_id), handles["index"])
             batch.delete_range(*producer_range(vchannel_id), handles["producers"])
         self._write(batch)
@@ -290,13 +336,22 @@ class RocksdbLogStore:
         batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), index)
         end_key = log_key(vchannel_id, cut.end_tick)
         self._delete_entries(batch, vchannel_id, end_key)
+        gone_txns = [
+            place
+            for place, last_tick in load_txns(self._engine, vchannel_id).items()
+            if last_tick != NO_TICK and last_tick < cut.trim_tick
+        ]
+        staged_ranges = [self._delete_staged(batch, place) for place in gone_txns]
         if gone_chunks:
             end_chunk_key = chunk_key(vchannel_id, gone_chunks[-1].first_tick + 1)
             batch.delete_range(chunk_key(vchannel_id, 0), end_chunk_key, index)
         self._write(batch)
         hit(Failpoint.MID_TRIM)
         self.sync()
-        self._reclaimer.add(log_key(vchannel_id, 0), end_key)
+        for family in ("log", "columns"):
+            self._reclaimer.add(family, log_key(vchannel_id, 0), end_key)
+        for begin_key, end_key in staged_ranges:
+            self._reclaimer.add("staged", begin_key, end_key)
 
     def _cut_at(self, vchannel_id: int, tail: TailRow, before_tick: int, gone_chunks: Sequence[ChunkRow]) -> TrimCut:
         """Return the cut that removes what lies wholly below ``before_tick``."""
@@ -312,6 +367,14 @@ class RocksdbLogStore:
     def _delete_entries(self, batch: WriteBatch, vchannel_id: int, end_key: bytes) -> None:
         for family in ("log", "columns"):
             batch.delete_range(log_key(vchannel_id, 0), end_key, self._engine.handles[family])
+
+    def _delete_staged(self, batch: WriteBatch, place: TxnPlace) -> tuple[bytes, bytes]:
+        """Delete what a transaction has staged on a vchannel; return the range of its keys."""
+        staged, index = self._engine.handles["staged"], self._engine.handles["index"]
+        begin_key, end_key = staged_range(*place)
+        batch.delete_range(begin_key, end_key, staged)
+        batch.delete(txn_key(*place), index)
+        return begin_key, end_key
 
     def _commit(self, batch: WriteBatch) -> None:
         self._write(batch)
@@ -339,3 +402,8 @@ class RocksdbLogStore:
         """Stop the store; the first cause stays. Any thread."""
         with self._failure_lock:
             self._failure = self._failure or cause
+
+
+def _place_of(entry: NewEntry) -> TxnPlace:
+    assert entry.txn is not None
+    return entry.vchannel_id, entry.txn.txn_id

@@ -4,7 +4,7 @@ from typing import Final
 
 from rocksdict import Rdict
 
-from tidelog_server.storage.rocksdb_engine import COLUMNS_BUFFERS, SMALL_BUFFERS, Engine
+from tidelog_server.storage.rocksdb_engine import BLOB_FAMILIES, COLUMNS_BUFFERS, FAMILIES, SMALL_BUFFERS, Engine
 
 _DATABASE_GAUGES: Final = {
     "block-cache-usage": "block_cache_bytes",
@@ -29,6 +29,7 @@ def stall_reason(engine: Engine) -> str | None:
     # One buffer is being filled; once all others wait to be flushed, the next switch would stop the writer.
     for what, family, buffers in (
         ("columns", engine.columns, COLUMNS_BUFFERS),
+        ("staged", engine.staged, COLUMNS_BUFFERS),
         ("producers", engine.producers, SMALL_BUFFERS),
     ):
         waiting = integer_property(family, "num-immutable-mem-table")
@@ -42,9 +43,9 @@ def stall_reason(engine: Engine) -> str | None:
 def engine_metrics(engine: Engine) -> dict[str, float]:
     """Return RocksDB's gauges by name with unit; those of a family begin with its name."""
     gauges = {name: float(integer_property(engine.db, key)) for key, name in _DATABASE_GAUGES.items()}
-    for family_name in ("log", "columns", "producers", "index", "metadata"):
-        family: Rdict = getattr(engine, family_name)
-        wanted = _FAMILY_GAUGES | _BLOB_GAUGES if family_name == "columns" else _FAMILY_GAUGES
+    for family_name in FAMILIES:
+        family = engine.family(family_name)
+        wanted = _FAMILY_GAUGES | _BLOB_GAUGES if family_name in BLOB_FAMILIES else _FAMILY_GAUGES
         for key, name in wanted.items():
             gauges[f"{family_name}_{name}"] = float(integer_property(family, key))
     return gauges

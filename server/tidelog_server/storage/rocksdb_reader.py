@@ -14,7 +14,7 @@ from rocksdict import RdictIter
 from tidelog_server.core.entries import Entry, EntryHeader
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.codec import ChunkRow, TailRow, unpack_chunk, unpack_header
-from tidelog_server.storage.keys import index_range, log_end_key, log_key, parse_chunk_key
+from tidelog_server.storage.keys import index_range, log_end_key, log_key, parse_chunk_key, staged_key
 from tidelog_server.storage.log_state import open_chunk
 from tidelog_server.storage.rocksdb_engine import Engine, engine_errors, multi_get, read_options, scan
 
@@ -136,12 +136,11 @@ class EntryReader:
     def _stored_columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
         if not headers:
             return []
-        keys = [log_key(header.vchannel_id, header.base_tick) for header in headers]
         with engine_errors(
             "reading columns", vchannel_id=headers[0].vchannel_id,
             first_tick=headers[0].base_tick, last_tick=headers[-1].last_tick,
         ):  # fmt: skip
-            return multi_get(self._engine.columns, keys)
+            return stored_columns(self._engine, headers)
 
     def _headers_as_of(
         self,
@@ -178,6 +177,25 @@ class EntryReader:
         if previous_tick < tail.last_tick:
             raise _loss("an entry is missing", vchannel_id, previous_tick + 1, tail.last_tick)
         return headers
+
+
+def stored_columns(engine: Engine, headers: Sequence[EntryHeader]) -> list[bytes | None]:
+    """Return the columns of entries as they are stored, unchecked; None for those that are not there.
+
+    Raises:
+        Exception: RocksDB's, as it is; call it inside ``engine_errors``.
+    """
+    staged_keys = [
+        staged_key(header.vchannel_id, header.txn.txn_id, header.staged_sequence)
+        for header in headers
+        if header.staged_sequence and header.txn is not None
+    ]
+    keys = [log_key(header.vchannel_id, header.base_tick) for header in headers if not header.staged_sequence]
+    values = multi_get(engine.columns, keys)
+    if not staged_keys:
+        return values
+    written, staged = iter(values), iter(multi_get(engine.staged, staged_keys))
+    return [next(staged) if header.staged_sequence else next(written) for header in headers]
 
 
 def check_continuity(vchannel_id: int, tail: TailRow, closed: Sequence[ChunkRow]) -> None:

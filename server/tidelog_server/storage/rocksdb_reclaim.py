@@ -13,9 +13,9 @@ from typing import Final
 from rocksdict import BottommostLevelCompaction, CompactOptions
 
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.keys import MAX_VCHANNEL_ID, log_end_key, log_key
+from tidelog_server.storage.keys import MAX_VCHANNEL_ID, log_end_key, log_key, staged_vchannel_range
 from tidelog_server.storage.log_state import LogState
-from tidelog_server.storage.rocksdb_engine import Engine, engine_errors
+from tidelog_server.storage.rocksdb_engine import BLOB_FAMILIES, Engine, engine_errors
 from tidelog_server.storage.rocksdb_pressure import integer_property
 
 _COPY_AT_GARBAGE_SHARE: Final = 1 / 3
@@ -31,7 +31,8 @@ class Reclaimer:
 
     def __init__(self, engine: Engine, state: LogState) -> None:
         self._engine = engine
-        self._ranges: list[tuple[bytes, bytes]] = []
+        # Of each, the column family and the half-open range of keys.
+        self._ranges: list[tuple[str, bytes, bytes]] = []
         # Guards _ranges.
         self._ranges_lock = Lock()
         # Held while a compaction runs, so that the engine is not closed under it.
@@ -39,15 +40,15 @@ class Reclaimer:
         self._is_closed = False
         self._add_leftovers(state)
 
-    def add(self, begin_key: bytes, end_key: bytes) -> None:
-        """Remember that ``[begin_key, end_key)`` of ``log`` and ``columns`` is empty now."""
+    def add(self, family: str, begin_key: bytes, end_key: bytes) -> None:
+        """Remember that ``[begin_key, end_key)`` of a column family is empty now."""
         with self._ranges_lock:
-            self._ranges.append((begin_key, end_key))
+            self._ranges.append((family, begin_key, end_key))
 
     def add_dropped(self, vchannel_ids: list[int]) -> None:
         """Remember that these vchannels are gone."""
         for vchannel_id in vchannel_ids:
-            self.add(log_key(vchannel_id, 0), log_end_key(vchannel_id))
+            self._add_all(log_key(vchannel_id, 0), log_end_key(vchannel_id))
 
     def run(self) -> None:
         """Compact what was added. Long; releases the GIL; ends early once ``close`` is called.
@@ -58,11 +59,12 @@ class Reclaimer:
         with self._run_lock:
             with self._ranges_lock:
                 ranges, self._ranges = self._ranges, []
-            for begin_key, end_key in ranges:
+            for family, begin_key, end_key in ranges:
                 if not self._is_closed:
-                    self._compact(begin_key, end_key)
-            if ranges and not self._is_closed and _COPY_AT_GARBAGE_SHARE <= self._garbage_share():
-                self._copy_live_columns()
+                    self._compact(family, begin_key, end_key)
+            for family in sorted({family for family, *_ in ranges} & set(BLOB_FAMILIES)):
+                if not self._is_closed and _COPY_AT_GARBAGE_SHARE <= self._garbage_share(family):
+                    self._copy_live_columns(family)
 
     def close(self) -> None:
         """Stop a running compaction and wait for its end. Idempotent."""
@@ -82,18 +84,17 @@ class Reclaimer:
             if not self._is_closed:
                 raise
 
-    def _compact(self, begin_key: bytes, end_key: bytes) -> None:
-        for family in (self._engine.log, self._engine.columns):
-            with self._unless_closed("compacting"):
-                family.compact_range(begin_key, end_key)
+    def _compact(self, family: str, begin_key: bytes, end_key: bytes) -> None:
+        with self._unless_closed("compacting"):
+            self._engine.family(family).compact_range(begin_key, end_key)
 
-    def _garbage_share(self) -> float:
-        columns = self._engine.columns
+    def _garbage_share(self, family: str) -> float:
+        columns = self._engine.family(family)
         total = integer_property(columns, "live-blob-file-size")
         return integer_property(columns, "live-blob-file-garbage-size") / total if total else 0.0
 
-    def _copy_live_columns(self) -> None:
-        columns = self._engine.columns
+    def _copy_live_columns(self, family: str) -> None:
+        columns = self._engine.family(family)
         options = CompactOptions()
         options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
         with self._unless_closed("collecting garbage"):
@@ -101,15 +102,21 @@ class Reclaimer:
             columns.compact_range(None, None, options)
             columns.set_options({"enable_blob_garbage_collection": "false"})
 
+    def _add_all(self, begin_key: bytes, end_key: bytes) -> None:
+        for family in ("log", *BLOB_FAMILIES):
+            self.add(family, begin_key, end_key)
+
     def _add_leftovers(self, state: LogState) -> None:
         """Add what an earlier run of the server trimmed or dropped but may not have compacted."""
         previous_id = -1
         for vchannel_id in sorted(state.tails):
             tail = state.tails[vchannel_id]
             if tail.trim_tick:
-                self.add(log_key(vchannel_id, 0), log_key(vchannel_id, tail.trim_tick))
+                for family in ("log", "columns"):
+                    self.add(family, log_key(vchannel_id, 0), log_key(vchannel_id, tail.trim_tick))
+                self.add("staged", *staged_vchannel_range(vchannel_id))
             if state.destroyed_batches and previous_id + 1 < vchannel_id:
-                self.add(log_key(previous_id + 1, 0), log_key(vchannel_id, 0))
+                self._add_all(log_key(previous_id + 1, 0), log_key(vchannel_id, 0))
             previous_id = vchannel_id
         if state.destroyed_batches and previous_id < MAX_VCHANNEL_ID:
-            self.add(log_key(previous_id + 1, 0), log_end_key(MAX_VCHANNEL_ID))
+            self._add_all(log_key(previous_id + 1, 0), log_end_key(MAX_VCHANNEL_ID))

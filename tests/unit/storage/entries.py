@@ -1,8 +1,11 @@
 """Entries for tests of the stores: small, distinct, and cheap to compare."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from tidelog_server.core.entries import Entry, NewEntry
+from crc32c import crc32c
+
+from tidelog_server.core.entries import Entry, NewEntry, StagedBatch, StagedColumns, TxnSpan
 from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.storage.log_store import LogStore
 
@@ -15,6 +18,17 @@ def new_entry(vchannel_id: int, base_tick: int, *, count: int = 10, size_bytes: 
     seed = f"{vchannel_id}/{base_tick};".encode()
     columns = (seed * (size_bytes // len(seed) + 1))[:size_bytes]
     return NewEntry(vchannel_id, Tick(base_tick), count, 7, base_tick & 0xFFFF_FFFF, columns)
+
+
+def staged_batch(entry: NewEntry, txn_id: int, sequence: int) -> StagedBatch:
+    """Return the batch of ``entry`` as a begun transaction stages it."""
+    return StagedBatch(entry.vchannel_id, txn_id, sequence, entry.columns)
+
+
+def committed(entry: NewEntry, txn_id: int, sequence: int, first_tick: int, last_tick: int) -> NewEntry:
+    """Return ``entry`` as it is committed once it was staged."""
+    staged = StagedColumns(sequence, len(entry.columns), crc32c(entry.columns))
+    return replace(entry, columns=b"", txn=TxnSpan(txn_id, first_tick, last_tick), staged=staged)
 
 
 def run_of_entries(

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
-from tidelog_server.core.entries import NewEntry, TxnSpan
+from tidelog_server.core.entries import NewEntry, StagedColumns, TxnSpan
 from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.ticks import Tick
+from tidelog_server.core.transactions import TxnOutcome, TxnRun
 from tidelog_server.metadata import embedded
 from tidelog_server.metadata.store import Versioned
 from tidelog_server.storage import keys
@@ -24,8 +26,10 @@ from tidelog_server.storage.codec import (
     pack_chunk,
     pack_fence,
     pack_header,
+    pack_outcome,
     pack_store,
     pack_tail,
+    pack_txn,
     pack_window,
     roll_hash,
 )
@@ -43,6 +47,14 @@ TXN_HEADER = pack_header(
     replace(ENTRY, txn=TxnSpan(0x0102030405060708, 0x0102030405060708, 0x010203040506070B)),
     previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
 )[1]  # fmt: skip
+STAGED_HEADER = pack_header(
+    replace(
+        ENTRY, columns=b"", txn=TxnSpan(0x0102030405060000, 0x0102030405060708, 0x010203040506070B),
+        staged=StagedColumns(2, 7, crc32c(ENTRY.columns)),
+    ),
+    previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
+)[1]  # fmt: skip
+OUTCOME = TxnOutcome(0x0102030405060708, True, (TxnRun(7, 3), TxnRun(9, 1)))
 WINDOW = (
     ProducerWindow(2, 8)
     .extended(Result(0x0102030405060708, 3, 0xAABBCCDD, is_synced=True))
@@ -63,6 +75,19 @@ GOLDEN = {
         TXN_HEADER,
         "0102000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
         "01020304050607080102030405060708010203040506070b" "a0f0aacdb1a5cb812123bf779b50e3a3" "afe086dc",
+    ),
+    "header of a begun transaction": (
+        STAGED_HEADER,
+        "0104000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
+        "01020304050600000102030405060708010203040506070b00000002" "7a2fba9c0a09fc44cb64ce0a28dafb26" "1bae62f7",
+    ),
+    "staged key": (keys.staged_key(7, 0x0102030405060000, 2), "00000007010203040506000000000002"),
+    "transaction key": (keys.txn_key(7, 0x0102030405060000), "00000007780102030405060000"),
+    "transaction": (pack_txn(7, 0x0102030405060000, 0x010203040506070B), "01010203040506070b98872677"),
+    "outcome key": (keys.outcome_key(0x0102030405060000), "6f0102030405060000"),
+    "outcome": (
+        pack_outcome(0x0102030405060000, OUTCOME),
+        "01010203040506070801" "0000000700000003" "0000000900000001" "2a24196c",
     ),
     "tail key": (keys.tail_key(7), "0000000774"),
     "tail": (

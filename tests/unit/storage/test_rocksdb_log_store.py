@@ -4,7 +4,7 @@ Method: real stores on a real disk; damage is done to rows through the engine, s
 only ours can notice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,13 +12,24 @@ import pytest
 
 from tidelog_server.core.errors import DataLossError, StorageFailedError
 from tidelog_server.core.limits import MIB
+from tidelog_server.core.transactions import TxnOutcome, TxnRun
 from tidelog_server.storage import rocksdb_log_store
-from tidelog_server.storage.keys import chunk_key, log_key, tail_key
-from tidelog_server.storage.log_store import LogStore
-from tidelog_server.storage.rocksdb_engine import check_options_file
+from tidelog_server.storage.codec import TailRow, pack_outcome, pack_txn
+from tidelog_server.storage.keys import chunk_key, log_key, outcome_key, staged_key, tail_key, txn_key
+from tidelog_server.storage.log_store import Beside, LogStore
+from tidelog_server.storage.rocksdb_engine import Engine, check_options_file
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from unit.storage.entries import END, FIRST_TICK, new_entry, place_and_columns, read_all, run_of_entries
+from unit.storage.entries import (
+    END,
+    FIRST_TICK,
+    committed,
+    new_entry,
+    place_and_columns,
+    read_all,
+    run_of_entries,
+    staged_batch,
+)
 
 
 @pytest.fixture
@@ -227,40 +238,43 @@ def test_a_missing_chunk_row_is_noticed(store: RocksdbLogStore) -> None:
         store._engine.index.put(key, row)
 
 
-def spoil(store: RocksdbLogStore, what: str) -> None:
-    """Remove one row behind the store's back, as a lost table would."""
-    engine, first = store._engine, run_of_entries(1, 1)[0]
-    match what:
-        case "first entry of a chunk":
-            engine.log.delete(log_key(1, first.base_tick))
-        case "last entry":
-            engine.log.delete(log_key(1, store._state.tails[1].last_base_tick))
-        case "entry of the open chunk":
-            engine.log.delete(log_key(1, store._state.tails[1].open_first_tick))
-        case "chunk row":
-            engine.index.delete(chunk_key(1, first.base_tick))
-        case "tail row":
-            engine.index.delete(tail_key(1))
-        case "tail row of an unused vchannel's neighbour":
-            engine.index.put(tail_key(1), engine.index.get(tail_key(2)))
-        case "store row":
-            engine.index.delete(b"s")
-        case _:
-            engine.columns.delete(log_key(1, store._state.tails[1].last_base_tick))
+FIRST = run_of_entries(1, 1)[0].base_tick
+# Each removes one row behind the store's back, as a lost table would, or leaves one whose data is lost.
+SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
+    "first entry of a chunk": lambda engine, _: engine.log.delete(log_key(1, FIRST)),
+    "last entry": lambda engine, tail: engine.log.delete(log_key(1, tail.last_base_tick)),
+    "entry of the open chunk": lambda engine, tail: engine.log.delete(log_key(1, tail.open_first_tick)),
+    "chunk row": lambda engine, _: engine.index.delete(chunk_key(1, FIRST)),
+    "tail row": lambda engine, _: engine.index.delete(tail_key(1)),
+    "tail row of an unused vchannel's neighbour": lambda engine, _: engine.index.put(
+        tail_key(1), engine.index.get(tail_key(2))
+    ),
+    "store row": lambda engine, _: engine.index.delete(b"s"),
+    "last columns": lambda engine, tail: engine.columns.delete(log_key(1, tail.last_base_tick)),
+    "staged batch at the end": lambda engine, _: engine.staged.delete(staged_key(1, 50, 1)),
+    "tail row of a vchannel with staged batches": lambda engine, _: engine.index.put(
+        txn_key(9, 50), pack_txn(9, 50, 0)
+    ),
+    "entries up to what a transaction reaches to": lambda engine, _: engine.index.put(
+        txn_key(1, 50), pack_txn(1, 50, END - 1)
+    ),
+    "entries up to what an outcome tells of": lambda engine, _: engine.index.put(
+        outcome_key(50), pack_outcome(50, TxnOutcome(END - 1, True, (TxnRun(1, 1),)))
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        "first entry of a chunk", "last entry", "entry of the open chunk", "chunk row", "tail row",
-        "tail row of an unused vchannel's neighbour", "store row", "last columns",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("what", SPOILERS)
 def test_the_gate_notices_a_missing_row(tmp_path: Path, what: str) -> None:
     store = open_rocksdb_log_store(tmp_path / "store")
     store.create_vchannels([1, 2])
-    store.write(run_of_entries(1, 22, size_bytes=MIB // 2))
-    spoil(store, what)
+    entries = run_of_entries(1, 22, size_bytes=MIB // 2)
+    store.write(entries)
+    if "staged" in what:
+        last = new_entry(1, entries[-1].last_tick + 1)
+        store.write([], Beside(staged=[staged_batch(last, 50, 1)]))
+        store.write([committed(last, 50, 1, last.base_tick, last.last_tick)])
+    SPOILERS[what](store._engine, store._state.tails[1])
     store.close()
     with pytest.raises(DataLossError):
         open_rocksdb_log_store(tmp_path / "store")

@@ -1,0 +1,38 @@
+"""Begun transactions, as far as the store knows them."""
+
+from typing import NamedTuple
+
+
+class TxnRun(NamedTuple):
+    """The messages of a transaction on one vchannel: consecutive ticks, behind those of the run before.
+
+    Attributes:
+        vchannel_id: The vchannel.
+        messages: How many, at least 1.
+    """
+
+    vchannel_id: int
+    messages: int
+
+
+class TxnOutcome(NamedTuple):
+    """Where a begun transaction was committed; what a repeated commit is answered with.
+
+    Attributes:
+        first_tick: Tick of its first message; 0 if it had none.
+        is_synced: Whether the commit was synced before it was acknowledged.
+        runs: In order of ticks; none if it had no messages.
+    """
+
+    first_tick: int
+    is_synced: bool
+    runs: tuple[TxnRun, ...]
+
+    @property
+    def last_tick(self) -> int:
+        """Tick of the last message; 0 if there was none."""
+        return self.first_tick + sum(run.messages for run in self.runs) - 1 if self.runs else 0
+
+
+TxnPlace = tuple[int, int]
+"""Vchannel id and txn id: what a transaction has staged on one vchannel."""
