@@ -75,10 +75,20 @@ class Submission:
 
 @dataclass(slots=True)
 class TransactionPart:
-    """What a transaction appends to one vchannel."""
+    """What a transaction appends to one vchannel.
+
+    Attributes:
+        messages: Those that are gathered, and not staged.
+        is_plain: Whether all of them are bytes.
+        size_bytes: About what they take in batches.
+        count: How many messages there are, staged ones included.
+        expected_last_tick, fencing_token: Its conditions.
+    """
 
     messages: list[Appendable] = field(default_factory=list)
     is_plain: bool = True
+    size_bytes: int = 0
+    count: int = 0
     expected_last_tick: int | None = None
     fencing_token: int | None = None
 

@@ -29,7 +29,7 @@ from tidelog._errors import (
     copy_of,
 )
 from tidelog._message import Message
-from tidelog._numbering import Numbering, Verdict, verdict
+from tidelog._numbering import Numbering, StagedNumbering, Verdict, verdict
 from tidelog._sizes import Appendable
 from tidelog._types import AppendResult, TransactionResult
 from tidelog.v1 import wal_service_pb2
@@ -210,15 +210,15 @@ class AppendQueue:
         except (TypeError, ValueError) as error:
             self._refuse(lane, submissions, error)
             return None
-        producer = lane.numbering.next() if lane.numbering else None
+        number = lane.numbering.next() if lane.numbering else None
         self._last_request_id += 1
         request_id = self._last_request_id
         if isinstance(content, Columns):
-            request = _wire.append_stream_request(request_id, lane.vchannel, content, lane.terms, producer)
+            request = _wire.append_stream_request(request_id, lane.vchannel, content, lane.terms, number)
         else:
-            request = _wire.transaction_request(request_id, content, lane.terms, producer)
+            request = _wire.transaction_request(request_id, content, lane.terms, number)
         count = sum(submission.count for submission in submissions)
-        return Batch(lane, submissions, size_bytes, request_id, count, request, producer.sequence if producer else 0)
+        return Batch(lane, submissions, size_bytes, request_id, count, request, number.sequence if number else 0)
 
     def _gather(self, lane: Lane) -> tuple[list[Submission], int]:
         """Take from the lane what fits into one batch; the first submission always does."""
@@ -262,9 +262,11 @@ class AppendQueue:
         lane = batch.lane
         decision = Verdict.GIVE_UP
         if not lane.has_failed_before(batch):
+            assert lane.numbering is not None
             decision = verdict(
-                error, was_lost=batch.was_lost, is_behind=lane.is_behind(batch), renumbers=lane.will_renumber(batch)
-            )
+                error, was_lost=batch.was_lost, is_behind=lane.is_behind(batch), renumbers=lane.will_renumber(batch),
+                can_renew=lane.numbering.can_renew,
+            )  # fmt: skip
         match decision:
             case Verdict.SEND_AGAIN:
                 lane.send_again(batch)
@@ -339,6 +341,11 @@ def as_messages(messages: Sequence[Appendable]) -> list[Message]:
 
 
 def _wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) -> TidelogError | None:
+    if isinstance(batch.lane.numbering, StagedNumbering):
+        number = response.result.txn_sequence
+        if number == batch.sequence:
+            return None
+        return ServerError(f"the server took batch {batch.sequence} as number {number}", effect="unknown")
     first = batch.submissions[0]
     result: wal_service_pb2.AppendResult | wal_service_pb2.TransactionResult = response.result
     has_parts = True

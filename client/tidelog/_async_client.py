@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self, Unpack
@@ -30,14 +32,16 @@ from tidelog._types import (
     Plan,
     ProducerPosition,
     ProducerSequence,
+    TransactionDescription,
 )
 from tidelog.v1 import channel_service_pb2 as channels_pb
-from tidelog.v1 import wal_service_pb2
+from tidelog.v1 import transaction_service_pb2, wal_service_pb2
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 DEFAULT_TIMEOUT_S: Final = 10.0
 DEFAULT_CONNECT_TIMEOUT_S: Final = 5.0
 DEFAULT_IN_FLIGHT_BYTES: Final = 8 << 20
+_CLIENT_ID: Final = re.compile(r"[!-~]{1,64}")
 
 
 class _Session:
@@ -68,6 +72,7 @@ class AsyncClient:
         connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S,
         max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
         retry: Retry = DEFAULT_RETRY,
+        client_id: str | None = None,
     ) -> None:
         """Name the server.
 
@@ -77,12 +82,22 @@ class AsyncClient:
             connect_timeout_s: How long a call waits for a connection.
             max_in_flight_bytes: How much may be appended and not yet acknowledged; further appends wait.
             retry: How calls are repeated.
+            client_id: Names this client to the server: visible ASCII, at most 64 characters. Transactions belong to
+                the client that begins them. Default None, a random name.
+
+        Raises:
+            ValueError: The client id is none.
         """
+        if client_id is not None and not _CLIENT_ID.fullmatch(client_id):
+            raise ValueError(f"the client id is {client_id!r}, expected 1 to 64 visible ASCII characters")
         self.endpoint = endpoint
         self.timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._max_in_flight_bytes = max_in_flight_bytes
         self._retry = retry
+        self._client_id = client_id or secrets.token_hex(16)
+        self._is_named = client_id is not None
+        self._made_by_pid = os.getpid()
         self._open_session: _Session | None = None
         self._is_closed = False
 
@@ -349,7 +364,38 @@ class AsyncClient:
         Raises:
             ValueError: An option is out of range.
         """
-        return AsyncTransaction(lambda: self._session().appends, self.timeout_s, **options)
+        return AsyncTransaction(self._connection, self.timeout_s, **options)
+
+    async def list_txns(self) -> list[TransactionDescription]:
+        """Return the open transactions of all clients that have staged something, or said so, oldest first."""
+        transport = self._session().transport
+        request = transaction_service_pb2.ListTxnsRequest()
+        answer = await transport.call(transport.transactions.ListTxns, request, timeout_s=self.timeout_s, is_read=True)
+        return [_wire.transaction_description(txn) for txn in answer.txns]
+
+    async def describe_txn(self, txn_id: int) -> TransactionDescription:
+        """Return what the server knows of a transaction of any client.
+
+        Raises:
+            TransactionNotFoundError, TransactionExpiredError, TransactionStateError: It is not open, nor committed.
+        """
+        transport = self._session().transport
+        request = transaction_service_pb2.DescribeTxnRequest(txn_id=txn_id)
+        answer = await transport.call(
+            transport.transactions.DescribeTxn, request, timeout_s=self.timeout_s, is_read=True
+        )
+        return _wire.transaction_description(answer.txn)
+
+    async def abort_txn(self, txn_id: int, *, reason: str) -> None:
+        """End an open transaction of any client; the server's log keeps who and why.
+
+        Raises:
+            TransactionNotFoundError, TransactionExpiredError, TransactionStateError: It is not open.
+            InvalidRequestError: There is no reason, or it has more than 256 bytes.
+        """
+        transport = self._session().transport
+        request = transaction_service_pb2.AbortTxnRequest(txn_id=txn_id, reason=reason)
+        await transport.call(transport.transactions.AbortTxn, request, timeout_s=self.timeout_s, is_read=False)
 
     def scan(
         self,
@@ -404,12 +450,14 @@ class AsyncClient:
         return self._scan(resolve, start, until, options)
 
     async def pause(self) -> bool:
-        """Close the connection until the next call, unless an append or a scan is under way; tell whether it is closed.
+        """Close the connection until the next call, unless something is under way; tell whether it is closed.
 
         For use around a fork, in which gRPC must have nothing open.
         """
         session = self._open_session
-        if session is not None and (session.transport.scans or not session.appends.is_idle):
+        if session is not None and (
+            session.transport.scans or session.transport.open_transactions or not session.appends.is_idle
+        ):
             return False
         await self._close_session()
         return True
@@ -426,9 +474,23 @@ class AsyncClient:
             raise ClosedError("the client is closed: make a new one")
         session = self._open_session
         if session is None or session.loop is not asyncio.get_running_loop() or session.pid != os.getpid():
-            transport = Transport(self.endpoint, connect_timeout_s=self._connect_timeout_s, retry=self._retry)
+            transport = Transport(
+                self.endpoint, client_id=self._own_client_id(), connect_timeout_s=self._connect_timeout_s,
+                retry=self._retry,
+            )  # fmt: skip
             session = self._open_session = _Session(transport, self._max_in_flight_bytes)
         return session
+
+    def _connection(self) -> tuple[Transport, AppendStream]:
+        session = self._session()
+        return session.transport, session.appends
+
+    def _own_client_id(self) -> str:
+        """Return the client's name: a forked child has another, unless somebody chose it."""
+        if self._made_by_pid != os.getpid():
+            self._client_id = self._client_id if self._is_named else secrets.token_hex(16)
+            self._made_by_pid = os.getpid()
+        return self._client_id
 
     async def _close_session(self) -> None:
         session, self._open_session = self._open_session, None

@@ -15,7 +15,12 @@ The tree::
     │   ├── SequenceGapError         append the batches before it first
     │   ├── SequenceReusedError      repeat a batch as it was, or take the next sequence
     │   └── SequenceForgottenError   take the batch as appended
-    ├── TransactionStateError        correct the program; if the outcome is unknown, read back
+    ├── TransactionError
+    │   ├── TransactionStateError    correct the program; if the outcome is unknown, read back
+    │   ├── TransactionExpiredError  begin a new one: nothing of this is in the log
+    │   ├── TransactionNotFoundError correct the id
+    │   ├── TransactionForeignError  use the client that began it, or its client_id
+    │   └── TransactionTooLargeError use several transactions, or raise the server's limit
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
     ├── UnavailableError             try again later
     │   ├── OverloadedError
@@ -220,7 +225,36 @@ class SequenceForgottenError(SequenceError):
         return self._number("oldest_sequence")
 
 
-class TransactionStateError(TidelogError):
+class TransactionError(TidelogError):
+    """The transaction does not allow what was asked."""
+
+    @property
+    def txn_id(self) -> int:
+        """The transaction; 0 for one that the server does not know yet."""
+        return self._number("txn_id")
+
+
+class TransactionExpiredError(TransactionError):
+    """The transaction is over, and nothing of it is in the log.
+
+    ``values["cause"]`` says why: ``keepalive``, ``aborted``, ``channel_destroyed``, or ``forgotten`` after a restart of
+    the server.
+    """
+
+
+class TransactionNotFoundError(TransactionError):
+    """No transaction was ever begun under this id."""
+
+
+class TransactionForeignError(TransactionError):
+    """The transaction belongs to another client."""
+
+
+class TransactionTooLargeError(TransactionError):
+    """The transaction would have more bytes, batches or vchannels than the server allows. ``values`` says which."""
+
+
+class TransactionStateError(TransactionError):
     """The transaction is not in a state for this call: it is over, or its outcome is unknown. Nothing changed."""
 
 
@@ -302,6 +336,16 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
     "REASON_SEQUENCE_GAP": SequenceGapError,
     "REASON_SEQUENCE_REUSED": SequenceReusedError,
     "REASON_SEQUENCE_FORGOTTEN": SequenceForgottenError,
+    "REASON_TRANSACTION_EXPIRED": TransactionExpiredError,
+    "REASON_INVALID_TRANSACTION_STATE": TransactionStateError,
+    "REASON_TRANSACTION_NOT_EXIST": TransactionNotFoundError,
+    "REASON_TRANSACTION_FOREIGN": TransactionForeignError,
+    "REASON_VCHANNEL_NOT_IN_TRANSACTION": InvalidRequestError,
+    "REASON_TRANSACTION_TOO_LARGE": TransactionTooLargeError,
+    "REASON_TRANSACTION_OUTCOME_FORGOTTEN": AppendUnknownError,
+    "REASON_TRANSACTION_INCOMPLETE": TransactionStateError,
+    "REASON_TRANSACTION_SEQUENCE_GAP": SequenceGapError,
+    "REASON_TRANSACTION_SEQUENCE_REUSED": SequenceReusedError,
     "REASON_POSITION_TRIMMED": PositionTrimmedError,
     "REASON_POSITION_BEYOND_END": PositionBeyondEndError,
     "REASON_WAL_NAME_MISMATCH": InvalidRequestError,

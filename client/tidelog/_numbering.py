@@ -1,8 +1,8 @@
-"""How a producer numbers its batches, so that one sent twice is in the log once. Pure."""
+"""How batches are numbered, so that one sent twice is there once. Pure."""
 
 import secrets
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog._errors import SequenceGapError, TidelogError
 from tidelog._retry import may_repeat
@@ -13,6 +13,13 @@ MAX_NUMBERED_IN_FLIGHT: Final = 64
 _ID_BYTES: Final = 16
 
 
+class StagedSequence(NamedTuple):
+    """Says which batch of a begun transaction one is, among those on its vchannel."""
+
+    txn_id: int
+    sequence: int
+
+
 class Numbering:
     """The numbers of one producer on one vchannel.
 
@@ -21,15 +28,17 @@ class Numbering:
     Attributes:
         is_independent: Whether what is numbered depends on nothing before it: when one is refused, those behind it get
             new numbers instead of failing with it.
+        can_renew: Whether it may begin anew under another name.
     """
 
     __slots__ = ("_last_sequence", "_producer_id", "is_independent")
+    can_renew = True
 
     def __init__(self, *, is_independent: bool = False) -> None:
         self.is_independent = is_independent
         self.renew()
 
-    def next(self) -> ProducerSequence:
+    def next(self) -> ProducerSequence | StagedSequence:
         """Return the number of the next batch."""
         self._last_sequence += 1
         return ProducerSequence(self._producer_id, self._last_sequence)
@@ -44,6 +53,22 @@ class Numbering:
         self._last_sequence = 0
 
 
+class StagedNumbering(Numbering):
+    """The numbers of a begun transaction on one vchannel."""
+
+    __slots__ = ("_txn_id",)
+    can_renew = False
+
+    def __init__(self, txn_id: int) -> None:
+        super().__init__()
+        self._txn_id = txn_id
+
+    def next(self) -> StagedSequence:
+        """Return the number of the next batch."""
+        self._last_sequence += 1
+        return StagedSequence(self._txn_id, self._last_sequence)
+
+
 class Verdict(Enum):
     """What to do with a numbered batch that was refused."""
 
@@ -52,7 +77,9 @@ class Verdict(Enum):
     GIVE_UP = auto()
 
 
-def verdict(error: TidelogError, *, was_lost: bool, is_behind: bool, renumbers: bool) -> Verdict:
+def verdict(
+    error: TidelogError, *, was_lost: bool, is_behind: bool, renumbers: bool, can_renew: bool = True
+) -> Verdict:
     """Tell what to do with a batch that was refused with ``error``.
 
     Args:
@@ -60,6 +87,7 @@ def verdict(error: TidelogError, *, was_lost: bool, is_behind: bool, renumbers: 
         was_lost: Whether an earlier answer to this batch was lost, so that it may be in the log.
         is_behind: Whether a batch before it is to be sent again.
         renumbers: Whether all that is on its way gets new numbers.
+        can_renew: As in Numbering.
     """
     if may_repeat(error):
         return Verdict.SEND_AGAIN
@@ -70,6 +98,6 @@ def verdict(error: TidelogError, *, was_lost: bool, is_behind: bool, renumbers: 
         if is_behind:
             return Verdict.SEND_AGAIN
         # The server forgets producers that were idle for long; all that was acknowledged is in the log.
-        if error.expected_sequence == 1 and not was_lost:
+        if error.expected_sequence == 1 and not was_lost and can_renew:
             return Verdict.RENUMBER
     return Verdict.GIVE_UP

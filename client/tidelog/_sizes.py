@@ -1,6 +1,6 @@
 """Checks what people append, once, and measures it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tidelog._message import Message
 
@@ -22,6 +22,26 @@ def measure(message: Appendable) -> int:
     if isinstance(message, Message):
         return message.size_bytes
     raise TypeError(f"append takes bytes, Message or a list of them, not {type(message).__name__}")
+
+
+def in_batches(
+    messages: Sequence[Appendable], *, max_bytes: int, max_messages: int
+) -> Iterator[tuple[Sequence[Appendable], bool, int]]:
+    """Yield ``messages`` in pieces within these bounds: each, whether it is all plain bytes, and about its size.
+
+    A message that is larger by itself is a piece of its own. The messages were measured before.
+    """
+    begin = size_bytes = 0
+    for index, message in enumerate(messages):
+        message_bytes = measure(message)
+        if index > begin and (size_bytes + message_bytes > max_bytes or index - begin == max_messages):
+            piece = messages[begin:index]
+            yield piece, set(map(type, piece)) <= {bytes}, size_bytes
+            begin, size_bytes = index, 0
+        size_bytes += message_bytes
+    if begin < len(messages):
+        piece = messages[begin:]
+        yield piece, set(map(type, piece)) <= {bytes}, size_bytes
 
 
 def measured(messages: Appendable | Sequence[Appendable]) -> tuple[Sequence[Appendable], bool, int]:

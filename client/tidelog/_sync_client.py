@@ -33,6 +33,7 @@ from tidelog._types import (
     Plan,
     ProducerPosition,
     ProducerSequence,
+    TransactionDescription,
 )
 
 
@@ -96,13 +97,14 @@ class Client:
         connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S,
         max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
         retry: Retry = DEFAULT_RETRY,
+        client_id: str | None = None,
     ) -> None:
         """Name the server; see ``AsyncClient``."""
         self.endpoint = endpoint
         self.timeout_s = timeout_s
         self._client = AsyncClient(
             endpoint, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s,
-            max_in_flight_bytes=max_in_flight_bytes, retry=retry,
+            max_in_flight_bytes=max_in_flight_bytes, retry=retry, client_id=client_id,
         )  # fmt: skip
         background.add(self._client)
 
@@ -230,6 +232,18 @@ class Client:
     def txn(self, **options: Unpack[TransactionOptions]) -> Transaction:
         """Return a transaction on any vchannels of the node; use it with ``with``. See ``AsyncClient.txn``."""
         return Transaction(self._client.txn(**options))
+
+    def list_txns(self) -> list[TransactionDescription]:
+        """Return the open transactions of all clients. See ``AsyncClient.list_txns``."""
+        return background.run(self._client.list_txns())
+
+    def describe_txn(self, txn_id: int) -> TransactionDescription:
+        """Return what the server knows of a transaction. See ``AsyncClient.describe_txn``."""
+        return background.run(self._client.describe_txn(txn_id))
+
+    def abort_txn(self, txn_id: int, *, reason: str) -> None:
+        """End an open transaction of any client. See ``AsyncClient.abort_txn``."""
+        background.run(self._client.abort_txn(txn_id, reason=reason))
 
     def scan(
         self,

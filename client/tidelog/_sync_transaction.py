@@ -40,6 +40,8 @@ class Transaction:
             self._transaction.add(
                 vchannel, messages, expected_last_tick=expected_last_tick, fencing_token=fencing_token
             )
+            if self._transaction.is_due:
+                background.run(self._transaction.stage())
 
     def commit(self) -> TransactionResult | None:
         """Commit, and return where the messages are. See ``AsyncTransaction.commit``."""

@@ -1,7 +1,9 @@
 """Transactions: messages to several vchannels that are in the log together or not at all."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from types import TracebackType
 from typing import Final, Self, TypedDict
@@ -9,10 +11,26 @@ from typing import Final, Self, TypedDict
 from tidelog._append_lane import TransactionPart, TransactionSubmission
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import AppendTerms, check_fencing_token
-from tidelog._errors import AppendUnknownError, InvalidRequestError, TidelogError, TransactionStateError
-from tidelog._sizes import Appendable, measured
-from tidelog._transport import deadline_error
+from tidelog._columns import MAX_MESSAGES_PER_BATCH
+from tidelog._errors import (
+    AppendUnknownError,
+    InvalidRequestError,
+    TidelogError,
+    TransactionExpiredError,
+    TransactionStateError,
+)
+from tidelog._sizes import Appendable, in_batches, measured
+from tidelog._staged_transaction import Condition, StagedTransaction
+from tidelog._transport import Transport, deadline_error
 from tidelog._types import Durability, TransactionResult
+
+STAGE_FROM_BYTES: Final = 1 << 20
+"""What is gathered for one vchannel is staged from this size on, in batches of this size."""
+# What travels in one request, well below what servers take; and what is gathered beside what is staged.
+_MAX_REQUEST_BYTES: Final = 3 << 20
+_MAX_GATHERED_BYTES: Final = 64 << 20
+_MIN_KEEPALIVE_S: Final = 0.001
+_MAX_KEEPALIVE_S: Final = 3_600.0
 
 
 class TransactionOptions(TypedDict, total=False):
@@ -21,10 +39,13 @@ class TransactionOptions(TypedDict, total=False):
     Attributes:
         durability: When the commit is acknowledged; default None, the server's.
         timeout_s: How long the commit may take; default None, the client's.
+        keepalive_s: How long the server keeps a large one after the last sign of this process, at least 0.001; default
+            None, the server's.
     """
 
     durability: Durability | None
     timeout_s: float | None
+    keepalive_s: float | None
 
 
 class _State(Enum):
@@ -32,6 +53,7 @@ class _State(Enum):
     COMMITTING = auto()
     COMMITTED = auto()
     ROLLED_BACK = auto()
+    EXPIRED = auto()
     UNKNOWN = auto()
 
 
@@ -39,6 +61,7 @@ _TEXTS: Final = {
     _State.COMMITTING: "is being committed: call commit() again to learn the outcome",
     _State.COMMITTED: "is committed",
     _State.ROLLED_BACK: "was rolled back",
+    _State.EXPIRED: "is over, and nothing of it is in the log",
     _State.UNKNOWN: "has an unknown outcome: read back whether it is there",
 }
 
@@ -46,23 +69,36 @@ _TEXTS: Final = {
 class AsyncTransaction:
     """A transaction; use it with ``async with``: leaving the block commits, and an exception in it rolls back.
 
-    Appends are gathered here and travel with the commit, so an open transaction costs the server nothing and does not
-    expire. Not thread-safe: use it in its client's event loop.
+    Appends are gathered here and travel with the commit, so a small open transaction costs the server nothing and does
+    not expire. From 1 MiB on one vchannel, or 3 MiB in all, they are staged on the server's disk, and travel there as
+    they come: such a transaction may be larger than anybody's memory, and expires when this process is gone for
+    ``keepalive_s``.
+
+    Not thread-safe: use it in its client's event loop.
     """
 
     def __init__(
         self,
-        appends: Callable[[], AppendStream],
+        connection: Callable[[], tuple[Transport, AppendStream]],
         default_timeout_s: float,
         *,
         durability: Durability | None = None,
         timeout_s: float | None = None,
+        keepalive_s: float | None = None,
     ) -> None:
-        self._appends = appends
+        if keepalive_s is not None and not _MIN_KEEPALIVE_S <= keepalive_s <= _MAX_KEEPALIVE_S:
+            raise ValueError(f"keepalive_s is {keepalive_s}, expected {_MIN_KEEPALIVE_S} to {_MAX_KEEPALIVE_S}")
+        self._connection = connection
+        self._keepalive_s = keepalive_s
         self._timeout_s = default_timeout_s if timeout_s is None else timeout_s
         self._terms = AppendTerms(durability).checked()
         self._parts: dict[str, TransactionPart] = {}
         self._size_bytes = 0
+        self._staged: StagedTransaction | None = None
+        # Whether there is something to stage; for the synchronous twin.
+        self.is_due = False
+        # Held while something is being staged, so that batches keep their order.
+        self._staging = asyncio.Lock()
         self._state = _State.OPEN
         self._sent: tuple[AppendStream, TransactionSubmission] | None = None
         self._result: TransactionResult | None = None
@@ -88,6 +124,8 @@ class AsyncTransaction:
     ) -> None:
         """Append one message or several to ``vchannel`` when the transaction commits, behind earlier ones.
 
+        In a large transaction this waits while much is on its way to the server.
+
         With ``expected_last_tick`` the whole transaction commits only if nothing came to the vchannel since: if that is
         the tick of the last message ever appended to it, 0 if there was none. With ``fencing_token`` only if the
         vchannel has this token. Both are compared when it commits.
@@ -95,10 +133,14 @@ class AsyncTransaction:
         Raises:
             InvalidRequestError: There are no messages, or a condition contradicts an earlier one. Nothing was added.
             TransactionStateError: The transaction is over.
+            TransactionError, TidelogError: Of a large transaction: why it cannot be committed any more, or that the
+                server cannot be reached now. What was appended stays appended.
             TypeError: A message is neither bytes nor a Message.
             ValueError: The token is none.
         """
         self.add(vchannel, messages, expected_last_tick=expected_last_tick, fencing_token=fencing_token)
+        if self.is_due:
+            await self.stage()
 
     def add(
         self,
@@ -108,7 +150,7 @@ class AsyncTransaction:
         expected_last_tick: int | None,
         fencing_token: int | None,
     ) -> None:
-        """Do what ``append`` does; for the synchronous twin."""
+        """Do what ``append`` does before anything is sent; for the synchronous twin."""
         self._check(_State.OPEN)
         several, is_plain, size_bytes = measured(messages)
         if not several:
@@ -121,8 +163,55 @@ class AsyncTransaction:
         part.expected_last_tick, part.fencing_token = expected_last_tick, fencing_token
         part.messages.extend(several)
         part.is_plain = part.is_plain and is_plain
+        part.size_bytes += size_bytes
+        part.count += len(several)
         self._parts[vchannel] = part
         self._size_bytes += size_bytes
+        bound_bytes = _MAX_REQUEST_BYTES if self._staged is None else _MAX_GATHERED_BYTES
+        self.is_due = part.size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= bound_bytes
+
+    async def stage(self) -> None:
+        """Send what is gathered on its way where it is much; for the synchronous twin.
+
+        Raises:
+            TidelogError: See ``append``.
+        """
+        async with self._staging:
+            staged = self._staged or await self._begin()
+            while (vchannel := self._next_to_stage()) is not None:
+                await self._stage_part(staged, vchannel)
+
+    def _next_to_stage(self) -> str | None:
+        """Return the vchannel with most if that is a full batch, or all together is too much; else None."""
+        vchannel = max(self._parts, key=lambda name: self._parts[name].size_bytes)
+        is_due = self._parts[vchannel].size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= _MAX_GATHERED_BYTES
+        return vchannel if is_due else None
+
+    async def _begin(self) -> StagedTransaction:
+        _check_names(self._parts)
+        transport, appends = self._connection()
+        staged = self._staged = await StagedTransaction.begin(
+            transport, appends, keepalive_s=self._keepalive_s, timeout_s=self._timeout_s
+        )
+        # One that nobody ends, nor has any more, must not be kept alive.
+        finalizer = weakref.finalize(self, _forget, asyncio.get_running_loop(), staged)
+        finalizer.atexit = False
+        return staged
+
+    async def _stage_part(self, staged: StagedTransaction, vchannel: str) -> None:
+        """Stage what is gathered for one vchannel. What is left where that fails stays gathered."""
+        part, sent = self._parts[vchannel], 0
+        gathered = part.messages[:]
+        try:
+            for messages, is_plain, size_bytes in in_batches(
+                gathered, max_bytes=STAGE_FROM_BYTES, max_messages=MAX_MESSAGES_PER_BATCH
+            ):
+                await staged.stage(_full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
+                sent += len(messages)
+                part.size_bytes -= size_bytes
+                self._size_bytes -= size_bytes
+        finally:
+            del part.messages[:sent]
 
     async def commit(self) -> TransactionResult | None:
         """Commit, and return where the messages are once they are durable; None if there are none.
@@ -142,6 +231,8 @@ class AsyncTransaction:
         if self._state is _State.COMMITTED or (self._state is _State.OPEN and not self._parts):
             self._state = _State.COMMITTED
             return self._result
+        if self._staged is not None:
+            return await self._commit_staged(self._staged)
         if self._state is not _State.COMMITTING:
             self._check(_State.OPEN)
             self._submit()
@@ -161,6 +252,8 @@ class AsyncTransaction:
     async def rollback(self) -> None:
         """Forget all messages. Rolling back twice is rolling back once.
 
+        The server is told of it if it can be reached; if not, it learns it from the silence.
+
         Raises:
             TransactionStateError: It is committed, or may be.
         """
@@ -168,6 +261,8 @@ class AsyncTransaction:
             self._check(_State.OPEN)
             self._state = _State.ROLLED_BACK
             self._parts.clear()
+            if self._staged is not None:
+                await self._staged.roll_back(self._timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -181,8 +276,37 @@ class AsyncTransaction:
         elif self._state is _State.OPEN:
             await self.rollback()
 
+    async def _commit_staged(self, staged: StagedTransaction) -> TransactionResult:
+        if self._state is not _State.COMMITTING:
+            self._check(_State.OPEN)
+        names = {_full_name(vchannel): vchannel for vchannel in self._parts}
+        conditions = {
+            name: Condition(self._parts[vchannel].expected_last_tick, self._parts[vchannel].fencing_token)
+            for name, vchannel in names.items()
+        }
+        counts = {name: self._parts[vchannel].count for name, vchannel in names.items()}
+        self._state = _State.COMMITTING
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                _check_names(self._parts)
+                async with self._staging:
+                    for vchannel in [name for name, part in self._parts.items() if part.messages]:
+                        await self._stage_part(staged, vchannel)
+            given = {name: each for name, each in conditions.items() if each != Condition()}
+            result = await staged.commit(self._terms, given, counts, self._timeout_s)
+        except TidelogError as error:
+            if error.effect == "none":
+                self._state = _State.EXPIRED if isinstance(error, TransactionExpiredError) else _State.OPEN
+            raise
+        except TimeoutError:
+            self._state = _State.OPEN
+            raise deadline_error("the rest of the transaction", self._timeout_s) from None
+        results = {names[name]: part for name, part in result.results.items()}
+        self._result, self._state = replace(result, results=results), _State.COMMITTED
+        return self._result
+
     def _submit(self) -> None:
-        stream = self._appends()
+        _, stream = self._connection()
         future: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
         submission = TransactionSubmission((), False, self._size_bytes, future, parts=dict(self._parts))
         stream.commit(self._terms, submission)
@@ -203,6 +327,25 @@ class AsyncTransaction:
     def _check(self, state: _State) -> None:
         if self._state is not state:
             raise TransactionStateError(f"the transaction {_TEXTS[self._state]}")
+
+
+def _full_name(vchannel: str) -> str:
+    return vchannel if "/" in vchannel else f"{vchannel}/0"
+
+
+def _check_names(vchannels: Iterable[str]) -> None:
+    """Raise InvalidRequestError if one vchannel goes by two names."""
+    seen: set[str] = set()
+    for name in map(_full_name, vchannels):
+        if name in seen:
+            raise InvalidRequestError(f"the transaction appends to {name} under two names: use one")
+        seen.add(name)
+
+
+def _forget(loop: asyncio.AbstractEventLoop, staged: StagedTransaction) -> None:
+    """Let a transaction that nobody has any more run out; called by whatever thread collects garbage."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(staged.forget)
 
 
 def _same(name: str, vchannel: str, earlier: int | None, later: int | None) -> int | None:

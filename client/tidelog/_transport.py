@@ -1,8 +1,9 @@
 """Connections to one server, and calls with one answer."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc.aio
@@ -11,7 +12,7 @@ from tidelog import _fork
 from tidelog._errors import DeadlineError, TidelogError, UnavailableError
 from tidelog._retry import Retry, may_repeat
 from tidelog._status import error_of_status
-from tidelog.v1 import channel_service_pb2_grpc, wal_service_pb2, wal_service_pb2_grpc
+from tidelog.v1 import channel_service_pb2_grpc, transaction_service_pb2_grpc, wal_service_pb2, wal_service_pb2_grpc
 
 MIB: Final = 1 << 20
 # Keepalive finds a dead peer within 25 s; pings more often than each 10 s would
@@ -39,6 +40,7 @@ _SCANS_PER_CONNECTION: Final = 80
 _Request_contra = TypeVar("_Request_contra", contravariant=True)
 _Response_co = TypeVar("_Response_co", covariant=True)
 
+_CLIENT_ID_KEY: Final = "tidelog-client-id"
 _LOST_CODES: Final = frozenset(
     (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 )
@@ -47,7 +49,21 @@ _LOST_CODES: Final = frozenset(
 class UnaryMethod(Protocol[_Request_contra, _Response_co]):
     """A method of a generated stub."""
 
-    def __call__(self, request: _Request_contra, *, timeout: float | None = None) -> Awaitable[_Response_co]: ...
+    def __call__(
+        self,
+        request: _Request_contra,
+        *,
+        timeout: float | None = None,
+        metadata: Sequence[tuple[str, str]] | None = None,
+    ) -> Awaitable[_Response_co]: ...
+
+
+class OpenTransaction(Protocol):
+    """A transaction that the server knows of."""
+
+    def forget(self) -> None:
+        """Tell the server nothing more."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -72,14 +88,19 @@ class Connection:
 class Transport:
     """The connections of one client in one event loop of one process. Does no I/O before the first call."""
 
-    def __init__(self, endpoint: str, *, connect_timeout_s: float, retry: Retry) -> None:
+    def __init__(self, endpoint: str, *, client_id: str, connect_timeout_s: float, retry: Retry) -> None:
         _fork.connected(self)
         self.endpoint = endpoint
+        # Whose transactions they are, the server knows from this.
+        self._metadata = ((_CLIENT_ID_KEY, client_id),)
+        self.open_transactions: set[OpenTransaction] = set()
         self.connect_timeout_s = connect_timeout_s
         self.retry = retry
         self._connections = [self._new_connection()]
         # Generated code has no annotations; its stubs serve both kinds of channel.
         self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
+
+        self.transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
 
     @property
     def wal(self) -> Any:
@@ -89,7 +110,7 @@ class Transport:
     @property
     def append_stream(self) -> Any:
         """AppendStream on the first connection; its requests are bytes."""
-        return self._connections[0].append_stream
+        return partial(self._connections[0].append_stream, metadata=self._metadata)
 
     @property
     def scans(self) -> int:
@@ -154,7 +175,7 @@ class Transport:
         while True:
             try:
                 await self.ready(deadline - clock())
-                return await method(request, timeout=max(0.0, deadline - clock()))
+                return await method(request, timeout=max(0.0, deadline - clock()), metadata=self._metadata)
             except UnavailableError as absence:
                 if not is_unknown:
                     raise
@@ -170,12 +191,14 @@ class Transport:
             await asyncio.sleep(pause_s)
 
     async def aclose(self) -> None:
-        """Close the connections; calls and streams on them end."""
+        """Close the connections; calls and streams on them end, and the server ends open transactions in time."""
+        for transaction in list(self.open_transactions):
+            transaction.forget()
         for connection in self._connections:
             await connection.channel.close()
         # Why: gRPC's thread lives as long as its objects do, and a fork must not meet it.
         self._connections.clear()
-        self.channels = None
+        self.channels = self.transactions = None
         _fork.disconnected(self)
 
     def _new_connection(self) -> Connection:

@@ -63,6 +63,36 @@ class TransactionResult:
     duplicate: bool = False
 
 
+TransactionState = Literal["open", "committing", "committed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """What the server tells of a transaction that has staged batches, or was committed.
+
+    Attributes:
+        txn_id: Its id: a tick, which says when it was begun.
+        state: How far it is.
+        client_id: Who began it; empty once it is committed.
+        vchannels: Where it appends.
+        batches: How many it has staged; 0 once it is committed.
+        messages: How many it has.
+        bytes: Size of the columns that it has staged; 0 once it is committed.
+        keepalive_s: How long it lives without a sign of its client; 0 once it is committed.
+        expires_in_s: How long it still does; 0 once it is being committed.
+    """
+
+    txn_id: int
+    state: TransactionState
+    client_id: str
+    vchannels: tuple[str, ...]
+    batches: int
+    messages: int
+    bytes: int
+    keepalive_s: float
+    expires_in_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerSequence:
     """Says which batch of whom an append is, so that it is in the log once however often it is repeated.

@@ -10,6 +10,7 @@ from tidelog import _columns
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog._columns import Buffer, Columns
 from tidelog._message import Message
+from tidelog._numbering import StagedSequence
 from tidelog._positions import At
 from tidelog._protowire import FIXED32, FIXED64, LENGTH, VARINT, WireFormatError, fields, key_of, tag_of, varint
 from tidelog._tick import LOGICAL_BITS, Tick
@@ -21,11 +22,13 @@ from tidelog._types import (
     Plan,
     ProducerSequence,
     Split,
+    TransactionDescription,
     TransactionResult,
+    TransactionState,
     VchannelDescription,
 )  # fmt: skip
 from tidelog.v1 import channel_service_pb2 as channels_pb
-from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 
 _DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
     None: message_pb2.DURABILITY_UNSPECIFIED,
@@ -61,6 +64,11 @@ _NUMBER_TYPES: Final = {"count": VARINT, "uniform_type": VARINT, "crc32c": FIXED
 _COLUMNS_BY_TAG: Final = {
     tag_of(column.number, _NUMBER_TYPES.get(column.name, LENGTH)): column.name for column in _Columns.DESCRIPTOR.fields
 }
+_TXN_STATES: Final[dict[int, TransactionState]] = {
+    transaction_service_pb2.TXN_STATE_OPEN: "open",
+    transaction_service_pb2.TXN_STATE_COMMITTING: "committing",
+    transaction_service_pb2.TXN_STATE_COMMITTED: "committed",
+}
 _VIEWED: Final = frozenset(("payloads", "keys", "property_keys", "property_values"))
 
 
@@ -69,9 +77,11 @@ def append_options(
     *,
     barrier_tick: int = 0,
     expected_last_tick: int | None = None,
-    producer: ProducerSequence | None = None,
+    producer: ProducerSequence | StagedSequence | None = None,
 ) -> wal_service_pb2.AppendOptions:
-    """Return the options of an append."""
+    """Return the options of an append, or of a batch of a begun transaction."""
+    if isinstance(producer, StagedSequence):
+        return wal_service_pb2.AppendOptions(txn_id=producer.txn_id, txn_sequence=producer.sequence)
     return wal_service_pb2.AppendOptions(
         barrier_tick=barrier_tick, durability=_DURABILITIES[terms.durability], expected_last_tick=expected_last_tick,
         fencing_token=terms.fencing_token or 0, producer=_producer(producer),
@@ -109,7 +119,7 @@ def append_stream_request(
     vchannel: str,
     columns: Columns,
     terms: AppendTerms,
-    producer: ProducerSequence | None = None,
+    producer: ProducerSequence | StagedSequence | None = None,
 ) -> bytes:
     """Return the bytes of an AppendStreamRequest, the very ones that protobuf would make.
 
@@ -142,7 +152,7 @@ def transaction_field(parts: Sequence[WirePart]) -> bytes:
 
 
 def transaction_request(
-    request_id: int, transaction: bytes, terms: AppendTerms, producer: ProducerSequence | None
+    request_id: int, transaction: bytes, terms: AppendTerms, producer: ProducerSequence | StagedSequence | None
 ) -> bytes:
     """Return the bytes of an AppendStreamRequest with what ``transaction_field`` returned."""
     return b"".join((_REQUEST_ID, varint(request_id), _options_of(terms, producer), transaction))
@@ -170,7 +180,7 @@ def _columns_bytes(columns: Columns) -> list[Buffer]:
     return inner
 
 
-def _options_of(terms: AppendTerms, producer: ProducerSequence | None) -> bytes:
+def _options_of(terms: AppendTerms, producer: ProducerSequence | StagedSequence | None) -> bytes:
     if producer is not None:
         return _options_field(terms, producer)
     return b"" if terms == DEFAULT_TERMS else _known_options_field(terms)
@@ -196,7 +206,7 @@ def _known_options_field(terms: AppendTerms) -> bytes:
     return _options_field(terms)
 
 
-def _options_field(terms: AppendTerms, producer: ProducerSequence | None = None) -> bytes:
+def _options_field(terms: AppendTerms, producer: ProducerSequence | StagedSequence | None = None) -> bytes:
     return wal_service_pb2.AppendStreamRequest(options=append_options(terms, producer=producer)).SerializeToString()
 
 
@@ -290,6 +300,32 @@ def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
     """Return where a batch is."""
     durability: Durability = "os" if wire.durability == message_pb2.DURABILITY_OS else "sync"
     return AppendResult(Tick(wire.first_tick), Tick(wire.last_tick), durability, wire.duplicate)
+
+
+def commit_request(
+    txn_id: int,
+    batches: int,
+    durability: Durability | None,
+    conditions: Mapping[str, tuple[int | None, int | None]],
+) -> transaction_service_pb2.CommitTxnRequest:
+    """Return the request that commits a begun transaction; a condition is an expected last tick and a fencing token."""
+    wire = [
+        transaction_service_pb2.CommitCondition(
+            vchannel=vchannel, expected_last_tick=expected_last_tick, fencing_token=fencing_token or 0
+        )
+        for vchannel, (expected_last_tick, fencing_token) in conditions.items()
+    ]
+    return transaction_service_pb2.CommitTxnRequest(
+        txn_id=txn_id, batches=batches, conditions=wire, durability=_DURABILITIES[durability]
+    )
+
+
+def transaction_description(wire: transaction_service_pb2.TxnDescription) -> TransactionDescription:
+    """Return what the server tells of a transaction."""
+    return TransactionDescription(
+        wire.txn_id, _TXN_STATES[wire.state], wire.client_id, tuple(wire.vchannels), wire.batches, wire.messages,
+        wire.bytes, wire.keepalive_us / 1e6, wire.expires_in_us / 1e6,
+    )  # fmt: skip
 
 
 def transaction_results(

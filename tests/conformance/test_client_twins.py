@@ -15,7 +15,7 @@ PAIRS = [
     (tidelog.AsyncTransaction, tidelog.Transaction),
 ]
 # Needed by the synchronous twin itself, inside.
-INTERNAL = {"pause", "add"}
+INTERNAL = {"pause", "add", "stage"}
 RENAMED = {"aclose": "close"}
 
 

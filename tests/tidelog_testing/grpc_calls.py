@@ -15,6 +15,8 @@ from tidelog.v1 import (
     channel_service_pb2_grpc,
     error_pb2,
     message_pb2,
+    transaction_service_pb2,
+    transaction_service_pb2_grpc,
     wal_service_pb2,
     wal_service_pb2_grpc,
 )
@@ -26,6 +28,7 @@ from tidelog_testing.batches import Message, a_columns
 from tidelog_testing.workload import detail_of
 
 WAL: Final = "/tidelog.v1.WalService"
+TRANSACTIONS: Final = "/tidelog.v1.TransactionService"
 CHANNELS: Final = "/tidelog.v1.ChannelService"
 
 
@@ -69,12 +72,18 @@ class Refusal:
     text: str
 
 
+def named(client_id: str | None) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a client with this id."""
+    return () if client_id is None else (("tidelog-client-id", client_id),)
+
+
 class Client:
     """Stubs on one connection."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
         self.wal: Any = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        self.transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
         self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
 
     async def create(self, *names: str, vchannels: int = 1) -> None:
@@ -92,6 +101,23 @@ class Client:
         )
         result: wal_service_pb2.AppendResult = response.result
         return result
+
+    async def begin(self, *vchannels: str, keepalive_us: int = 0, client_id: str | None = None) -> int:
+        """Begin a transaction and return its id."""
+        request = transaction_service_pb2.BeginTxnRequest(vchannels=vchannels, keepalive_us=keepalive_us)
+        response = await self.transactions.BeginTxn(request, metadata=named(client_id))
+        txn_id: int = response.txn_id
+        return txn_id
+
+    async def commit(self, txn_id: int, **fields: Any) -> wal_service_pb2.TransactionResult:
+        """Commit a transaction."""
+        request = transaction_service_pb2.CommitTxnRequest(txn_id=txn_id, **fields)
+        result: wal_service_pb2.TransactionResult = (await self.transactions.CommitTxn(request)).result
+        return result
+
+    async def roll_back(self, txn_id: int) -> None:
+        """Roll a transaction back."""
+        await self.transactions.RollbackTxn(transaction_service_pb2.RollbackTxnRequest(txn_id=txn_id))
 
     async def append_all(
         self, requests: Iterable[wal_service_pb2.AppendStreamRequest]
@@ -147,6 +173,13 @@ async def refused() -> AsyncIterator[list[Refusal]]:
     found.append(
         Refusal(error.code().value[0], detail.reason, detail.effect, dict(detail.values), error.details() or "")
     )
+
+
+async def refusal_of(call: Awaitable[object]) -> Refusal:
+    """Return how the server refused a call."""
+    async with refused() as found:
+        await call
+    return found[0]
 
 
 def refusal_in(answer: wal_service_pb2.AppendStreamResponse) -> Refusal:

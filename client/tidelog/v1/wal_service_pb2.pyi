@@ -55,18 +55,22 @@ class GetLatestMvccTickResponse(_message.Message):
     def __init__(self, mvcc_tick: _Optional[int] = ...) -> None: ...
 
 class AppendOptions(_message.Message):
-    __slots__ = ("barrier_tick", "durability", "expected_last_tick", "fencing_token", "producer")
+    __slots__ = ("barrier_tick", "durability", "expected_last_tick", "fencing_token", "producer", "txn_id", "txn_sequence")
     BARRIER_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    TXN_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     barrier_tick: int
     durability: _message_pb2.Durability
     expected_last_tick: int
     fencing_token: int
     producer: ProducerSequence
-    def __init__(self, barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ..., producer: _Optional[_Union[ProducerSequence, _Mapping]] = ...) -> None: ...
+    txn_id: int
+    txn_sequence: int
+    def __init__(self, barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ..., producer: _Optional[_Union[ProducerSequence, _Mapping]] = ..., txn_id: _Optional[int] = ..., txn_sequence: _Optional[int] = ...) -> None: ...
 
 class ProducerSequence(_message.Message):
     __slots__ = ("producer_id", "epoch", "sequence")
@@ -95,18 +99,20 @@ class AppendResponse(_message.Message):
     def __init__(self, result: _Optional[_Union[AppendResult, _Mapping]] = ...) -> None: ...
 
 class AppendResult(_message.Message):
-    __slots__ = ("message_id", "first_tick", "last_tick", "durability", "duplicate")
+    __slots__ = ("message_id", "first_tick", "last_tick", "durability", "duplicate", "txn_sequence")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_TICK_FIELD_NUMBER: _ClassVar[int]
     LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    TXN_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     message_id: bytes
     first_tick: int
     last_tick: int
     durability: _message_pb2.Durability
     duplicate: bool
-    def __init__(self, message_id: _Optional[bytes] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., duplicate: _Optional[bool] = ...) -> None: ...
+    txn_sequence: int
+    def __init__(self, message_id: _Optional[bytes] = ..., first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., duplicate: _Optional[bool] = ..., txn_sequence: _Optional[int] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
     __slots__ = ("request_id", "vchannel", "columns", "options", "transaction")

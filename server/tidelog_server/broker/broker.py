@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from tidelog_server.broker.catalog import Catalog, ChannelRecord, Owner
+from tidelog_server.broker.transactions import Transactions
 from tidelog_server.core.errors import (
     ChannelAlreadyExistsError,
     ChannelNotExistError,
@@ -61,6 +62,7 @@ class Broker:
         self._changes = asyncio.Lock()
         self._reclaim_wanted = asyncio.Event()
         self._readers: Executor = ThreadPoolExecutor(_READERS, thread_name_prefix="tidelog-reader")
+        self.transactions = Transactions(node, tasks, self._reclaim_wanted.set)
         self._catalog: Catalog
         self.planner: ScanPlanner
 
@@ -87,6 +89,7 @@ class Broker:
         )
         for record in kept:
             self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
+        await self.transactions.open()
         self._tasks.start("reclaim", self._reclaim())
 
     async def close(self) -> None:
@@ -141,7 +144,9 @@ class Broker:
             if present:
                 records = await self._catalog.mark_destroying(present)
                 for name in present:
-                    await self._node.remove(self._logs.pop(name))
+                    log = self._logs.pop(name)
+                    self.transactions.channel_destroyed(log)
+                    await self._node.remove(log)
                 await self._destroy_marked(records)
             return present
 
@@ -184,6 +189,10 @@ class Broker:
         if parsed.index >= count:
             raise ChannelNotExistError(name, f"does not exist: '{parsed.channel}' has vchannels 0 to {count - 1}")
         return log, log.vchannels[parsed.index]
+
+    def vchannel_name(self, vchannel_id: int) -> str | None:
+        """Return the name of a vchannel by its number in the store; None if it is gone."""
+        return self._node.vchannel_name(vchannel_id)
 
     # -- Vchannels -----------------------------------------------------------------------------------------
 

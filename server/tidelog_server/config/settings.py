@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
-from tidelog_server.core.limits import MAX_BATCH_BYTES_CEILING, Limits
+from tidelog_server.core.limits import MAX_BATCH_BYTES_CEILING, MAX_KEEPALIVE_US, Limits
 
 _DEFAULT_LIMITS = Limits()
 
@@ -54,7 +54,7 @@ class MetadataSettings(Section):
 
 
 class LimitSettings(Section):
-    """``[limits]``: bounds in bytes, as a number or with a unit such as ``8MiB``."""
+    """``[limits]``: bounds; those in bytes as a number or with a unit such as ``8MiB``."""
 
     max_message_bytes: ByteSize = Field(
         ByteSize(_DEFAULT_LIMITS.max_message_bytes), gt=0, description="one message's payload"
@@ -75,6 +75,23 @@ class LimitSettings(Section):
         ByteSize(_DEFAULT_LIMITS.min_free_disk_bytes),
         ge=0,
         description="appends stop below so much free disk",
+    )
+
+    max_txn_bytes: ByteSize = Field(
+        ByteSize(_DEFAULT_LIMITS.max_txn_bytes), gt=0, description="one transaction, staged on disk"
+    )
+    max_staged_bytes: ByteSize = Field(
+        ByteSize(_DEFAULT_LIMITS.max_staged_bytes), gt=0, description="all open transactions, staged on disk"
+    )
+    max_open_txns: int = Field(_DEFAULT_LIMITS.max_open_txns, gt=0, description="open transactions on the server")
+    max_open_txns_per_client: int = Field(
+        _DEFAULT_LIMITS.max_open_txns_per_client, gt=0, description="open transactions of one client"
+    )
+    txn_keepalive_ms: int = Field(
+        _DEFAULT_LIMITS.txn_keepalive_ms,
+        gt=0,
+        le=MAX_KEEPALIVE_US // 1_000,
+        description="life of a silent transaction that names none",
     )
 
     def to_limits(self) -> Limits:
@@ -142,6 +159,8 @@ def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
         ("max_message_bytes", "max_batch_bytes"),
         ("max_batch_bytes", "max_in_flight_bytes_per_stream"),
         ("max_in_flight_bytes_per_stream", "max_in_flight_bytes"),
+        ("max_batch_bytes", "max_txn_bytes"),
+        ("max_txn_bytes", "max_staged_bytes"),
     ):
         bound = getattr(limits, larger)
         if getattr(limits, smaller) > bound:

@@ -41,7 +41,7 @@ class StagedBatch(NamedTuple):
     Attributes:
         vchannel_id: The vchannel that it is for.
         txn_id: Its transaction.
-        sequence: Its number within the transaction, from 1.
+        sequence: Its number among those of the transaction on the vchannel, from 1.
         columns: The batch as it came.
     """
 

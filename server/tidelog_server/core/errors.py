@@ -11,6 +11,9 @@
     ├── BarrierNotReachedError
     ├── LastTickMismatchError, FencingTokenMismatchError
     ├── ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError
+    ├── TxnSequenceGapError, TxnSequenceReusedError, TransactionIncompleteError
+    ├── TransactionNotExistError, TransactionExpiredError, TransactionForeignError, InvalidTransactionStateError
+    ├── VchannelNotInTransactionError, TransactionTooLargeError, TransactionOutcomeForgottenError
     ├── PositionTrimmedError, PositionBeyondEndError
     ├── RateLimitRejectedError, DiskFullError
     ├── ShutdownError
@@ -222,6 +225,39 @@ class SequenceReusedError(TidelogServerError):
         )  # fmt: skip
 
 
+class TxnSequenceGapError(TidelogServerError):
+    """A batch of a transaction before this one is missing on its vchannel."""
+
+    def __init__(self, txn_id: int, *, sequence: int, expected_sequence: int) -> None:
+        super().__init__(
+            f"batch {sequence} of transaction {txn_id} came, expected {expected_sequence} on this vchannel: append the "
+            "batches before it first",
+            txn_id=txn_id, sequence=sequence, expected_sequence=expected_sequence,
+        )  # fmt: skip
+
+
+class TransactionIncompleteError(TidelogServerError):
+    """A transaction has another number of batches than its client has appended."""
+
+    def __init__(self, txn_id: int, *, expected_batches: int, batches: int) -> None:
+        super().__init__(
+            f"transaction {txn_id} has {batches} batches, expected {expected_batches}: append those that are missing, "
+            "or roll back",
+            txn_id=txn_id, expected_batches=expected_batches, batches=batches,
+        )  # fmt: skip
+
+
+class TxnSequenceReusedError(TidelogServerError):
+    """A batch of a transaction came again with other content."""
+
+    def __init__(self, txn_id: int, *, sequence: int) -> None:
+        super().__init__(
+            f"batch {sequence} of transaction {txn_id} came before with other content: repeat a batch exactly as it "
+            "was, or take the next sequence",
+            txn_id=txn_id, sequence=sequence,
+        )  # fmt: skip
+
+
 class SequenceForgottenError(TidelogServerError):
     """A batch is in the log already, so long that its position is forgotten."""
 
@@ -230,6 +266,79 @@ class SequenceForgottenError(TidelogServerError):
             f"batch {sequence} of producer '{producer_id}' is in {vchannel} already, but only those from "
             f"{oldest_sequence} on are remembered with their positions: take it as appended",
             vchannel=vchannel, producer_id=producer_id, sequence=sequence, oldest_sequence=oldest_sequence,
+        )  # fmt: skip
+
+
+class TransactionNotExistError(TidelogServerError):
+    """No transaction was ever begun under an id."""
+
+    def __init__(self, txn_id: int) -> None:
+        super().__init__(
+            f"transaction {txn_id} was never begun here: take ids from BeginTxn of this server", txn_id=txn_id
+        )
+
+
+class TransactionExpiredError(TidelogServerError):
+    """A transaction ended without a commit, and not because its owner rolled it back.
+
+    Attributes of ``values``: ``cause`` is ``keepalive``, ``aborted``, ``channel_destroyed`` or ``forgotten``.
+    """
+
+    def __init__(self, txn_id: int, *, cause: str, detail: str) -> None:
+        super().__init__(
+            f"transaction {txn_id} is over, and none of it is in the log: {detail}; begin a new one",
+            txn_id=txn_id, cause=cause,
+        )  # fmt: skip
+
+
+class TransactionForeignError(TidelogServerError):
+    """A transaction belongs to another client."""
+
+    def __init__(self, txn_id: int) -> None:
+        super().__init__(
+            f"transaction {txn_id} was begun by another client: use the one that began it, or its client id",
+            txn_id=txn_id,
+        )
+
+
+class InvalidTransactionStateError(TidelogServerError):
+    """A transaction is in a state that does not allow what is asked."""
+
+    def __init__(self, txn_id: int, *, state: str) -> None:
+        super().__init__(f"transaction {txn_id} is {state}: begin a new one", txn_id=txn_id, state=state)
+
+
+class VchannelNotInTransactionError(InvalidRequestError):
+    """A vchannel is not among those that a transaction was begun for."""
+
+    def __init__(self, txn_id: int, vchannel: str) -> None:
+        super().__init__(
+            f"transaction {txn_id} was begun without {vchannel}: name all vchannels when it begins, or none",
+            txn_id=txn_id, vchannel=vchannel,
+        )  # fmt: skip
+
+
+class TransactionTooLargeError(TidelogServerError):
+    """A transaction would have more bytes, batches or vchannels than one may have."""
+
+    def __init__(self, txn_id: int, *, actual: int, maximum: int, unit: str) -> None:
+        super().__init__(
+            f"transaction {txn_id} would have {actual} {unit}, at most {maximum} are allowed: commit what it has, or "
+            "roll back and use several",
+            **{"txn_id": txn_id, unit: actual, f"max_{unit}": maximum},
+        )
+
+
+class TransactionOutcomeForgottenError(TidelogServerError):
+    """A transaction ended so long ago that nobody knows whether it was committed."""
+
+    effect = Effect.UNKNOWN
+
+    def __init__(self, txn_id: int, *, oldest_tick: int) -> None:
+        super().__init__(
+            f"transaction {txn_id} is over, and only commits from tick {oldest_tick} on are remembered: read back "
+            "whether it is there",
+            txn_id=txn_id, oldest_tick=oldest_tick,
         )  # fmt: skip
 
 

@@ -27,8 +27,19 @@ MAX_BATCH_BYTES_CEILING: Final = 64 * MIB
 
 # Transactions.
 MAX_TXN_VCHANNELS: Final = 256
-# Each is some 40 us of the event loop.
+# Of one that travels in one request: each is some 40 us of the event loop.
 MAX_TXN_BATCHES: Final = 512
+# Of a begun one: its commit writes a header for each in one go of the event loop.
+MAX_STAGED_BATCHES_PER_TXN: Final = 4_096
+# Of all begun ones of a node: some 200 bytes of memory each.
+MAX_STAGED_BATCHES: Final = 131_072
+MIN_KEEPALIVE_US: Final = 1_000
+MAX_KEEPALIVE_US: Final = 3_600_000_000
+# Outcomes of begun transactions that are kept on disk; those with the greatest ids stay.
+MAX_TXN_OUTCOMES: Final = 10_000
+# Begun transactions that ended without a commit and are remembered, so that their owners learn why.
+MAX_ENDED_TXNS: Final = 10_000
+MAX_CLIENT_ID_BYTES: Final = 64
 
 # Idempotent producers: batches that a window remembers, and windows of a node; the one unused for longest goes.
 MAX_PRODUCER_ID_BYTES: Final = 64
@@ -71,6 +82,11 @@ class Limits:
     max_in_flight_bytes: int = 256 * MIB
     tail_ring_bytes: int = 64 * MIB
     min_free_disk_bytes: int = 1 * GIB
+    max_txn_bytes: int = 1 * GIB
+    max_staged_bytes: int = 8 * GIB
+    max_open_txns: int = 1_000
+    max_open_txns_per_client: int = 256
+    txn_keepalive_ms: int = 10_000
 
     def __post_init__(self) -> None:
         assert 0 < self.max_message_bytes <= self.max_batch_bytes
@@ -79,6 +95,10 @@ class Limits:
         assert self.max_in_flight_bytes_per_stream <= self.max_in_flight_bytes
         assert 0 < self.tail_ring_bytes
         assert 0 <= self.min_free_disk_bytes
+        assert self.max_batch_bytes <= self.max_txn_bytes <= self.max_staged_bytes
+        assert 0 < self.max_open_txns
+        assert 0 < self.max_open_txns_per_client
+        assert MIN_KEEPALIVE_US <= 1_000 * self.txn_keepalive_ms <= MAX_KEEPALIVE_US
 
 
 assert DEFAULT_RESPONSE_BYTES <= MAX_RESPONSE_BYTES

@@ -19,7 +19,7 @@ class TxnOutcome(NamedTuple):
     """Where a begun transaction was committed; what a repeated commit is answered with.
 
     Attributes:
-        first_tick: Tick of its first message; 0 if it had none.
+        first_tick: Tick of its first message; of one that had none, a tick that no message has.
         is_synced: Whether the commit was synced before it was acknowledged.
         runs: In order of ticks; none if it had no messages.
     """
@@ -30,8 +30,8 @@ class TxnOutcome(NamedTuple):
 
     @property
     def last_tick(self) -> int:
-        """Tick of the last message; 0 if there was none."""
-        return self.first_tick + sum(run.messages for run in self.runs) - 1 if self.runs else 0
+        """Tick of the last message; one less than ``first_tick`` if there was none."""
+        return self.first_tick + sum(run.messages for run in self.runs) - 1
 
 
 TxnPlace = tuple[int, int]

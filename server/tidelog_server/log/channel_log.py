@@ -68,6 +68,10 @@ class Admission:
         if self.free_disk_bytes is not None:
             self.free_disk_bytes = max(0, self.free_disk_bytes - 2 * size_bytes)
 
+    def note_settled(self, size_bytes: int) -> None:
+        """Count an append out."""
+        self.in_flight_bytes -= size_bytes
+
     def has_room(self, size_bytes: int) -> bool:
         """Tell whether a batch of ``size_bytes`` fits into what may be in flight."""
         return self.in_flight_bytes + size_bytes <= self.limits.max_in_flight_bytes
@@ -243,7 +247,7 @@ class ChannelLog:
         self._in_flight.popleft()
         if not self._in_flight:
             self._drained.set()
-        self._node.admission.in_flight_bytes -= len(entry.columns)
+        self._node.admission.note_settled(len(entry.columns))
         vchannel.durable_tick = entry.last_tick
         self._node.ring.push(vchannel.ring, entry)
 

@@ -86,6 +86,11 @@ class LogNode:
             del self._by_vchannel_id[vchannel.vchannel_id]
         self._count()
 
+    def vchannel_name(self, vchannel_id: int) -> str | None:
+        """Return the name of an open vchannel by its number; None if there is none."""
+        found = self._by_vchannel_id.get(vchannel_id)
+        return found and found[1].name
+
     async def watch_disk(self) -> None:
         """Look at the free space of the data folder's disk every second, for ever."""
         if self._folder is None:
@@ -136,6 +141,8 @@ class LogNode:
                 log, vchannel = self._by_vchannel_id[entry.vchannel_id]
                 log.settle(vchannel, entry)
                 touched.add(vchannel)
+            for batch in append.staged:
+                self.admission.note_settled(len(batch.columns))
             if append.windows:
                 self.shared.producers.settled(append.windows)
         for vchannel in touched:

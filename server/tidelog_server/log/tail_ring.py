@@ -55,7 +55,7 @@ class VchannelRing:
     def evict_oldest(self) -> int:
         """Remove the oldest entry and raise the floor to its last tick; return the length of its columns."""
         oldest = self._entries[self._begin]
-        self.floor = _last_tick(oldest)
+        self.floor = max(self.floor, _last_tick(oldest))
         self._entries[self._begin] = _EVICTED
         self._begin += 1
         if self._begin > _COMPACT_ABOVE and self._begin * 2 > len(self._entries):
@@ -87,7 +87,14 @@ class TailRing:
         self.size_bytes = 0
 
     def push(self, ring: VchannelRing, entry: NewEntry) -> None:
-        """Add the newest durable entry of a vchannel; evicts the node's oldest ones past the bound."""
+        """Add the newest durable entry of a vchannel; evicts the node's oldest ones past the bound.
+
+        One whose columns are staged is left out, and with it what is before it.
+        """
+        if entry.staged is not None:
+            # Its columns are not in memory, so it is read from the store, with everything before it.
+            ring.floor = entry.last_tick
+            return
         ring.push(entry)
         self._order.append(ring)
         self.size_bytes += len(entry.columns) + ENTRY_BYTES

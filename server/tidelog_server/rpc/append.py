@@ -4,12 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
 from tidelog import _protowire as protowire
-from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog.v1 import wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
@@ -30,12 +30,14 @@ from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.transactions import TxnPart
+from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_server.rpc import status
 from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.columns import ColumnsView, check
-from tidelog_server.rpc.options import conditions_of, producer_of
+from tidelog_server.rpc.options import barrier_wait_s, client_id_of, conditions_of, needs_sync, producer_of
 from tidelog_server.rpc.results import result_of, transaction_result
 from tidelog_server.rpc.rows import encode_rows
+from tidelog_server.rpc.staging import StageIntent, check_staging
 from tidelog_server.rpc.transactions import (
     PartRequest,
     TxnIntent,
@@ -46,13 +48,10 @@ from tidelog_server.rpc.transactions import (
 )
 from tidelog_server.runtime.eager import Eager
 
-# What is left of a call's deadline for its answer.
-_ANSWER_WITHIN_S: Final = 0.05
 _ROOM_POLL_S: Final = 0.001
 # A stream that outlives the decision to shut down is ended once its client has sent nothing for so long, or at last.
 _REST_S: Final = 0.1
 _DRAIN_S: Final = 1.0
-_BARRIER_SLICE: Final = 0.9
 # About what the server holds for a request beside its bytes: a stream of tiny ones is bounded all the same.
 _SLOT_BYTES: Final = 512
 
@@ -169,7 +168,7 @@ class AppendCalls:
 
     async def append(self, request: wal_service_pb2.AppendRequest, context: Context) -> wal_service_pb2.AppendResponse:
         """Append one batch in row form."""
-        target = self._broker.find(request.vchannel)
+        target = Target(*self._broker.find(request.vchannel))
         if not request.messages:
             raise EmptyBatchError
         if len(request.messages) > MAX_MESSAGES_PER_BATCH:
@@ -183,8 +182,8 @@ class AppendCalls:
             if not settled.done():
                 settled.set_result(None)
 
-        intent = BatchIntent(*target, batch, self._options(request.options), on_settled)
-        append = intent.attempt() or await self.submit_later(intent, _wait_s(context))
+        intent = self._intent(target, batch, request.options, client_id_of(context), on_settled)
+        append = intent.attempt() or await self.submit_later(intent, barrier_wait_s(context))
         await settled
         if (failure := append.failure) is not None:
             raise unknown_outcome(failure)
@@ -194,7 +193,7 @@ class AppendCalls:
 
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Append batches in columns until the client closes its side."""
-        await AppendStreamCall(self, self._node, context).run(requests)
+        await AppendStreamCall(self, self._node, context, client_id_of(context)).run(requests)
 
     def parse(self, encoded: bytes) -> StreamRequest:
         """Return the parts of a request. Raises MalformedRequestError."""
@@ -203,16 +202,33 @@ class AppendCalls:
         except (protowire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
             raise MalformedRequestError("AppendStream") from error
 
-    def check(self, request: StreamRequest, on_settled: Settled) -> Intent:
+    def check(self, request: StreamRequest, client_id: str, on_settled: Settled) -> Intent:
         """Return what a request of a stream asks for. Raises TidelogServerError."""
-        options = self._default_options if request.options is None else self._options(request.options)
         if request.parts is not None:
+            options = self._default_options if request.options is None else self._options(request.options)
             return self._check_transaction(request, request.parts, options, on_settled)
-        log, vchannel = self._broker.find(request.vchannel)
+        target = Target(*self._broker.find(request.vchannel))
         batch = self._batch(request.columns)
         if batch.txns > 1:
             raise MalformedColumnsError("txn_ends", "divides a batch that is no part of a transaction")
-        return BatchIntent(log, vchannel, batch, options, on_settled)
+        return self._intent(target, batch, request.options, client_id, on_settled)
+
+    def _intent(
+        self,
+        target: Target,
+        batch: Batch,
+        options: wal_service_pb2.AppendOptions | None,
+        client_id: str,
+        on_settled: Settled,
+    ) -> Intent:
+        """Return what is asked for with a batch. Raises InvalidRequestError."""
+        if options is None:
+            return BatchIntent(*target, batch, self._default_options, on_settled)
+        if options.txn_id:
+            check_staging(options)
+            place = BatchOfTxn(options.txn_id, client_id, options.txn_sequence)
+            return StageIntent(self._broker.transactions, place, target, batch, on_settled)
+        return BatchIntent(*target, batch, self._options(options), on_settled)
 
     def _check_transaction(
         self, request: StreamRequest, wanted: Sequence[PartRequest], options: AppendOptions, on_settled: Settled
@@ -259,23 +275,15 @@ class AppendCalls:
 
     def _options(self, options: wal_service_pb2.AppendOptions) -> AppendOptions:
         """Return what ``options`` ask for. Raises InvalidRequestError."""
+        if options.txn_id or options.txn_sequence:
+            raise InvalidRequestError(
+                "txn_id and txn_sequence are for one batch of a begun transaction: leave both out here, or set txn_id",
+                field="txn_id",
+            )
         return AppendOptions(
-            self._needs_sync(options.durability), options.barrier_tick, conditions_of(options), producer_of(options)
-        )
-
-    def _needs_sync(self, durability: int) -> bool:
-        match durability:
-            case message_pb2.DURABILITY_UNSPECIFIED:
-                return self._syncs_by_default
-            case message_pb2.DURABILITY_SYNC:
-                return True
-            case message_pb2.DURABILITY_OS:
-                return False
-            case _:
-                raise InvalidRequestError(
-                    f"durability {durability} is unknown: use DURABILITY_SYNC (1) or DURABILITY_OS (2)",
-                    field="durability",
-                )
+            needs_sync(options.durability, syncs_by_default=self._syncs_by_default), options.barrier_tick,
+            conditions_of(options), producer_of(options),
+        )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -301,10 +309,11 @@ class AppendStreamCall:
     Invariant: one answer is being written at a time, for gRPC takes no second one.
     """
 
-    def __init__(self, calls: AppendCalls, node: LogNode, context: Context) -> None:
+    def __init__(self, calls: AppendCalls, node: LogNode, context: Context, client_id: str) -> None:
         self._calls = calls
         self._node = node
         self._context = context
+        self._client_id = client_id
         self._slots: deque[_Slot] = deque()
         self._in_flight_bytes = 0
         self._changed = asyncio.Event()
@@ -367,7 +376,7 @@ class AppendStreamCall:
         slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
         try:
             if self._node.admission.has_room(request.columns_bytes):
-                slot.append = self._calls.check(request, self._on_settled).attempt()
+                slot.append = self._calls.check(request, self._client_id, self._on_settled).attempt()
         except TidelogServerError as error:
             self._refuse(slot, error)
             return None
@@ -376,7 +385,7 @@ class AppendStreamCall:
     async def _submit_later(self, slot: _Slot, request: StreamRequest) -> None:
         try:
             await self._wait_for_room(request.columns_bytes)
-            intent = self._calls.check(request, self._on_settled)
+            intent = self._calls.check(request, self._client_id, self._on_settled)
             slot.append = intent.attempt() or await self._calls.submit_later(intent, MAX_BARRIER_WAIT_S)
         except TidelogServerError as error:
             self._refuse(slot, error)
@@ -463,7 +472,7 @@ class AppendStreamCall:
             if slot.append.failure is None:
                 if slot.append.is_duplicate:
                     self._node.metrics.append_duplicates.inc()
-                if slot.append.entries[0].txn is not None:
+                if slot.append.entries and slot.append.entries[0].txn is not None:
                     result = transaction_result(slot.append)
                     return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, transaction=result)
                 return wal_service_pb2.AppendStreamResponse(request_id=slot.request_id, result=result_of(slot.append))
@@ -477,14 +486,6 @@ class AppendStreamCall:
                 code=status.code_number_of(error), message=status.text_of(error), detail=detail
             ),
         )
-
-
-def _wait_s(context: Context) -> float:
-    """Return how long a call may wait for its barrier so that its answer still comes in time."""
-    # None without a deadline, though the type says otherwise.
-    remaining_s = cast("float | None", context.time_remaining())
-    wait_s = MAX_BARRIER_WAIT_S if remaining_s is None else min(remaining_s, MAX_BARRIER_WAIT_S)
-    return max(0.0, min(wait_s * _BARRIER_SLICE, wait_s - _ANSWER_WITHIN_S))
 
 
 def unknown_outcome(failure: StorageFailedError) -> StorageFailedError:

@@ -1,18 +1,27 @@
 """Options of appends, from the wire."""
 
-from typing import Final
+from typing import Final, cast
 
-from tidelog.v1 import wal_service_pb2
+from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
+from tidelog_server.rpc.calls import Context
 
+CLIENT_ID_KEY: Final = "tidelog-client-id"
+"""Metadata in which a client names itself."""
+
+# What is left of a call's deadline for its answer.
+_ANSWER_WITHIN_S: Final = 0.05
+_BARRIER_SLICE: Final = 0.9
 # One more still fits into a signed number of 64 bits.
 _MAX_SEQUENCE: Final = (1 << 63) - 2
 
 
-def conditions_of(wire: wal_service_pb2.AppendOptions | wal_service_pb2.TransactionPart) -> Conditions:
+def conditions_of(
+    wire: wal_service_pb2.AppendOptions | wal_service_pb2.TransactionPart | transaction_service_pb2.CommitCondition,
+) -> Conditions:
     """Return the conditions in ``wire``; UNCONDITIONAL itself when there are none."""
     expected_last_tick = wire.expected_last_tick if wire.HasField("expected_last_tick") else None
     if expected_last_tick is None and not wire.fencing_token:
@@ -42,3 +51,41 @@ def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | No
             field="sequence",
         )
     return ProducerSequence(producer.producer_id, producer.epoch, producer.sequence)
+
+
+def needs_sync(durability: int, *, syncs_by_default: bool) -> bool:
+    """Tell whether an acknowledgement waits for a sync. Raises InvalidRequestError."""
+    match durability:
+        case message_pb2.DURABILITY_UNSPECIFIED:
+            return syncs_by_default
+        case message_pb2.DURABILITY_SYNC:
+            return True
+        case message_pb2.DURABILITY_OS:
+            return False
+        case _:
+            raise InvalidRequestError(
+                f"durability {durability} is unknown: use DURABILITY_SYNC (1) or DURABILITY_OS (2)",
+                field="durability",
+            )
+
+
+def barrier_wait_s(context: Context) -> float:
+    """Return how long a call may wait for its barrier so that its answer still comes in time."""
+    # None without a deadline, though the type says otherwise.
+    remaining_s = cast("float | None", context.time_remaining())
+    wait_s = MAX_BARRIER_WAIT_S if remaining_s is None else min(remaining_s, MAX_BARRIER_WAIT_S)
+    return max(0.0, min(wait_s * _BARRIER_SLICE, wait_s - _ANSWER_WITHIN_S))
+
+
+def client_id_of(context: Context) -> str:
+    """Return how the client of a call names itself; empty if it does not. Raises InvalidRequestError."""
+    for key, value in context.invocation_metadata() or ():
+        if key == CLIENT_ID_KEY:
+            client_id = value if isinstance(value, str) else value.decode("latin-1")
+            if not 1 <= len(client_id) <= MAX_CLIENT_ID_BYTES:
+                raise InvalidRequestError(
+                    f"the client id has {len(client_id)} bytes, expected 1 to {MAX_CLIENT_ID_BYTES}",
+                    field=CLIENT_ID_KEY,
+                )
+            return client_id
+    return ""

@@ -9,7 +9,9 @@ from tidelog_server.log.committer import PendingAppend
 
 
 def result_of(append: PendingAppend) -> wal_service_pb2.AppendResult:
-    """Return where the one batch of a settled append is."""
+    """Return where the one batch of a settled append is, in the log or in its transaction."""
+    if append.staged:
+        return wal_service_pb2.AppendResult(txn_sequence=append.staged[0].sequence, duplicate=append.is_duplicate)
     (entry,) = append.entries
     return _result(append, entry.base_tick, entry.last_tick)
 

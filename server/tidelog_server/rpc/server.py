@@ -6,12 +6,13 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from tidelog.v1 import channel_service_pb2, wal_service_pb2
+from tidelog.v1 import channel_service_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.limits import MAX_RESPONSE_BYTES, MIB, Limits
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.calls import CallSupervisor
 from tidelog_server.rpc.channel_service import ChannelService
+from tidelog_server.rpc.transaction_service import TransactionService
 from tidelog_server.rpc.wal_service import WalService
 
 _METADATA_BYTES: Final = 8_192
@@ -20,6 +21,7 @@ _SERVICES: Final = tuple(
     for file, name in (
         (channel_service_pb2.DESCRIPTOR, "ChannelService"),
         (wal_service_pb2.DESCRIPTOR, "WalService"),
+        (transaction_service_pb2.DESCRIPTOR, "TransactionService"),
     )
 )
 
@@ -61,11 +63,10 @@ class RpcServer:
         supervisor = CallSupervisor(node.metrics)
         channels = ChannelService(broker)
         wal = WalService(broker, node, syncs_by_default=syncs_by_default)
+        transactions = TransactionService(broker, syncs_by_default=syncs_by_default)
+        methods = (channels.methods(), wal.methods(), transactions.methods())
         self._server.add_generic_rpc_handlers(
-            (
-                supervisor.handlers(_SERVICES[0], channels.methods()),
-                supervisor.handlers(_SERVICES[1], wal.methods()),
-            )
+            tuple(supervisor.handlers(*each) for each in zip(_SERVICES, methods, strict=True))
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.full_name for service in _SERVICES]

@@ -45,6 +45,7 @@ class Metrics:
         self.scan_bytes = self._counter("scan_bytes", "Bytes of columns sent to scanners.")
         self.scan_responses = self._counter("scan_responses", "Responses sent to scanners.")
         self.scan_reads = self._counter("scan_reads", "Pages that scanners read, by where from.", "source")
+        self.txns_ended = self._counter("txns_ended", "Begun transactions that ended, by how.", "how")
         self.rpc_errors = self._counter("rpc_errors", "Calls that ended with an error.", "method", "reason")
 
     def _write_path(self) -> None:
@@ -67,6 +68,8 @@ class Metrics:
         self.vchannels = self._gauge("vchannels", "Vchannels of this node.")
         self.scanners = self._gauge("scanners", "Open scans.")
         self.producers = self._gauge("producers", "Idempotent producers that are remembered.")
+        self.open_txns = self._gauge("open_txns", "Begun transactions that are open.")
+        self.staged_bytes = self._gauge("staged_bytes", "Bytes of columns that open transactions have staged.")
         self.tail_ring_bytes = self._gauge("tail_ring_bytes", "Memory that the tail ring takes.")
         self.tick_lead_seconds = self._gauge("tick_lead_seconds", "How far the oracle is ahead of the wall clock.")
         self.disk_free_bytes = self._gauge("disk_free_bytes", "Free bytes where the data folder is.")

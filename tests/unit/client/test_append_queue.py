@@ -427,7 +427,7 @@ def submit_transaction(queue: AppendQueue, numbering: Numbering, **parts: Transa
 
 def part(*messages: Appendable, expected_last_tick: int | None = None) -> TransactionPart:
     is_plain = all(isinstance(message, bytes) for message in messages)
-    return TransactionPart(list(messages), is_plain, expected_last_tick)
+    return TransactionPart(list(messages), is_plain, expected_last_tick=expected_last_tick)
 
 
 def parts_of(batch: Batch) -> dict[str, tuple[list[bytes], list[int]]]:

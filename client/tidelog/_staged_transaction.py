@@ -1,0 +1,178 @@
+"""A transaction that has outgrown one request: its batches are staged on the server until it commits."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog import _wire
+from tidelog._append_lane import Submission
+from tidelog._append_stream import AppendStream
+from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
+from tidelog._errors import AppendUnknownError, DeadlineError, TidelogError, TransactionExpiredError, UnavailableError
+from tidelog._numbering import StagedNumbering
+from tidelog._sizes import Appendable
+from tidelog._transport import Transport
+from tidelog._types import AppendResult, TransactionResult
+from tidelog.v1 import transaction_service_pb2
+
+# Of the keepalive: two signs may be lost before the third comes too late.
+_SIGN_SHARE: Final = 1 / 4
+# Fewer batches than the server may refuse for, and little memory for those that are not acknowledged yet.
+MAX_UNACKNOWLEDGED: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold of a vchannel when the transaction commits; see ``AsyncTransaction.append``."""
+
+    expected_last_tick: int | None = None
+    fencing_token: int | None = None
+
+
+class StagedTransaction:
+    """The server's side of a transaction. Lives in its client's event loop.
+
+    Batches are numbered, so that those whose answers were lost are sent again, and are there once. A task tells the
+    server now and then that the transaction is alive; it ends with the transaction or with its client.
+    """
+
+    def __init__(self, transport: Transport, appends: AppendStream, txn_id: int, keepalive_s: float) -> None:
+        self.txn_id = txn_id
+        self._transport = transport
+        self._appends = appends
+        self._keepalive_s = keepalive_s
+        self._numberings: dict[str, StagedNumbering] = {}
+        self._unacknowledged: set[asyncio.Future[AppendResult]] = set()
+        self._batches = 0
+        # The first reason why it cannot be committed any more.
+        self._failure: TidelogError | None = None
+        self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(), name="tidelog-keepalive")
+        transport.open_transactions.add(self)
+
+    @classmethod
+    async def begin(
+        cls, transport: Transport, appends: AppendStream, *, keepalive_s: float | None, timeout_s: float
+    ) -> "StagedTransaction":
+        """Begin a transaction on the server.
+
+        Raises:
+            TidelogError: Why that was not possible. Nothing is left that would not end by itself.
+        """
+        request = transaction_service_pb2.BeginTxnRequest(keepalive_us=round((keepalive_s or 0) * 1e6))
+        # One that was begun and lost on the way ends when its keepalive runs out.
+        answer = await transport.call(
+            transport.transactions.BeginTxn, request, timeout_s=timeout_s, is_read=True, is_idempotent=True
+        )
+        return cls(transport, appends, answer.txn_id, answer.keepalive_us / 1e6)
+
+    async def stage(self, vchannel: str, messages: Sequence[Appendable], *, is_plain: bool, size_bytes: int) -> None:
+        """Send a batch on its way; waits while too many are unacknowledged.
+
+        Raises:
+            TidelogError: Why the transaction cannot be committed any more.
+        """
+        while len(self._unacknowledged) >= MAX_UNACKNOWLEDGED:
+            await asyncio.wait(self._unacknowledged, return_when=asyncio.FIRST_COMPLETED)
+        self.check()
+        numbering = self._numberings.get(vchannel) or self._numberings.setdefault(
+            vchannel, StagedNumbering(self.txn_id)
+        )
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        self._unacknowledged.add(future)
+        future.add_done_callback(self._settled)
+        self._batches += 1
+        self._appends.put(vchannel, DEFAULT_TERMS, Submission(messages, is_plain, size_bytes, future), numbering)
+
+    def check(self) -> None:
+        """Raise why the transaction cannot be committed any more, if so."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def commit(
+        self, terms: AppendTerms, conditions: Mapping[str, Condition], counts: Mapping[str, int], timeout_s: float
+    ) -> TransactionResult:
+        """Commit once everything is staged. It may be called again until the outcome is known.
+
+        Args:
+            terms: How.
+            conditions: By vchannel.
+            counts: How many messages each vchannel has, by full name.
+            timeout_s: How long it may take.
+
+        Raises:
+            AppendUnknownError: The outcome is not known yet.
+            TidelogError: Why it is not committed. With the effect none it may be committed again, unless it is over.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + timeout_s
+        if self._unacknowledged:
+            _, pending = await asyncio.wait(self._unacknowledged, timeout=timeout_s)
+            if pending:
+                raise UnavailableError(
+                    f"{len(pending)} batches of the transaction were not acknowledged within {timeout_s:.1f} s: "
+                    "commit again"
+                )
+        self.check()
+        request = _wire.commit_request(
+            self.txn_id, self._batches, terms.durability,
+            {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
+        )  # fmt: skip
+        try:
+            answer = await self._transport.call(
+                self._transport.transactions.CommitTxn, request, timeout_s=max(0.0, deadline_s - clock()),
+                is_read=False, is_append=True, is_idempotent=True,
+            )  # fmt: skip
+        except TransactionExpiredError as error:
+            # The server remembers what was committed: this was not, whatever became of earlier tries.
+            error.effect = "none"
+            raise
+        except TidelogError as error:
+            if error.effect == "none" or isinstance(error, AppendUnknownError):
+                raise
+            raise AppendUnknownError(str(error), effect="unknown", values=error.values) from error
+        self._end()
+        counted = {name: counts[name] for name in answer.vchannels}
+        return next(_wire.transaction_results([counted], answer.result))
+
+    async def roll_back(self, timeout_s: float) -> None:
+        """End the transaction. Where the server cannot be reached, the end of the keepalive does it."""
+        self._end()
+        request = transaction_service_pb2.RollbackTxnRequest(txn_id=self.txn_id)
+        # Nothing of it can be in the log any more, whatever the answer is.
+        with suppress(TidelogError):
+            await self._transport.call(
+                self._transport.transactions.RollbackTxn, request, timeout_s=timeout_s, is_read=False,
+                is_idempotent=True,
+            )  # fmt: skip
+
+    def forget(self) -> None:
+        """Tell the server nothing more."""
+        self._end()
+
+    def _end(self) -> None:
+        self._keeper.cancel()
+        self._transport.open_transactions.discard(self)
+
+    def _settled(self, future: "asyncio.Future[AppendResult]") -> None:
+        self._unacknowledged.discard(future)
+        error = None if future.cancelled() else future.exception()
+        if self._failure is None and isinstance(error, TidelogError):
+            self._failure = error
+
+    async def _keep_alive(self) -> None:
+        """Give a sign of life now and then, until the transaction is over."""
+        request = transaction_service_pb2.KeepaliveTxnRequest(txn_id=self.txn_id)
+        while True:
+            await asyncio.sleep(self._keepalive_s * _SIGN_SHARE)
+            try:
+                await self._transport.call(
+                    self._transport.transactions.KeepaliveTxn, request, timeout_s=self._keepalive_s, is_read=True
+                )
+            except (UnavailableError, DeadlineError):
+                # It may come back in time; if not, the next batch or the commit learns it.
+                continue
+            except TidelogError as error:
+                self._failure = self._failure or error
+                return

@@ -1,0 +1,346 @@
+"""Begun transactions: drives their table by requests, time and what the log answers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+from crc32c import crc32c
+
+from tidelog_server.core.entries import StagedBatch
+from tidelog_server.core.errors import (
+    BarrierNotReachedError,
+    ChannelNotExistError,
+    Effect,
+    InvalidRequestError,
+    StorageFailedError,
+    TidelogServerError,
+    VchannelNotInTransactionError,
+)
+from tidelog_server.core.limits import MAX_KEEPALIVE_US, MAX_TXN_VCHANNELS, MIB, MIN_KEEPALIVE_US
+from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.channel_log import ChannelLog
+from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.txn_commit import CommitTerms, SubmittedCommit, try_commit
+from tidelog_server.log.txn_table import BatchOfTxn, EndCause, Target, TxnSession, TxnTable
+from tidelog_server.runtime.tasks import TaskOwner
+
+# How late it may be noticed that a keepalive has run out, where nobody asks.
+_SWEEP_EVERY_S: Final = 0.25
+# The disk of discarded batches is given back once there are so many bytes of them.
+_RECLAIM_AT_BYTES: Final = 64 * MIB
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class TxnDescription:
+    """What can be told about a transaction that has not ended.
+
+    Attributes:
+        txn_id, client_id, is_committing: As in TxnSession.
+        vchannels: Their names, in the order in which they joined.
+        batches, messages, size_bytes: What it has staged.
+        keepalive_s: How long it lives without a sign of its client.
+        expires_in_s: How long it lives from now on; 0 or more.
+    """
+
+    txn_id: int
+    client_id: str
+    is_committing: bool
+    vchannels: list[str]
+    batches: int
+    messages: int
+    size_bytes: int
+    keepalive_s: float
+    expires_in_s: float
+
+
+class Transactions:
+    """The begun transactions of a node. Lives on the event loop."""
+
+    def __init__(self, node: LogNode, tasks: TaskOwner, on_disk_freed: Callable[[], None]) -> None:
+        """``on_disk_freed`` is called now and then, when discarded batches take enough disk to be given back."""
+        self._node = node
+        self._tasks = tasks
+        self._on_disk_freed = on_disk_freed
+        self._table: TxnTable
+        # Of those that are being committed, and of those whose commit has an unknown outcome.
+        self._commits: dict[int, asyncio.Future[TxnOutcome]] = {}
+        # Ended ones whose batches are still there.
+        self._discarding: list[TxnSession] = []
+        self._discard_wanted = asyncio.Event()
+        self._discarded_bytes = 0
+
+    async def open(self) -> None:
+        """Remove what an earlier run left behind, and begin to look after keepalives."""
+        store, limits = self._node.store, self._node.admission.limits
+        leftovers = store.staged()
+        if leftovers:
+            await self._node.committer.run(lambda: store.discard(leftovers))
+            _log.info("open_transactions_discarded", places=len(leftovers))
+        self._table = TxnTable(limits, store.txn_outcomes(), self._node.shared.oracle.last + 1)
+        self._tasks.start("transactions", self._sweep())
+        self._tasks.start("discarded transactions", self._discard())
+
+    async def begin(self, targets: Sequence[Target], keepalive_us: int, client_id: str) -> TxnSession:
+        """Begin a transaction on ``targets``, or on whatever it appends to if there are none.
+
+        Raises:
+            InvalidRequestError: Too many vchannels, or a keepalive (in microseconds, 0 for the default) out of range.
+            RateLimitRejectedError: Too many are open.
+            StorageFailedError, ShutdownError, DiskFullError: See Admission.
+        """
+        admission = self._node.admission
+        admission.check()
+        if len(targets) > MAX_TXN_VCHANNELS:
+            raise InvalidRequestError(
+                f"the transaction has {len(targets)} vchannels, at most {MAX_TXN_VCHANNELS} are allowed",
+                field="vchannels",
+            )
+        if keepalive_us and not MIN_KEEPALIVE_US <= keepalive_us <= MAX_KEEPALIVE_US:
+            raise InvalidRequestError(
+                f"the keepalive is {keepalive_us} us, expected {MIN_KEEPALIVE_US} to {MAX_KEEPALIVE_US}, or 0 for the "
+                f"server's {admission.limits.txn_keepalive_ms} ms",
+                field="keepalive_us",
+            )
+        keepalive_s = keepalive_us / 1e6 if keepalive_us else admission.limits.txn_keepalive_ms / 1e3
+        self._table.check_room(client_id)
+        txn_id = await self._node.shared.oracle.allocate(1)
+        # Others may have begun meanwhile.
+        self._table.check_room(client_id)
+        return self._table.begin(txn_id, client_id, targets, keepalive_s, self._now_s())
+
+    def stage(self, place: BatchOfTxn, target: Target, batch: Batch, on_settled: Settled) -> PendingAppend:
+        """Add a batch to a transaction; settled once it is written, which its commit makes durable.
+
+        A batch with a sequence that came before is settled before this returns.
+
+        Raises:
+            TidelogServerError: See ``TxnTable.session``, ``TxnTable.stage`` and ``TxnSession.is_repeated``. Nothing
+                happened.
+        """
+        self._node.admission.check()
+        target.log.check_open()
+        txn_id, client_id, sequence = place
+        session = self._open_session(txn_id, client_id)
+        session.check_open()
+        vchannel_id, now_s = target.vchannel.vchannel_id, self._now_s()
+        is_repeated = session.is_repeated(vchannel_id, batch, sequence)
+        if not is_repeated:
+            sequence = self._table.stage(session, target, batch, crc32c(batch.columns))
+        session.keep_alive(now_s)
+        staged = StagedBatch(vchannel_id, txn_id, sequence, batch.columns)
+        append = PendingAppend((), False, on_settled, now_s, staged=(staged,), is_duplicate=is_repeated)
+        if is_repeated:
+            # The first one is written before any commit that comes behind it.
+            append.settled = True
+            on_settled(append)
+        else:
+            self._node.admission.note_submitted(len(batch.columns))
+            self._node.committer.submit(append)
+        return append
+
+    def keep_alive(self, txn_id: int, client_id: str) -> TxnSession:
+        """Note a sign of a transaction's client. Raises as ``TxnTable.session``."""
+        session = self._open_session(txn_id, client_id)
+        session.check_open()
+        session.keep_alive(self._now_s())
+        return session
+
+    def roll_back(self, txn_id: int, client_id: str) -> None:
+        """End a transaction without a commit. Once more is no error. Raises as ``TxnTable.session``."""
+        if self._table.was_rolled_back(txn_id, client_id):
+            return
+        session = self._open_session(txn_id, client_id)
+        session.check_open()
+        self._end(session, "rolled_back")
+
+    def abort(self, txn_id: int, reason: str) -> None:
+        """End a transaction of whatever client, for an operator; audited. Raises as ``TxnTable.session``."""
+        session = self._open_session(txn_id, None)
+        session.check_open()
+        self._end(session, "aborted")
+        _log.warning("transaction_aborted", txn_id=txn_id, client_id=session.client_id, reason=reason)
+
+    async def commit(self, txn_id: int, client_id: str, terms: CommitTerms, wait_s: float) -> TxnOutcome:
+        """Commit a transaction, and return where it is; the same again for one that was committed before.
+
+        Cancelling does not stop it. After an error with the effect none it is open as before.
+
+        Args:
+            txn_id: The transaction.
+            client_id: Who asks.
+            terms: What is asked.
+            wait_s: How long to wait for the barrier.
+
+        Raises:
+            TidelogServerError: See ``TxnTable.session``, ``check_whole`` and ``try_commit``. Nothing happened.
+            BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
+            TransactionOutcomeForgottenError: It may have been committed long ago.
+            StorageFailedError: See its effect.
+        """
+        self._expire(txn_id)
+        found = self._table.find(txn_id, client_id)
+        if isinstance(found, TxnOutcome):
+            return found
+        if found is None:
+            self._table.check_remembered(txn_id)
+        session = self._open_session(txn_id, client_id)
+        if txn_id not in self._commits:
+            session.check_whole(terms.expected_batches)
+            for vchannel_id in terms.conditions.keys() - session.lanes.keys():
+                name = self._node.vchannel_name(vchannel_id) or f"vchannel id {vchannel_id}"
+                raise VchannelNotInTransactionError(txn_id, name)
+            committed: asyncio.Future[TxnOutcome] = asyncio.get_running_loop().create_future()
+            self._commits[txn_id] = committed
+            session.is_committing = True
+            return await self._tasks.finish(self._commit(session, terms, wait_s, committed))
+        return await asyncio.shield(self._commits[txn_id])
+
+    def describe(self, txn_id: int) -> TxnDescription | TxnOutcome:
+        """Return what is known of a transaction, or its outcome. Raises as ``TxnTable.session``."""
+        self._expire(txn_id)
+        found = self._table.find(txn_id, None)
+        return found if isinstance(found, TxnOutcome) else self._description(self._open_session(txn_id, None))
+
+    def list(self) -> "list[TxnDescription]":
+        """Return all open transactions, oldest first."""
+        self._expire_all()
+        return [self._description(session) for session in self._table.open.values()]
+
+    def channel_destroyed(self, log: ChannelLog) -> None:
+        """End the transactions that a channel takes along; one that is being committed is in the log first."""
+        for session in self._table.on_vchannels(vchannel.vchannel_id for vchannel in log.vchannels):
+            if not session.is_committing:
+                self._end(session, "channel_destroyed")
+
+    def refresh_metrics(self) -> None:
+        """Bring the gauges up to date."""
+        metrics = self._node.metrics
+        metrics.open_txns.set(len(self._table.open))
+        metrics.staged_bytes.set(self._table.staged_bytes)
+
+    # -- Private -------------------------------------------------------------------------------------------
+
+    def _now_s(self) -> float:
+        return self._node.shared.clock.monotonic_s()
+
+    def _open_session(self, txn_id: int, client_id: str | None) -> TxnSession:
+        self._expire(txn_id)
+        return self._table.session(txn_id, client_id, self._node.shared.oracle.last)
+
+    def _expire(self, txn_id: int) -> None:
+        """End a transaction if its keepalive has run out: that is noticed at once where somebody asks."""
+        session = self._table.open.get(txn_id)
+        if session is not None and not session.is_committing and session.expires_s <= self._now_s():
+            self._end(session, "keepalive")
+
+    def _expire_all(self) -> None:
+        for session in self._table.expired(self._now_s()):
+            self._end(session, "keepalive")
+
+    def _end(self, session: TxnSession, cause: EndCause) -> None:
+        self._table.end(session, cause)
+        self._node.metrics.txns_ended.labels(cause).inc()
+        self._discarding.append(session)
+        self._discard_wanted.set()
+
+    async def _commit(
+        self, session: TxnSession, terms: CommitTerms, wait_s: float, committed: asyncio.Future[TxnOutcome]
+    ) -> TxnOutcome:
+        """Commit, and let whoever asks again meanwhile learn what came of it."""
+        try:
+            outcome = await self._commit_once(session, terms, wait_s)
+        except TidelogServerError as error:
+            if error.effect is Effect.NONE:
+                del self._commits[session.txn_id]
+            committed.set_exception(error)
+            # Asked for, because asyncio complains of a failure that nobody looked at.
+            committed.exception()
+            raise
+        del self._commits[session.txn_id]
+        committed.set_result(outcome)
+        return outcome
+
+    async def _commit_once(self, session: TxnSession, terms: CommitTerms, wait_s: float) -> TxnOutcome:
+        settled = asyncio.Event()
+        submitted: SubmittedCommit | None = None
+
+        def on_settled(append: PendingAppend) -> None:
+            assert submitted is not None
+            if append.failure is None:
+                self._table.note_committed(session, submitted.outcome)
+                self._node.metrics.txns_ended.labels("committed").inc()
+            settled.set()
+
+        try:
+            submitted = await self._submit(session, terms, wait_s, on_settled)
+        except TidelogServerError as error:
+            session.is_committing = False
+            session.keep_alive(self._now_s())
+            if isinstance(error, ChannelNotExistError):
+                self._end(session, "channel_destroyed")
+            raise
+        await settled.wait()
+        if (failure := submitted.append.failure) is not None:
+            raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
+        return submitted.outcome
+
+    async def _submit(
+        self, session: TxnSession, terms: CommitTerms, wait_s: float, on_settled: Settled
+    ) -> SubmittedCommit:
+        node, oracle = self._node.shared, self._node.shared.oracle
+        messages = max(1, session.messages)
+        try:
+            async with asyncio.timeout(wait_s):
+                while (submitted := try_commit(node, self._table, session, terms, on_settled)) is None:
+                    await oracle.prepare(messages, terms.barrier_tick)
+        except TimeoutError:
+            raise BarrierNotReachedError(barrier_tick=terms.barrier_tick, latest_tick=oracle.now()) from None
+        return submitted
+
+    def _description(self, session: TxnSession) -> TxnDescription:
+        return TxnDescription(
+            session.txn_id, session.client_id, session.is_committing,
+            [lane.target.vchannel.name for lane in session.lanes.values()], session.batches, session.messages,
+            session.size_bytes, session.keepalive_s,
+            max(0.0, session.expires_s - self._now_s()),
+        )  # fmt: skip
+
+    async def _sweep(self) -> None:
+        """End transactions whose client is gone, for ever."""
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY_S)
+            self._expire_all()
+
+    async def _discard(self) -> None:
+        """Remove what ended transactions have staged, many in one go, for ever."""
+        store = self._node.store
+        while True:
+            await self._discard_wanted.wait()
+            self._discard_wanted.clear()
+            sessions, self._discarding = self._discarding, []
+            places = [place for session in sessions for place in session.places]
+            if places:
+                await self._node.committer.run(partial(store.discard, places))
+            for session in sessions:
+                self._table.note_removed(session)
+                self._discarded_bytes += session.size_bytes
+            if self._discarded_bytes >= _RECLAIM_AT_BYTES:
+                self._discarded_bytes = 0
+                self._on_disk_freed()
+
+
+def check_targets(targets: Sequence[Target]) -> None:
+    """Raise InvalidRequestError if a vchannel is named twice."""
+    seen: set[int] = set()
+    for target in targets:
+        if target.vchannel.vchannel_id in seen:
+            raise InvalidRequestError(
+                f"the transaction names {target.vchannel.name} twice: name it once", field="vchannels"
+            )
+        seen.add(target.vchannel.vchannel_id)

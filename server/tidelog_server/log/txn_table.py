@@ -1,0 +1,388 @@
+"""Begun transactions of a node: which are open, what they have staged, how they ended. Pure; time is passed in.
+
+::
+
+    OPEN ──commit──▶ COMMITTING ──durable──▶ committed: an outcome
+      │  ◀─refused──┘
+      ├──rollback──▶ ended: rolled back
+      └──keepalive ran out, abort, channel destroyed──▶ ended: expired, for good
+
+Source: the transaction manager of Milvus' streaming node for keepalive and sticky expiry.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from tidelog_server.core.entries import StagedColumns
+from tidelog_server.core.errors import (
+    InvalidTransactionStateError,
+    RateLimitRejectedError,
+    TransactionExpiredError,
+    TransactionForeignError,
+    TransactionIncompleteError,
+    TransactionNotExistError,
+    TransactionOutcomeForgottenError,
+    TransactionTooLargeError,
+    TxnSequenceGapError,
+    TxnSequenceReusedError,
+    VchannelNotInTransactionError,
+)
+from tidelog_server.core.limits import (
+    MAX_ENDED_TXNS,
+    MAX_STAGED_BATCHES,
+    MAX_STAGED_BATCHES_PER_TXN,
+    MAX_TXN_OUTCOMES,
+    MAX_TXN_VCHANNELS,
+    Limits,
+)
+from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.core.transactions import TxnOutcome, TxnPlace
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.log.committer import OutcomeChange
+
+EndCause = Literal["rolled_back", "keepalive", "aborted", "channel_destroyed"]
+"""Why a transaction ended without a commit."""
+
+_TEXTS: Final[dict[EndCause, str]] = {
+    "keepalive": "nothing came from its client for as long as its keepalive",
+    "aborted": "an operator aborted it",
+    "channel_destroyed": "a channel that it appended to was destroyed",
+}
+
+
+class BatchOfTxn(NamedTuple):
+    """Which batch of a transaction one is.
+
+    Attributes:
+        txn_id: The transaction.
+        client_id: Who appends it.
+        sequence: Its number among those of the transaction on its vchannel, from 1; 0 takes the next one.
+    """
+
+    txn_id: int
+    client_id: str
+    sequence: int
+
+
+class StagedHeader(NamedTuple):
+    """What is remembered of a staged batch. A tuple, for there may be a hundred thousand of them.
+
+    Attributes:
+        messages: How many it has.
+        message_type, columns_crc32c: As in Batch.
+        columns: Where its columns are.
+    """
+
+    messages: int
+    message_type: int
+    columns_crc32c: int
+    columns: StagedColumns
+
+
+class Target(NamedTuple):
+    """A vchannel that a transaction appends to."""
+
+    log: ChannelLog
+    vchannel: VchannelLog
+
+
+@dataclass(slots=True, eq=False)
+class TxnLane:
+    """What a transaction has staged on one vchannel.
+
+    Invariant: ``batches[i]`` has the sequence ``i + 1``.
+
+    Attributes:
+        target: The vchannel.
+        batches: In the order of arrival.
+    """
+
+    target: Target
+    batches: list[StagedHeader] = field(default_factory=list)
+
+    @property
+    def messages(self) -> int:
+        """How many its batches have."""
+        return sum(batch.messages for batch in self.batches)
+
+
+@dataclass(slots=True, eq=False)
+class TxnSession:
+    """An open transaction.
+
+    Attributes:
+        txn_id: A tick, so that later ones are greater.
+        client_id: Who began it; empty for a client without a name.
+        keepalive_s: How long it lives without a sign of its client.
+        begun_s, expires_s: Monotonic.
+        is_bound: Whether it may only append to the vchannels that it was begun for.
+        lanes: Its vchannels by id, in the order in which they joined.
+        batches: How many batches are staged.
+        size_bytes: Their columns.
+        is_committing: From the start of a commit until it is refused, or for good.
+    """
+
+    txn_id: int
+    client_id: str
+    keepalive_s: float
+    begun_s: float
+    expires_s: float
+    is_bound: bool
+    lanes: dict[int, TxnLane]
+    batches: int = 0
+    size_bytes: int = 0
+    is_committing: bool = False
+
+    @property
+    def places(self) -> list[TxnPlace]:
+        """Where it has staged something."""
+        return [(vchannel_id, self.txn_id) for vchannel_id, lane in self.lanes.items() if lane.batches]
+
+    @property
+    def messages(self) -> int:
+        """How many messages are staged."""
+        return sum(lane.messages for lane in self.lanes.values())
+
+    def keep_alive(self, now_s: float) -> None:
+        """Note a sign of its client."""
+        self.expires_s = now_s + self.keepalive_s
+
+    def check_open(self) -> None:
+        """Raise InvalidTransactionStateError while it is being committed."""
+        if self.is_committing:
+            raise InvalidTransactionStateError(self.txn_id, state="being committed")
+
+    def check_whole(self, expected_batches: int | None) -> None:
+        """Raise TransactionIncompleteError unless it has as many batches as its client counts on, if it counts."""
+        if expected_batches not in (None, self.batches):
+            assert expected_batches is not None
+            raise TransactionIncompleteError(self.txn_id, expected_batches=expected_batches, batches=self.batches)
+
+    def is_repeated(self, vchannel_id: int, batch: Batch, sequence: int) -> bool:
+        """Tell whether a batch is staged already; ``sequence`` 0 is always a new one.
+
+        Raises:
+            TxnSequenceGapError: One before it is missing.
+            TxnSequenceReusedError: The one that is staged under its sequence is another.
+        """
+        lane = self.lanes.get(vchannel_id)
+        batches = lane.batches if lane else ()
+        expected = len(batches) + 1
+        if sequence in (0, expected):
+            return False
+        if expected < sequence:
+            raise TxnSequenceGapError(self.txn_id, sequence=sequence, expected_sequence=expected)
+        staged = batches[sequence - 1]
+        known = (staged.messages, staged.columns_crc32c, staged.columns.columns_bytes)
+        if known != (batch.count, batch.columns_crc32c, len(batch.columns)):
+            raise TxnSequenceReusedError(self.txn_id, sequence=sequence)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A transaction that ended without a commit."""
+
+    client_id: str
+    cause: EndCause
+
+
+class TxnTable:
+    """All begun transactions that this node knows of.
+
+    Invariant: an id is in at most one of ``open``, ``_ended`` and ``_outcomes``.
+    Invariant: an outcome that was removed is older, by its first tick, than all that are kept. So a transaction that
+    was begun after the oldest of those, and is unknown, was surely not committed.
+
+    Attributes:
+        open: Those that are neither committed nor ended, by id.
+        staged_bytes, staged_batches: Of all open ones, and of those ended whose batches are not removed yet.
+    """
+
+    def __init__(self, limits: Limits, outcomes: Mapping[int, TxnOutcome], first_txn_id: int) -> None:
+        """Start with the outcomes of earlier runs; ids of this run are ``first_txn_id`` or greater."""
+        self._limits = limits
+        self._first_txn_id = first_txn_id
+        # No id up to this is remembered for certain, though it is of this run.
+        self._forgotten_up_to = first_txn_id - 1
+        self._ended: OrderedDict[int, _Ended] = OrderedDict()
+        # Of durable commits, and how many there are with those on their way; oldest first.
+        self._outcomes = OrderedDict(sorted(outcomes.items(), key=lambda item: item[1].first_tick))
+        self._committing = 0
+        self._per_client: Counter[str] = Counter()
+        self.open: dict[int, TxnSession] = {}
+        self.staged_bytes = 0
+        self.staged_batches = 0
+
+    def check_room(self, client_id: str) -> None:
+        """Raise RateLimitRejectedError unless one more may be begun."""
+        for whose, count, name, maximum in (
+            ("the server has", len(self.open), "max_open_txns", self._limits.max_open_txns),
+            ("the client has", self._per_client[client_id], "max_open_txns_per_client",
+             self._limits.max_open_txns_per_client),
+        ):  # fmt: skip
+            if maximum <= count:
+                raise RateLimitRejectedError(
+                    f"{whose} {count} open transactions, at most {maximum} are allowed: commit or roll back some, or "
+                    f"raise limits.{name}",
+                    open_txns=count, max_open_txns=maximum,
+                )  # fmt: skip
+
+    def begin(
+        self, txn_id: int, client_id: str, targets: Sequence[Target], keepalive_s: float, now_s: float
+    ) -> TxnSession:
+        """Add a transaction, for ``targets`` only unless there are none. There is room for it."""
+        assert txn_id >= self._first_txn_id
+        session = TxnSession(
+            txn_id, client_id, keepalive_s, now_s, now_s + keepalive_s, bool(targets),
+            {target.vchannel.vchannel_id: TxnLane(target) for target in targets},
+        )  # fmt: skip
+        self.open[txn_id] = session
+        self._per_client[client_id] += 1
+        return session
+
+    def session(self, txn_id: int, client_id: str | None, latest_tick: int) -> TxnSession:
+        """Return an open transaction, whose keepalive may have run out.
+
+        Args:
+            txn_id: Its id.
+            client_id: Who asks; None for an operator, who may ask for all.
+            latest_tick: The greatest tick that was ever handed out.
+
+        Raises:
+            TransactionForeignError: It belongs to another client.
+            TransactionExpiredError: It ended, or was begun before the last start, or it was forgotten how it ended.
+            InvalidTransactionStateError: It is committed, or was rolled back.
+            TransactionNotExistError: There never was one.
+        """
+        found = self.find(txn_id, client_id)
+        if isinstance(found, TxnSession):
+            return found
+        if found is not None:
+            raise InvalidTransactionStateError(txn_id, state="committed")
+        if self._first_txn_id <= txn_id and (self._forgotten_up_to < txn_id or latest_tick < txn_id):
+            raise TransactionNotExistError(txn_id)
+        raise TransactionExpiredError(
+            txn_id, cause="forgotten", detail="it was begun before the server's last start, or ended long ago"
+        )
+
+    def find(self, txn_id: int, client_id: str | None) -> TxnSession | TxnOutcome | None:
+        """Return an open transaction or the outcome of one; None if nothing is known of it.
+
+        Raises:
+            TransactionForeignError, TransactionExpiredError, InvalidTransactionStateError: See ``session``.
+        """
+        if (session := self.open.get(txn_id)) is not None:
+            _check_client(txn_id, session.client_id, client_id)
+            return session
+        if (ended := self._ended.get(txn_id)) is not None:
+            _check_client(txn_id, ended.client_id, client_id)
+            if ended.cause == "rolled_back":
+                raise InvalidTransactionStateError(txn_id, state="rolled back")
+            raise TransactionExpiredError(txn_id, cause=ended.cause, detail=_TEXTS[ended.cause])
+        return self._outcomes.get(txn_id)
+
+    def was_rolled_back(self, txn_id: int, client_id: str) -> bool:
+        """Tell whether a client has rolled this transaction back."""
+        return self._ended.get(txn_id) == _Ended(client_id, "rolled_back")
+
+    def check_remembered(self, txn_id: int) -> None:
+        """Raise TransactionOutcomeForgottenError if a transaction of which nothing is known may have been committed."""
+        if len(self._outcomes) + self._committing < MAX_TXN_OUTCOMES:
+            return
+        oldest_tick = next(iter(self._outcomes.values())).first_tick if self._outcomes else MAX_TICK
+        if txn_id < oldest_tick:
+            raise TransactionOutcomeForgottenError(txn_id, oldest_tick=oldest_tick)
+
+    def stage(self, session: TxnSession, target: Target, batch: Batch, stored_crc32c: int) -> int:
+        """Add a new batch to an open transaction; return its sequence. Nothing changes if it raises.
+
+        Raises:
+            VchannelNotInTransactionError: The transaction was begun for other vchannels.
+            TransactionTooLargeError, RateLimitRejectedError: A bound is met.
+        """
+        vchannel = target.vchannel
+        if session.is_bound and vchannel.vchannel_id not in session.lanes:
+            raise VchannelNotInTransactionError(session.txn_id, vchannel.name)
+        self._check_room_for(session, vchannel.vchannel_id, len(batch.columns))
+        lane = session.lanes.setdefault(vchannel.vchannel_id, TxnLane(target))
+        sequence = len(lane.batches) + 1
+        columns = StagedColumns(sequence, len(batch.columns), stored_crc32c)
+        lane.batches.append(StagedHeader(batch.count, batch.message_type, batch.columns_crc32c, columns))
+        session.batches += 1
+        session.size_bytes += len(batch.columns)
+        self.staged_bytes += len(batch.columns)
+        self.staged_batches += 1
+        return sequence
+
+    def note_committing(self, txn_id: int, outcome: TxnOutcome) -> list[OutcomeChange]:
+        """Note that a transaction is about to be committed; return what must be written with it."""
+        self._committing += 1
+        changes: list[OutcomeChange] = [(txn_id, outcome)]
+        if MAX_TXN_OUTCOMES < len(self._outcomes) + self._committing and self._outcomes:
+            forgotten, _ = self._outcomes.popitem(last=False)
+            changes.append((forgotten, None))
+        return changes
+
+    def note_committed(self, session: TxnSession, outcome: TxnOutcome) -> None:
+        """Replace a transaction by its outcome, which is durable; called in the order of their ticks."""
+        self._committing -= 1
+        self._remove(session)
+        self.note_removed(session)
+        self._outcomes[session.txn_id] = outcome
+
+    def end(self, session: TxnSession, cause: EndCause) -> None:
+        """End a transaction without a commit. What it staged counts until ``note_removed``."""
+        self._remove(session)
+        self._ended[session.txn_id] = _Ended(session.client_id, cause)
+        if len(self._ended) > MAX_ENDED_TXNS:
+            forgotten, _ = self._ended.popitem(last=False)
+            self._forgotten_up_to = max(self._forgotten_up_to, forgotten)
+
+    def note_removed(self, session: TxnSession) -> None:
+        """Note that what a transaction has staged does not count any more."""
+        self.staged_bytes -= session.size_bytes
+        self.staged_batches -= session.batches
+
+    def expired(self, now_s: float) -> list[TxnSession]:
+        """Return the open ones whose keepalive has run out; one that is being committed needs none."""
+        return [session for session in self.open.values() if session.expires_s <= now_s and not session.is_committing]
+
+    def on_vchannels(self, vchannel_ids: Iterable[int]) -> list[TxnSession]:
+        """Return the open ones that have one of these vchannels."""
+        wanted = set(vchannel_ids)
+        return [session for session in self.open.values() if wanted & session.lanes.keys()]
+
+    def _check_room_for(self, session: TxnSession, vchannel_id: int, size_bytes: int) -> None:
+        vchannels = len(session.lanes.keys() | {vchannel_id})
+        for unit, actual, maximum in (
+            ("bytes", session.size_bytes + size_bytes, self._limits.max_txn_bytes),
+            ("batches", session.batches + 1, MAX_STAGED_BATCHES_PER_TXN),
+            ("vchannels", vchannels, MAX_TXN_VCHANNELS),
+        ):
+            if maximum < actual:
+                raise TransactionTooLargeError(session.txn_id, actual=actual, maximum=maximum, unit=unit)
+        for unit, actual, maximum in (
+            ("bytes", self.staged_bytes + size_bytes, self._limits.max_staged_bytes),
+            ("batches", self.staged_batches + 1, MAX_STAGED_BATCHES),
+        ):
+            if maximum < actual:
+                raise RateLimitRejectedError(
+                    f"the open transactions of the server would have {actual} {unit}, at most {maximum} are allowed: "
+                    "commit or roll back some",
+                    **{unit: actual, f"max_{unit}": maximum},
+                )
+
+    def _remove(self, session: TxnSession) -> None:
+        del self.open[session.txn_id]
+        self._per_client[session.client_id] -= 1
+        if not self._per_client[session.client_id]:
+            del self._per_client[session.client_id]
+
+
+def _check_client(txn_id: int, owner: str, client_id: str | None) -> None:
+    if client_id not in (None, owner):
+        raise TransactionForeignError(txn_id)

@@ -1,0 +1,165 @@
+"""TransactionService: begun transactions."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
+from tidelog_server.broker.broker import Broker
+from tidelog_server.broker.transactions import TxnDescription, check_targets
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import MAX_OWNER_FIELD_BYTES
+from tidelog_server.core.ticks import encode_message_id
+from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.log.conditions import Conditions
+from tidelog_server.log.txn_commit import CommitTerms
+from tidelog_server.log.txn_table import Target
+from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.options import barrier_wait_s, client_id_of, conditions_of, needs_sync
+
+_US_PER_S: Final = 1_000_000
+
+
+class TransactionService:
+    """Begun transactions, by request."""
+
+    def __init__(self, broker: Broker, *, syncs_by_default: bool) -> None:
+        self._broker = broker
+        self._transactions = broker.transactions
+        self._syncs_by_default = syncs_by_default
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "BeginTxn": self.begin_txn,
+            "CommitTxn": self.commit_txn,
+            "RollbackTxn": self.rollback_txn,
+            "KeepaliveTxn": self.keepalive_txn,
+            "ListTxns": self.list_txns,
+            "DescribeTxn": self.describe_txn,
+            "AbortTxn": self.abort_txn,
+        }
+
+    async def begin_txn(
+        self, request: transaction_service_pb2.BeginTxnRequest, context: Context
+    ) -> transaction_service_pb2.BeginTxnResponse:
+        """Begin a transaction."""
+        targets = [Target(*self._broker.find(name)) for name in request.vchannels]
+        check_targets(targets)
+        session = await self._transactions.begin(targets, request.keepalive_us, client_id_of(context))
+        return transaction_service_pb2.BeginTxnResponse(txn_id=session.txn_id, keepalive_us=_us(session.keepalive_s))
+
+    async def commit_txn(
+        self, request: transaction_service_pb2.CommitTxnRequest, context: Context
+    ) -> transaction_service_pb2.CommitTxnResponse:
+        """Commit a transaction."""
+        terms = CommitTerms(
+            needs_sync(request.durability, syncs_by_default=self._syncs_by_default),
+            request.barrier_tick,
+            self._conditions(request.conditions),
+            request.batches if request.HasField("batches") else None,
+        )
+        client_id, wait_s = client_id_of(context), barrier_wait_s(context)
+        outcome = await self._transactions.commit(request.txn_id, client_id, terms, wait_s)
+        names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in outcome.runs]
+        return transaction_service_pb2.CommitTxnResponse(result=_result(request.txn_id, outcome), vchannels=names)
+
+    async def rollback_txn(
+        self, request: transaction_service_pb2.RollbackTxnRequest, context: Context
+    ) -> transaction_service_pb2.RollbackTxnResponse:
+        """Roll a transaction back."""
+        self._transactions.roll_back(request.txn_id, client_id_of(context))
+        return transaction_service_pb2.RollbackTxnResponse()
+
+    async def keepalive_txn(
+        self, request: transaction_service_pb2.KeepaliveTxnRequest, context: Context
+    ) -> transaction_service_pb2.KeepaliveTxnResponse:
+        """Note a sign of life."""
+        session = self._transactions.keep_alive(request.txn_id, client_id_of(context))
+        return transaction_service_pb2.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
+
+    async def list_txns(
+        self, _request: transaction_service_pb2.ListTxnsRequest, _: Context
+    ) -> transaction_service_pb2.ListTxnsResponse:
+        """Tell of all open transactions."""
+        return transaction_service_pb2.ListTxnsResponse(txns=map(_open_txn, self._transactions.list()))
+
+    async def describe_txn(
+        self, request: transaction_service_pb2.DescribeTxnRequest, _: Context
+    ) -> transaction_service_pb2.DescribeTxnResponse:
+        """Tell of one transaction."""
+        found = self._transactions.describe(request.txn_id)
+        if isinstance(found, TxnDescription):
+            return transaction_service_pb2.DescribeTxnResponse(txn=_open_txn(found))
+        names = (self._broker.vchannel_name(run.vchannel_id) for run in found.runs)
+        txn = transaction_service_pb2.TxnDescription(
+            txn_id=request.txn_id,
+            state=transaction_service_pb2.TXN_STATE_COMMITTED,
+            vchannels=[name for name in names if name is not None],
+            messages=sum(run.messages for run in found.runs),
+            result=_result(request.txn_id, found),
+        )
+        return transaction_service_pb2.DescribeTxnResponse(txn=txn)
+
+    async def abort_txn(
+        self, request: transaction_service_pb2.AbortTxnRequest, _: Context
+    ) -> transaction_service_pb2.AbortTxnResponse:
+        """End a transaction for an operator."""
+        size_bytes = len(request.reason.encode())
+        if not 1 <= size_bytes <= MAX_OWNER_FIELD_BYTES:
+            raise InvalidRequestError(
+                f"the reason has {size_bytes} bytes, expected 1 to {MAX_OWNER_FIELD_BYTES}: say why the transaction "
+                "is aborted",
+                field="reason",
+            )
+        self._transactions.abort(request.txn_id, request.reason)
+        return transaction_service_pb2.AbortTxnResponse()
+
+    def _conditions(self, wire: Iterable[transaction_service_pb2.CommitCondition]) -> Mapping[int, Conditions]:
+        """Return conditions by vchannel id. Raises InvalidRequestError if a vchannel has two."""
+        conditions: dict[int, Conditions] = {}
+        for each in wire:
+            _, vchannel = self._broker.find(each.vchannel)
+            if vchannel.vchannel_id in conditions:
+                raise InvalidRequestError(
+                    f"the commit has two conditions for {vchannel.name}: put them into one", field="conditions"
+                )
+            conditions[vchannel.vchannel_id] = conditions_of(each)
+        return conditions
+
+
+def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:
+    states = transaction_service_pb2.TXN_STATE_OPEN, transaction_service_pb2.TXN_STATE_COMMITTING
+    return transaction_service_pb2.TxnDescription(
+        txn_id=txn.txn_id,
+        state=states[txn.is_committing],
+        client_id=txn.client_id,
+        vchannels=txn.vchannels,
+        batches=txn.batches,
+        messages=txn.messages,
+        bytes=txn.size_bytes,
+        keepalive_us=_us(txn.keepalive_s),
+        expires_in_us=0 if txn.is_committing else _us(txn.expires_in_s),
+    )
+
+
+def _result(txn_id: int, outcome: TxnOutcome) -> wal_service_pb2.TransactionResult:
+    """Return where a committed transaction is, as it travels."""
+    durability = message_pb2.DURABILITY_SYNC if outcome.is_synced else message_pb2.DURABILITY_OS
+    if not outcome.runs:
+        return wal_service_pb2.TransactionResult(txn_id=txn_id)
+    parts, tick = [], outcome.first_tick
+    for run in outcome.runs:
+        last_tick = tick + run.messages - 1
+        parts.append(
+            wal_service_pb2.AppendResult(
+                message_id=encode_message_id(last_tick), first_tick=tick, last_tick=last_tick, durability=durability
+            )
+        )
+        tick = last_tick + 1
+    return wal_service_pb2.TransactionResult(
+        txn_id=txn_id, first_tick=outcome.first_tick, last_tick=outcome.last_tick, parts=parts
+    )
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * _US_PER_S)

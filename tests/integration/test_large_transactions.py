@@ -1,0 +1,198 @@
+"""Transactions of the client that do not fit into one request. Method: real servers, also such as go away meanwhile."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tidelog import AsyncClient, _transaction
+from tidelog.testing import server
+from tidelog_testing.processes import ServerProcess
+from tidelog_testing.reads import payloads
+
+
+@pytest.fixture
+async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncClient]:
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
+    async with server() as client:
+        await client.create_channel("orders", vchannels=2)
+        await client.create_channel("payments")
+        yield client
+
+
+async def test_a_large_transaction_is_staged_as_it_comes_and_there_as_a_whole(client: AsyncClient) -> None:
+    large = [b"%04d" % i * 100 for i in range(100)]
+    async with client.txn() as txn:
+        await txn.append("payments", b"first")
+        for payload in large:
+            await txn.append("orders/0", payload)
+        await txn.append("orders/1", [b"x"] * 10)
+        await txn.append("payments", b"last")
+        async with asyncio.timeout(10):
+            while (staged := (await client.list_txns())[0]).messages < 90:
+                await asyncio.sleep(0.01)
+        assert staged.state == "open"
+        assert [batch async for batch in client.scan(["orders/0", "orders/1", "payments/0"])] == []
+
+    result = txn.result
+    assert set(result.results) == {"payments", "orders/0", "orders/1"}
+    assert await client.list_txns() == []
+    described = await client.describe_txn(result.txn_id)
+    assert (described.state, described.messages) == ("committed", 112)
+    assert await payloads(client, "orders/0") == large
+    assert await payloads(client, "payments") == [b"first", b"last"]
+    batches = [batch async for batch in client.scan(["orders/0", "orders/1", "payments/0"])]
+    assert {batch.txn_id for batch in batches} == {result.txn_id}
+    ticks = [tick for batch in batches for tick in batch.ticks]
+    assert ticks == list(range(result.first_tick, result.last_tick + 1))
+    for name, part in result.results.items():
+        first = next(batch for batch in batches if batch.vchannel.startswith(name))
+        assert part.first_tick == first.ticks[0]
+
+
+async def test_one_append_may_be_as_large_as_it_likes(client: AsyncClient) -> None:
+    messages = [bytes(1_000)] * 50
+    async with client.txn() as txn:
+        await txn.append("orders/0", messages)
+
+    assert await payloads(client, "orders/0") == messages
+
+
+async def test_a_large_transaction_that_is_rolled_back_leaves_nothing(client: AsyncClient) -> None:
+    with pytest.raises(KeyError):
+        async with client.txn() as txn:
+            await txn.append("orders/0", bytes(10_000))
+            raise KeyError
+
+    assert await payloads(client, "orders/0") == []
+    assert await client.list_txns() == []
+    with pytest.raises(tidelog.TransactionStateError):
+        await txn.append("orders/0", b"x")
+
+
+async def test_a_condition_that_fails_leaves_a_large_transaction_open(client: AsyncClient) -> None:
+    last = await client.append("orders/0", b"there")
+    txn = client.txn()
+    await txn.append("orders/0", bytes(10_000), expected_last_tick=last.last_tick)
+    await client.append("orders/0", b"meanwhile")
+
+    with pytest.raises(tidelog.LastTickMismatchError) as caught:
+        await txn.commit()
+
+    assert caught.value.effect == "none"
+    await txn.rollback()
+    assert await payloads(client, "orders/0") == [b"there", b"meanwhile"]
+
+
+async def test_a_large_transaction_lives_as_long_as_its_process(client: AsyncClient) -> None:
+    txn = client.txn(keepalive_s=0.2)
+    await txn.append("orders/0", bytes(10_000))
+    await asyncio.sleep(1)
+
+    await txn.commit()
+
+    assert len(await payloads(client, "orders/0")) == 1
+
+
+async def test_one_that_nobody_has_any_more_ends(client: AsyncClient) -> None:
+    txn = client.txn(keepalive_s=0.2)
+    await txn.append("orders/0", bytes(10_000))
+    assert len(await client.list_txns()) == 1
+    del txn
+    gc.collect()
+
+    async with asyncio.timeout(10):
+        while await client.list_txns():
+            await asyncio.sleep(0.05)
+
+
+async def test_an_aborted_one_says_so_and_stays_over(client: AsyncClient) -> None:
+    txn = client.txn()
+    await txn.append("orders/0", bytes(10_000))
+    [open_] = await client.list_txns()
+    await client.abort_txn(open_.txn_id, reason="maintenance")
+
+    with pytest.raises(tidelog.TransactionExpiredError) as caught:
+        await txn.commit()
+    assert (caught.value.values["cause"], caught.value.effect) == ("aborted", "none")
+    with pytest.raises(tidelog.TransactionStateError):
+        await txn.commit()
+    with pytest.raises(tidelog.TransactionExpiredError):
+        await client.abort_txn(open_.txn_id, reason="again")
+    with pytest.raises(tidelog.TransactionNotFoundError):
+        await client.describe_txn(open_.txn_id + 1)
+
+
+async def test_one_vchannel_under_two_names_is_refused(client: AsyncClient) -> None:
+    txn = client.txn()
+    await txn.append("payments", b"a")
+    with pytest.raises(tidelog.InvalidRequestError, match="two names"):
+        await txn.append("payments/0", bytes(10_000))
+
+
+async def test_many_vchannels_with_little_each_are_staged_from_a_sum_on(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_transaction, "_MAX_REQUEST_BYTES", 3_000)
+    monkeypatch.setattr(_transaction, "_MAX_GATHERED_BYTES", 20_000)
+    await client.create_channel("wide", vchannels=50)
+    async with client.txn() as txn:
+        for i in range(200):
+            await txn.append(f"wide/{i % 50}", b"%03d" % i * 100)
+        assert len(await client.list_txns()) == 1
+
+    for i in range(50):
+        assert await payloads(client, f"wide/{i}") == [b"%03d" % number * 100 for number in range(i, 200, 50)]
+    assert [part.last_tick - part.first_tick for part in txn.result.results.values()] == [3] * 50
+
+
+async def test_many_at_once_do_not_mix(client: AsyncClient) -> None:
+    async def one(number: int) -> tidelog.TransactionResult:
+        async with client.txn() as txn:
+            for i in range(20):
+                await txn.append(f"orders/{i % 2}", b"%d" % number * 300)
+                await client.append("orders/0", b"plain")
+        return txn.result
+
+    results = await asyncio.gather(*(one(number) for number in range(10)))
+
+    by_txn: dict[int | None, set[bytes]] = {}
+    async for batch in client.scan(["orders/0", "orders/1"]):
+        by_txn.setdefault(batch.txn_id, set()).update(batch.payloads)
+    assert by_txn.pop(None) == {b"plain"}
+    assert by_txn == {result.txn_id: {b"%d" % number * 300} for number, result in enumerate(results)}
+
+
+def test_the_synchronous_twin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
+    with ServerProcess(tmp_path / "log") as process, tidelog.Client(process.grpc) as client:
+        client.create_channel("orders")
+        with client.txn() as txn:
+            for i in range(100):
+                txn.append("orders", b"%d" % i * 100)
+            assert len(client.list_txns()) == 1
+        assert sum(len(batch.payloads) for batch in client.scan("orders/0")) == 100
+        assert client.describe_txn(txn.result.txn_id).state == "committed"
+        other = client.txn()
+        other.append("orders", bytes(5_000))
+        client.abort_txn(client.list_txns()[0].txn_id, reason="test")
+        with pytest.raises(tidelog.TransactionExpiredError):
+            other.commit()
+
+
+async def test_a_server_that_restarts_ends_an_open_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
+    with ServerProcess(tmp_path / "log") as process:
+        async with AsyncClient(process.grpc) as client:
+            await client.create_channel("orders")
+            txn = client.txn()
+            await txn.append("orders", bytes(5_000))
+            port = process.grpc.rpartition(":")[2]
+            process.kill()
+            with ServerProcess(tmp_path / "log", settings={"server.grpc_port": port}):
+                with pytest.raises(tidelog.TransactionExpiredError):
+                    await txn.commit()
+                assert await payloads(client, "orders") == []
