@@ -1,0 +1,389 @@
+"""A begun transaction is in the log as a whole once it is committed, and in no other case at all.
+
+Method: random begins, batches, commits, rollbacks, silences, plain appends and restarts on a node whose store outlives
+it, against a model that knows the state of each transaction and the messages of each vchannel. Batches and commits are
+repeated, with and without errors, as a client that lost answers does.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from property.test_transactions import scanned
+from tidelog_server.core.errors import (
+    InvalidTransactionStateError,
+    LastTickMismatchError,
+    TidelogServerError,
+    TransactionExpiredError,
+    TransactionIncompleteError,
+    TransactionNotExistError,
+    TxnSequenceGapError,
+    TxnSequenceReusedError,
+    VchannelNotInTransactionError,
+)
+from tidelog_server.core.limits import Limits
+from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.log.conditions import Conditions
+from tidelog_server.log.txn_commit import CommitTerms
+from tidelog_server.log.txn_table import BatchOfTxn, Target
+from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_testing.batches import a_batch, payloads_of
+from tidelog_testing.nodes import Node, Submitted, running_node
+from tidelog_testing.stores import LastingStore
+
+VCHANNELS: Final = ("a/0", "a/1", "b/0")
+SLOTS: Final = st.integers(0, 2)
+KEEPALIVE_S: Final = 100.0
+CLIENT: Final = "client"
+
+
+class LeapingClock:
+    """The machine's clocks, and leaps of the monotonic one."""
+
+    def __init__(self) -> None:
+        self.leapt_s = 0.0
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic() + self.leapt_s
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Begin a transaction in a slot, for some vchannels only or for any."""
+
+    slot: int
+    vchannels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Stage a batch.
+
+    Attributes:
+        offset: Of its sequence from the next one; None for none.
+        is_other_content: Whether a repetition has other messages.
+    """
+
+    slot: int
+    vchannel: str
+    count: int
+    offset: int | None
+    is_other_content: bool
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Commit.
+
+    Attributes:
+        missing: How many batches more the client counts on than there are; None if it does not count.
+        fails: Whether a condition does not hold.
+    """
+
+    slot: int
+    missing: int | None
+    fails: bool
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Roll back."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class KeepAlive:
+    """Give a sign of life."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class Leap:
+    """Let time pass."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Append:
+    """Append outside of all transactions."""
+
+    vchannel: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Stop the node and start another one on its store."""
+
+
+Step = Begin | Stage | Commit | RollBack | KeepAlive | Leap | Append | Restart
+OFFSETS = st.none() | st.sampled_from([0, 0, 0, -1, -2, 1])
+STEPS = st.lists(
+    st.builds(Begin, SLOTS, st.sampled_from([(), (), ("a/0", "b/0")]))
+    | st.builds(Stage, SLOTS, st.sampled_from(VCHANNELS), st.integers(1, 3), OFFSETS, st.booleans())
+    | st.builds(Stage, SLOTS, st.sampled_from(VCHANNELS), st.integers(1, 3), st.just(0), st.just(False))
+    | st.builds(Commit, SLOTS, st.none() | st.sampled_from([0, 0, 1, -1]), st.booleans())
+    | st.builds(RollBack, SLOTS)
+    | st.builds(KeepAlive, SLOTS)
+    | st.builds(Leap, st.sampled_from([KEEPALIVE_S * 0.6, KEEPALIVE_S * 1.1]))
+    | st.builds(Append, st.sampled_from(VCHANNELS), st.integers(1, 3))
+    | st.builds(Restart),
+    max_size=30,
+)
+
+
+@dataclass
+class Txn:
+    """A transaction as the model knows it.
+
+    Attributes:
+        state: ``open``, ``committed``, ``rolled_back`` or ``expired``.
+        lanes: Contents and counts of batches by vchannel, in the order in which they joined.
+    """
+
+    txn_id: int
+    bound: tuple[str, ...]
+    expires_s: float
+    state: str = "open"
+    lanes: dict[str, list[tuple[bytes, int]]] = field(default_factory=dict)
+    outcome: TxnOutcome | None = None
+
+    @property
+    def batches(self) -> int:
+        return sum(map(len, self.lanes.values()))
+
+
+class Model:
+    """What must be in the log, and what each call must come to."""
+
+    def __init__(self, clock: LeapingClock) -> None:
+        self.clock = clock
+        self.slots: dict[int, Txn] = {}
+        self.rows: dict[str, list[tuple[int, bytes, int]]] = {name: [] for name in VCHANNELS}
+
+    async def take(self, node: Node, step: Step) -> None:
+        """Do a step on the node and on the model."""
+        match step:
+            case Begin():
+                await self.begin(node, step)
+            case Append():
+                await self.append(node, step)
+            case Leap():
+                self.clock.leapt_s += step.seconds
+            case Stage() | Commit() | RollBack() | KeepAlive():
+                txn = self.slots.get(step.slot)
+                if txn is not None:
+                    self.expire(txn)
+                    await self.call(node, step, txn)
+            case _:
+                raise AssertionError
+
+    def expire(self, txn: Txn) -> None:
+        if txn.state == "open" and txn.expires_s <= self.clock.monotonic_s():
+            txn.state = "expired"
+
+    def restarted(self) -> None:
+        """Note a restart: nothing that was open is so any more, and what was rolled back is forgotten."""
+        for txn in self.slots.values():
+            if txn.state != "committed":
+                txn.state = "expired"
+
+    async def begin(self, node: Node, step: Begin) -> None:
+        targets = [Target(*node.broker.find(name)) for name in step.vchannels]
+        session = await node.broker.transactions.begin(targets, round(KEEPALIVE_S * 1e6), CLIENT)
+        assert all(session.txn_id > txn.txn_id for txn in self.slots.values())
+        self.slots[step.slot] = Txn(session.txn_id, step.vchannels, session.expires_s)
+
+    async def append(self, node: Node, step: Append) -> None:
+        tick = await node.append(step.vchannel, a_batch(*[b"plain"] * step.count))
+        self.rows[step.vchannel] += [(tick + i, b"plain", 0) for i in range(step.count)]
+
+    async def call(self, node: Node, step: Stage | Commit | RollBack | KeepAlive, txn: Txn) -> None:
+        transactions = node.broker.transactions
+        match step:
+            case Stage():
+                await self.stage(node, step, txn)
+            case Commit():
+                await self.commit(node, step, txn)
+            case RollBack():
+                wanted = None if txn.state == "rolled_back" else over(txn)
+                check(lambda: transactions.roll_back(txn.txn_id, CLIENT), wanted)
+                if txn.state == "open":
+                    txn.state = "rolled_back"
+            case KeepAlive():
+                check(lambda: transactions.keep_alive(txn.txn_id, CLIENT), over(txn))
+                txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
+
+    async def stage(self, node: Node, step: Stage, txn: Txn) -> None:
+        lane = txn.lanes.get(step.vchannel, [])
+        sequence = 0 if step.offset is None else max(1, len(lane) + 1 + step.offset)
+        is_new = sequence in {0, len(lane) + 1}
+        content, count = b"%d-%d" % (txn.txn_id, txn.batches), step.count
+        wanted = over(txn)
+        if not is_new and sequence <= len(lane):
+            content, count = lane[sequence - 1]
+            if step.is_other_content:
+                content += b"!"
+                wanted = wanted or TxnSequenceReusedError
+        elif not is_new:
+            wanted = wanted or TxnSequenceGapError
+        elif txn.bound and step.vchannel not in txn.bound:
+            wanted = wanted or VchannelNotInTransactionError
+        submitted = Submitted()
+
+        def stage() -> None:
+            place = BatchOfTxn(txn.txn_id, CLIENT, sequence)
+            target = Target(*node.broker.find(step.vchannel))
+            batch = a_batch(*[content] * count)
+            submitted.append = node.broker.transactions.stage(place, target, batch, submitted.settle)
+
+        check(stage, wanted)
+        if wanted is None:
+            append = await submitted.outcome()
+            assert append.failure is None
+            assert append.is_duplicate == (not is_new)
+            assert append.staged[0].sequence == (sequence or len(lane) + 1)
+            if is_new:
+                txn.lanes.setdefault(step.vchannel, []).append((content, count))
+            txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
+
+    async def commit(self, node: Node, step: Commit, txn: Txn) -> None:
+        conditions = {}
+        if step.fails and txn.lanes:
+            vchannel_id = node.broker.find(next(iter(txn.lanes)))[1].vchannel_id
+            conditions[vchannel_id] = Conditions(expected_last_tick=1)
+        expected = None if step.missing is None else max(0, txn.batches + step.missing)
+        wanted = None if txn.state == "committed" else over(txn)
+        if txn.state == "open":
+            if expected not in {None, txn.batches}:
+                wanted = TransactionIncompleteError
+            elif conditions:
+                wanted = LastTickMismatchError
+        terms = CommitTerms(True, 0, conditions, expected)
+        outcome = await check_async(node.broker.transactions.commit(txn.txn_id, CLIENT, terms, 5.0), wanted)
+        if txn.state == "open":
+            txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
+        if txn.state == "committed":
+            assert outcome == txn.outcome
+        elif wanted is None:
+            assert outcome is not None
+            self.committed(txn, outcome)
+
+    def committed(self, txn: Txn, outcome: TxnOutcome) -> None:
+        txn.state, txn.outcome = "committed", outcome
+        tick = outcome.first_tick
+        assert all(tick > row[0] for rows in self.rows.values() for row in rows)
+        for vchannel, lane in txn.lanes.items():
+            for content, count in lane:
+                self.rows[vchannel] += [(tick + i, content, txn.txn_id) for i in range(count)]
+                tick += count
+        assert outcome.last_tick == tick - 1
+
+
+def over(txn: Txn) -> type[TidelogServerError] | None:
+    """Return what every call on a transaction that is not open comes to."""
+    match txn.state:
+        case "open":
+            return None
+        case "expired":
+            return TransactionExpiredError
+        case _:
+            return InvalidTransactionStateError
+
+
+def check(call: Callable[[], object], wanted: type[TidelogServerError] | None) -> None:
+    """Call, and expect the error ``wanted``, or none."""
+    refusal: TidelogServerError | None = None
+    try:
+        call()
+    except TidelogServerError as error:
+        refusal = error
+    assert (refusal and type(refusal)) is wanted, (refusal, wanted)
+
+
+async def check_async(
+    call: Coroutine[Any, Any, TxnOutcome], wanted: type[TidelogServerError] | None
+) -> TxnOutcome | None:
+    """As ``check``; return what the call returned."""
+    outcome: TxnOutcome | None = None
+    refusal: TidelogServerError | None = None
+    try:
+        outcome = await call
+    except TidelogServerError as error:
+        refusal = error
+    assert (refusal and type(refusal)) is wanted, (refusal, wanted)
+    return outcome
+
+
+async def check_log(node: Node, model: Model) -> None:
+    """What is readable is what the model says, and what is staged belongs to open transactions."""
+    store = node.log.store
+    for name, rows in model.rows.items():
+        vchannel_id = node.broker.find(name)[1].vchannel_id
+        found = []
+        for entry in store.read(vchannel_id, 0, 1 << 62, 1 << 30):
+            header = entry.header
+            txn_id = 0 if header.txn is None else header.txn.txn_id
+            found += [(header.base_tick + i, p, txn_id) for i, p in enumerate(payloads_of(entry.columns))]
+        assert found == rows
+    await check_scans(node, model)
+    for txn in model.slots.values():
+        model.expire(txn)
+    listed = node.broker.transactions.list()
+    open_ids = {txn.txn_id for txn in model.slots.values() if txn.state == "open"}
+    # Those that a slot had before may be open as well.
+    assert open_ids <= {each.txn_id for each in listed}
+    while not {txn_id for _, txn_id in store.staged()} <= {each.txn_id for each in listed}:
+        await asyncio.sleep(0)
+    never = await node.log.shared.oracle.allocate(1)
+    check(lambda: node.broker.transactions.keep_alive(never, CLIENT), TransactionNotExistError)
+    check(lambda: node.broker.transactions.keep_alive(never + 1_000_000_000, CLIENT), TransactionNotExistError)
+
+
+async def check_scans(node: Node, model: Model) -> None:
+    """No scan ends within a transaction, unless it is asked to."""
+    rows = sorted((row[0], name, row[1], row[2]) for name, several in model.rows.items() for row in several)
+    outcomes = {txn.txn_id: txn.outcome for txn in model.slots.values() if txn.outcome is not None}
+    for outcome in outcomes.values():
+        for end_tick in {outcome.first_tick, outcome.first_tick + 1, outcome.last_tick, outcome.last_tick + 1}:
+            before = [row for row in rows if row[0] < end_tick]
+            cut = {txn_id for txn_id, each in outcomes.items() if each.first_tick < end_tick <= each.last_tick}
+            assert await scanned(node, end_tick) == [row for row in before if row[3] not in cut]
+            assert await scanned(node, end_tick, cuts_transactions=True) == before
+
+
+async def play(steps: list[Step], ring_bytes: int) -> None:
+    store, metadata = LastingStore(), MemoryMetadataStore()
+    limits = Limits(tail_ring_bytes=ring_bytes)
+    model = Model(LeapingClock())
+    rest = list(steps)
+    is_first = True
+    while is_first or rest:
+        async with running_node(store, limits, metadata=metadata, clock=model.clock) as node:
+            if is_first:
+                await node.create("a", 2)
+                await node.create("b")
+            else:
+                model.restarted()
+                assert store.staged() == []
+            is_first = False
+            while rest and not isinstance(step := rest.pop(0), Restart):
+                await model.take(node, step)
+            await check_log(node, model)
+            assert not node.task_failures
+
+
+@given(STEPS, st.sampled_from([1, 1_000, 1 << 20]))
+def test_a_begun_transaction_is_there_as_a_whole_or_not_at_all(steps: list[Step], ring_bytes: int) -> None:
+    asyncio.run(play(steps, ring_bytes))
