@@ -37,7 +37,7 @@ from tidelog_testing.nodes import Node, Submitted, running_node
 from tidelog_testing.stores import LastingStore
 
 VCHANNELS: Final = ("a/0", "a/1", "b/0")
-SLOTS: Final = st.integers(0, 2)
+SLOTS: Final = st.integers(0, 1)
 KEEPALIVE_S: Final = 100.0
 CLIENT: Final = "client"
 
@@ -139,7 +139,8 @@ STEPS = st.lists(
     | st.builds(Leap, st.sampled_from([KEEPALIVE_S * 0.6, KEEPALIVE_S * 1.1]))
     | st.builds(Append, st.sampled_from(VCHANNELS), st.integers(1, 3))
     | st.builds(Restart),
-    max_size=30,
+    min_size=10,
+    max_size=60,
 )
 
 
@@ -367,7 +368,7 @@ async def play(steps: list[Step], ring_bytes: int) -> None:
     store, metadata = LastingStore(), MemoryMetadataStore()
     limits = Limits(tail_ring_bytes=ring_bytes)
     model = Model(LeapingClock())
-    rest = list(steps)
+    rest: list[Step] = [Begin(0, ()), Stage(0, "b/0", 2, 0, False), Begin(1, ()), *steps]
     is_first = True
     while is_first or rest:
         async with running_node(store, limits, metadata=metadata, clock=model.clock) as node:
