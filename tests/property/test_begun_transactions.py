@@ -133,13 +133,14 @@ STEPS = st.lists(
     st.builds(Begin, SLOTS, st.sampled_from([(), (), ("a/0", "b/0")]))
     | st.builds(Stage, SLOTS, st.sampled_from(VCHANNELS), st.integers(1, 3), OFFSETS, st.booleans())
     | st.builds(Stage, SLOTS, st.sampled_from(VCHANNELS), st.integers(1, 3), st.just(0), st.just(False))
+    | st.builds(Stage, SLOTS, st.just("b/0"), st.integers(1, 3), st.sampled_from([0, -1, -2]), st.booleans())
     | st.builds(Commit, SLOTS, st.none() | st.sampled_from([0, 0, 1, -1]), st.booleans())
     | st.builds(RollBack, SLOTS)
     | st.builds(KeepAlive, SLOTS)
     | st.builds(Leap, st.sampled_from([KEEPALIVE_S * 0.6, KEEPALIVE_S * 1.1]))
     | st.builds(Append, st.sampled_from(VCHANNELS), st.integers(1, 3))
     | st.builds(Restart),
-    min_size=10,
+    min_size=20,
     max_size=60,
 )
 
@@ -368,7 +369,7 @@ async def play(steps: list[Step], ring_bytes: int) -> None:
     store, metadata = LastingStore(), MemoryMetadataStore()
     limits = Limits(tail_ring_bytes=ring_bytes)
     model = Model(LeapingClock())
-    rest: list[Step] = [Begin(0, ()), Stage(0, "b/0", 2, 0, False), Begin(1, ()), *steps]
+    rest: list[Step] = [*(Begin(i, ()) for i in (0, 1)), *(Stage(i, "b/0", 2, 0, False) for i in (0, 1)), *steps]
     is_first = True
     while is_first or rest:
         async with running_node(store, limits, metadata=metadata, clock=model.clock) as node:
