@@ -16,7 +16,7 @@ from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.history import Outcome
 from tidelog_testing.processes import ServerDiedError, ServerProcess
 from tidelog_testing.storm import KILLED, Storm
-from tidelog_testing.workload import create_channel, destroy_channel, read_all, trim
+from tidelog_testing.workload import create_channel, destroy_channel, read_all, stage_and_roll_back, trim
 
 pytestmark = pytest.mark.crash
 
@@ -26,6 +26,7 @@ LAST_HIT = dict.fromkeys(Failpoint, 60) | {
     Failpoint.BEFORE_HEAD_UPDATE: 5,
     Failpoint.MID_TRIM: 3,
     Failpoint.MID_DROP: 3,
+    Failpoint.MID_DISCARD: 10,
 }
 
 
@@ -49,9 +50,19 @@ async def keep_dropping(_: Storm, server: ServerProcess) -> None:
         await destroy_channel(server.grpc, DOOMED)
 
 
+async def keep_rolling_back(storm: Storm, server: ServerProcess) -> None:
+    """Begin transactions on all vchannels and roll them back; nothing of them may ever be there."""
+    while True:
+        await stage_and_roll_back(server.grpc, storm.vchannels)
+
+
 WORK: dict[Failpoint, Callable[[Storm, ServerProcess], Coroutine[None, None, None]]] = dict.fromkeys(
     Failpoint, nothing
-) | {Failpoint.MID_TRIM: keep_trimming, Failpoint.MID_DROP: keep_dropping}
+) | {
+    Failpoint.MID_TRIM: keep_trimming,
+    Failpoint.MID_DROP: keep_dropping,
+    Failpoint.MID_DISCARD: keep_rolling_back,
+}
 
 
 async def die_at(storm: Storm, point: Failpoint) -> None:

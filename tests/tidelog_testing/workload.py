@@ -9,14 +9,22 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
 from tidelog._columns import encode_payloads
-from tidelog.v1 import channel_service_pb2, error_pb2, message_pb2, wal_service_pb2
+from tidelog.v1 import (
+    channel_service_pb2,
+    error_pb2,
+    message_pb2,
+    transaction_service_pb2,
+    transaction_service_pb2_grpc,
+    wal_service_pb2,
+    wal_service_pb2_grpc,
+)
 from tidelog_testing.history import Append, Following, History, Row
 
 MAX_BATCH: Final = 50
@@ -293,6 +301,27 @@ async def until(is_true: Callable[[], bool], within_s: float, what: str) -> None
                 await asyncio.sleep(_PAUSE_S)
     except TimeoutError:
         raise TimeoutError(f"not within {within_s} s: {what}") from None
+
+
+async def stage_and_roll_back(endpoint: str, vchannels: Sequence[str]) -> None:
+    """Begin a transaction, stage a batch on each vchannel, and roll it back.
+
+    Raises:
+        grpc.aio.AioRpcError: The server went away.
+    """
+    async with connect(endpoint) as channel:
+        transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        wal: Any = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        txn_id = (await transactions.BeginTxn(transaction_service_pb2.BeginTxnRequest())).txn_id
+        for vchannel in vchannels:
+            await wal.Append(
+                wal_service_pb2.AppendRequest(
+                    vchannel=vchannel,
+                    messages=[message_pb2.Message(payload=b"rolled back")],
+                    options=wal_service_pb2.AppendOptions(txn_id=txn_id),
+                )
+            )
+        await transactions.RollbackTxn(transaction_service_pb2.RollbackTxnRequest(txn_id=txn_id))
 
 
 async def trim(endpoint: str, history: History, vchannel: str, before_tick: int) -> None:

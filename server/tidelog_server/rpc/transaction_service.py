@@ -1,7 +1,7 @@
 """TransactionService: begun transactions."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
@@ -59,7 +59,7 @@ class TransactionService:
             request.batches if request.HasField("batches") else None,
         )
         client_id, wait_s = client_id_of(context), barrier_wait_s(context)
-        outcome = await self._transactions.commit(request.txn_id, client_id, terms, wait_s)
+        outcome = await self._transactions.commit(_txn_id(request), client_id, terms, wait_s)
         names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in outcome.runs]
         return transaction_service_pb2.CommitTxnResponse(result=_result(request.txn_id, outcome), vchannels=names)
 
@@ -67,14 +67,14 @@ class TransactionService:
         self, request: transaction_service_pb2.RollbackTxnRequest, context: Context
     ) -> transaction_service_pb2.RollbackTxnResponse:
         """Roll a transaction back."""
-        self._transactions.roll_back(request.txn_id, client_id_of(context))
+        self._transactions.roll_back(_txn_id(request), client_id_of(context))
         return transaction_service_pb2.RollbackTxnResponse()
 
     async def keepalive_txn(
         self, request: transaction_service_pb2.KeepaliveTxnRequest, context: Context
     ) -> transaction_service_pb2.KeepaliveTxnResponse:
         """Note a sign of life."""
-        session = self._transactions.keep_alive(request.txn_id, client_id_of(context))
+        session = self._transactions.keep_alive(_txn_id(request), client_id_of(context))
         return transaction_service_pb2.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
 
     async def list_txns(
@@ -87,7 +87,7 @@ class TransactionService:
         self, request: transaction_service_pb2.DescribeTxnRequest, _: Context
     ) -> transaction_service_pb2.DescribeTxnResponse:
         """Tell of one transaction."""
-        found = self._transactions.describe(request.txn_id)
+        found = self._transactions.describe(_txn_id(request))
         if isinstance(found, TxnDescription):
             return transaction_service_pb2.DescribeTxnResponse(txn=_open_txn(found))
         names = (self._broker.vchannel_name(run.vchannel_id) for run in found.runs)
@@ -111,7 +111,7 @@ class TransactionService:
                 "is aborted",
                 field="reason",
             )
-        self._transactions.abort(request.txn_id, request.reason)
+        self._transactions.abort(_txn_id(request), request.reason)
         return transaction_service_pb2.AbortTxnResponse()
 
     def _conditions(self, wire: Iterable[transaction_service_pb2.CommitCondition]) -> Mapping[int, Conditions]:
@@ -159,6 +159,19 @@ def _result(txn_id: int, outcome: TxnOutcome) -> wal_service_pb2.TransactionResu
     return wal_service_pb2.TransactionResult(
         txn_id=txn_id, first_tick=outcome.first_tick, last_tick=outcome.last_tick, parts=parts
     )
+
+
+class _OnTxn(Protocol):
+    """A request that names a transaction."""
+
+    txn_id: int
+
+
+def _txn_id(request: _OnTxn) -> int:
+    """Return the id that a request names. Raises InvalidRequestError if it names none."""
+    if not request.txn_id:
+        raise InvalidRequestError("the txn_id is 0: say which transaction, BeginTxn gave its id", field="txn_id")
+    return request.txn_id
 
 
 def _us(seconds: float) -> int:

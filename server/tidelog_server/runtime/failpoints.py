@@ -21,6 +21,7 @@ class Failpoint(StrEnum):
     BEFORE_HEAD_UPDATE = "before_head_update"
     MID_TRIM = "mid_trim"
     MID_DROP = "mid_drop"
+    MID_DISCARD = "mid_discard"
 
 
 class _Armed:

@@ -210,6 +210,7 @@ class RocksdbLogStore:
         batch = WriteBatch(raw_mode=True)
         ranges = [self._delete_staged(batch, place) for place in places]
         self._write(batch)
+        hit(Failpoint.MID_DISCARD)
         for begin_key, end_key in ranges:
             self._reclaimer.add("staged", begin_key, end_key)
 
