@@ -109,4 +109,5 @@ class Batch(Sequence[StoredMessage]):
             event_time=None if event_time_ms is None else time_of(event_time_ms),
             vchannel=self.vchannel,
             tick=Tick(self.ticks[index]),
+            txn_id=self.txn_id,
         )

@@ -44,7 +44,9 @@ class StoredMessage(Message):
     Attributes:
         vchannel: Where it stands.
         tick: Its id, position, time and version at once.
+        txn_id: The transaction that it belongs to; None for none.
     """
 
     vchannel: str
     tick: Tick
+    txn_id: int | None = None

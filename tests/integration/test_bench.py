@@ -53,8 +53,11 @@ def test_single_appends_report_latencies_too(tmp_path: Path) -> None:
 
 
 def test_transactions_are_compared_with_plain_appends(tmp_path: Path) -> None:
-    reports = bench(tmp_path, "txn", "--transactions", "400", "--concurrency", "8")
+    *reports, large = bench(tmp_path, "txn", "--transactions", "400", "--concurrency", "8", "--large-mib", "20")
 
+    assert large["settings"]["mebibytes"] == 20
+    assert 0 < large["details"]["commit_milliseconds"]
+    assert 0 < large["server_rss_bytes"]
     assert [report["settings"]["vchannels"] for report in reports] == [1, 4]
     for report in reports:
         assert report["latency_us"].keys() == {"p50", "p99", "p999"}

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import tidelog
 from tidelog_server.cli.bench.server_process import ServerProcess
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import ExitCode
@@ -308,3 +309,34 @@ def test_a_missing_extra_is_answered_with_the_command_that_installs_it(module: s
 
     assert done.returncode == ExitCode.FAILURE
     assert f"pip install 'tidelog[{extra}]'" in done.stderr
+
+
+def test_an_input_is_appended_as_one_transaction(endpoint: str, channel: str) -> None:
+    lines = b"".join(b"%d\n" % i for i in range(30_000))
+    [appended] = records(succeeds(endpoint, "append", f"{channel}/0", "--txn", stdin=lines))
+
+    assert (appended["messages"], appended["last_tick"] - appended["first_tick"]) == (30_000, 29_999)
+    shown = records(succeeds(endpoint, "scan", f"{channel}/0", "--output", "jsonl"))
+    assert {message["txn_id"] for message in shown} == {appended["txn_id"]}
+    again = b"".join(json.dumps(message).encode() + b"\n" for message in shown[:10])
+    succeeds(endpoint, "append", f"{channel}/1", "--framing", "jsonl", stdin=again)
+
+    [nothing] = records(succeeds(endpoint, "append", f"{channel}/0", "--txn"))
+    assert (nothing["messages"], nothing["txn_id"]) == (0, None)
+
+
+def test_open_transactions_are_listed_described_and_aborted(endpoint: str, channel: str) -> None:
+    with tidelog.Client(endpoint, client_id="loader") as client:
+        txn = client.txn()
+        txn.append(f"{channel}/0", [bytes(1_000)] * 2_000)
+
+        [listed] = [row for row in records(succeeds(endpoint, "txn", "ls")) if row["client_id"] == "loader"]
+        txn_id = str(listed["txn_id"])
+        [described] = records(succeeds(endpoint, "txn", "describe", txn_id))
+        assert (described["state"], described["vchannels"]) == ("open", f"{channel}/0")
+        refused(endpoint, ExitCode.USAGE, "txn", "abort", txn_id)
+        succeeds(endpoint, "txn", "abort", txn_id, "--reason", "test")
+        assert "an operator aborted it" in refused(endpoint, ExitCode.CONFLICT, "txn", "describe", txn_id)
+        assert "never begun" in refused(endpoint, ExitCode.NOT_FOUND, "txn", "describe", str((1 << 63) - 1))
+        with pytest.raises(tidelog.TransactionExpiredError):
+            txn.commit()

@@ -74,6 +74,9 @@ def append(
         int | None,
         typer.Option(min=1, help="Append only while the vchannel has this token.", show_default=False),
     ] = None,
+    txn: Annotated[
+        bool, typer.Option("--txn", help="Append all of the input or nothing: as one transaction, of any size.")
+    ] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = None,
     output: OutputOption = None,
@@ -87,6 +90,11 @@ def append(
     4 bytes of length, big-endian. none takes the whole input as one message.
     """
     decoder = decoder_of(framing, key_delim)
+    if txn:
+        progress = Progress("staging", is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+        job = _Job(vchannel, input_path, decoder, fencing_token)
+        print_records([run(_append_as_one(job, endpoint, progress), timeout)], output)
+        return
     progress = Progress("appending", is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     appended = _Appended()
 
@@ -106,6 +114,43 @@ def append(
             raise
 
     print_records([run(command(), timeout)], output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is to be appended, and where."""
+
+    vchannel: str
+    input_path: str
+    decoder: Decoder
+    fencing_token: int | None
+
+
+async def _append_as_one(job: _Job, endpoint: str, progress: Progress) -> Record:
+    """Append what the input holds in one transaction; interrupted, nothing of it."""
+    started_s = time.monotonic()
+    messages = payload_bytes = 0
+    async with connected(endpoint) as client:
+        # Refuses a wrong name before anything is read.
+        await client.latest_mvcc_tick(job.vchannel)
+        async with client.txn() as txn:
+            with _opened(job.input_path) as descriptor, progress:
+                async for several in _decoded(descriptor, job.decoder):
+                    await txn.append(job.vchannel, several, fencing_token=job.fencing_token)
+                    size_bytes = sum(len(message.payload) for message in several)
+                    messages += len(several)
+                    payload_bytes += size_bytes
+                    progress.advance(len(several), size_bytes)
+        result = txn.result if messages else None
+    return {
+        "vchannel": job.vchannel,
+        "messages": messages,
+        "bytes": payload_bytes,
+        "txn_id": result.txn_id if result else None,
+        "first_tick": int(result.first_tick) if result else None,
+        "last_tick": int(result.last_tick) if result else None,
+        "seconds": round(time.monotonic() - started_s, 3),
+    }
 
 
 async def _append_all(

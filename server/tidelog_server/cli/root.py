@@ -2,7 +2,7 @@
 
 import typer
 
-from tidelog_server.cli import append, channels, config_commands, doctor, scan, serve, version
+from tidelog_server.cli import append, channels, config_commands, doctor, scan, serve, transactions, version
 from tidelog_server.cli.bench import commands as bench
 from tidelog_server.cli.exit_codes import COMMON_CODES
 
@@ -18,6 +18,7 @@ serve.register(app)
 channels.register(app)
 append.register(app)
 scan.register(app)
+transactions.register(app)
 bench.register(app)
 doctor.register(app)
 config_commands.register(app)

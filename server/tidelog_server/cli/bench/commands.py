@@ -106,11 +106,16 @@ def txn(
     messages: Annotated[int, typer.Option("--messages", min=4, max=1_000, help="Messages in each.")] = 10,
     size: _SizeOption = 100,
     concurrency: Annotated[int, typer.Option(min=1, help="Tasks that await one commit each.")] = 64,
+    large_mib: Annotated[int, typer.Option(min=0, help="Size of the large transaction; 0 for none.")] = 1_024,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Commits per second on one vchannel, and on four of two channels, against plain appends of the same messages."""
+    """Commits per second on one vchannel, and on four of two channels, against plain appends of the same messages.
+
+    Then one large transaction, with the memory that the server takes for it.
+    """
+    from tidelog_server.cli.bench.large_txn import LargeTxnSettings, measure_large_txn
     from tidelog_server.cli.bench.server_process import running_target
     from tidelog_server.cli.bench.txn import TxnSettings, measure_txn
 
@@ -119,6 +124,11 @@ def txn(
             settings = TxnSettings(transactions, messages, size, concurrency, channels, vchannels)
             stolen = StolenTime()
             print_report(stolen.noted(event_loop.run(measure_txn(target, settings))), as_json=json)
+    if large_mib:
+        # A server of its own, whose memory is that of this alone.
+        large = LargeTxnSettings(large_mib, size)
+        with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
+            _report(lambda: event_loop.run(measure_large_txn(target, large)), as_json=json)
 
 
 def scan(
@@ -180,7 +190,7 @@ def run_all(
         ),
         lambda: append(messages=_SINGLE_MESSAGES // share, single=True, folder=folder, json=json),
         lambda: latency(messages=4_000 // share, folder=folder, json=json),
-        lambda: txn(transactions=60_000 // share, folder=folder, json=json),
+        lambda: txn(transactions=60_000 // share, large_mib=1_024 // share, folder=folder, json=json),
         lambda: scan(messages=4_000_000 // share, folder=folder, json=json),
         lambda: spark(messages=5_000_000 // share, folder=folder, json=json),
     ]
