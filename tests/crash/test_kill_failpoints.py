@@ -16,7 +16,7 @@ from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.history import Outcome
 from tidelog_testing.processes import ServerDiedError, ServerProcess
 from tidelog_testing.storm import KILLED, Storm
-from tidelog_testing.workload import create_channel, destroy_channel, read_all, stage_and_roll_back, trim
+from tidelog_testing.workload import create_channel, destroy_channel, open_producer, read_all, stage, trim
 
 pytestmark = pytest.mark.crash
 
@@ -27,6 +27,11 @@ LAST_HIT = dict.fromkeys(Failpoint, 60) | {
     Failpoint.MID_TRIM: 3,
     Failpoint.MID_DROP: 3,
     Failpoint.MID_DISCARD: 10,
+    Failpoint.MID_OPEN_PRODUCER: 10,
+    Failpoint.TXN_BEGUN: 10,
+    Failpoint.TXN_STAGED: 30,
+    Failpoint.TXN_COMMITTING: 10,
+    Failpoint.TXN_COMMITTED: 10,
 }
 
 
@@ -50,10 +55,19 @@ async def keep_dropping(_: Storm, server: ServerProcess) -> None:
         await destroy_channel(server.grpc, DOOMED)
 
 
-async def keep_rolling_back(storm: Storm, server: ServerProcess) -> None:
-    """Begin transactions on all vchannels and roll them back; nothing of them may ever be there."""
+async def keep_transacting(storm: Storm, server: ServerProcess) -> None:
+    """Roll transactions on all vchannels back, of which nothing may ever be there; and commit one elsewhere."""
+    [elsewhere] = await create_channel(server.grpc, "elsewhere", 1)
     while True:
-        await stage_and_roll_back(server.grpc, storm.vchannels)
+        await stage(server.grpc, storm.vchannels, commits=False)
+        await stage(server.grpc, [elsewhere], commits=True)
+
+
+async def keep_opening(_: Storm, server: ServerProcess) -> None:
+    """Open a producer again and again."""
+    [elsewhere] = await create_channel(server.grpc, "elsewhere", 1)
+    while True:
+        await open_producer(server.grpc, elsewhere)
 
 
 WORK: dict[Failpoint, Callable[[Storm, ServerProcess], Coroutine[None, None, None]]] = dict.fromkeys(
@@ -61,7 +75,12 @@ WORK: dict[Failpoint, Callable[[Storm, ServerProcess], Coroutine[None, None, Non
 ) | {
     Failpoint.MID_TRIM: keep_trimming,
     Failpoint.MID_DROP: keep_dropping,
-    Failpoint.MID_DISCARD: keep_rolling_back,
+    Failpoint.MID_DISCARD: keep_transacting,
+    Failpoint.MID_OPEN_PRODUCER: keep_opening,
+    Failpoint.TXN_BEGUN: keep_transacting,
+    Failpoint.TXN_STAGED: keep_transacting,
+    Failpoint.TXN_COMMITTING: keep_transacting,
+    Failpoint.TXN_COMMITTED: keep_transacting,
 }
 
 
@@ -110,7 +129,7 @@ async def test_a_server_that_dies_at_a_failpoint_keeps_every_promise(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32))
-    record_property("measured", await run_all(storm, 2))
+    record_property("measured", await run_all(storm, 1))
 
 
 @pytest.mark.soak

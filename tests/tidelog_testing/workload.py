@@ -303,8 +303,19 @@ async def until(is_true: Callable[[], bool], within_s: float, what: str) -> None
         raise TimeoutError(f"not within {within_s} s: {what}") from None
 
 
-async def stage_and_roll_back(endpoint: str, vchannels: Sequence[str]) -> None:
-    """Begin a transaction, stage a batch on each vchannel, and roll it back.
+async def open_producer(endpoint: str, vchannel: str) -> None:
+    """Open a producer.
+
+    Raises:
+        grpc.aio.AioRpcError: The server went away.
+    """
+    async with connect(endpoint) as channel:
+        wal: Any = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
+        await wal.OpenProducer(wal_service_pb2.OpenProducerRequest(vchannel=vchannel, producer_id="opened"))
+
+
+async def stage(endpoint: str, vchannels: Sequence[str], *, commits: bool) -> None:
+    """Begin a transaction, stage a batch on each vchannel, and commit it or roll it back.
 
     Raises:
         grpc.aio.AioRpcError: The server went away.
@@ -317,11 +328,14 @@ async def stage_and_roll_back(endpoint: str, vchannels: Sequence[str]) -> None:
             await wal.Append(
                 wal_service_pb2.AppendRequest(
                     vchannel=vchannel,
-                    messages=[message_pb2.Message(payload=b"rolled back")],
+                    messages=[message_pb2.Message(payload=b"staged")],
                     options=wal_service_pb2.AppendOptions(txn_id=txn_id),
                 )
             )
-        await transactions.RollbackTxn(transaction_service_pb2.RollbackTxnRequest(txn_id=txn_id))
+        if commits:
+            await transactions.CommitTxn(transaction_service_pb2.CommitTxnRequest(txn_id=txn_id))
+        else:
+            await transactions.RollbackTxn(transaction_service_pb2.RollbackTxnRequest(txn_id=txn_id))
 
 
 async def trim(endpoint: str, history: History, vchannel: str, before_tick: int) -> None:

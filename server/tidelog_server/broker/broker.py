@@ -25,6 +25,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.log.planner import ScanPlanner
 from tidelog_server.log.scanner import Scanner, ScanPlan, ScanSource
 from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.log_store import Beside, VchannelTail
 
@@ -236,6 +237,7 @@ class Broker:
 
         def write() -> None:
             store.write([], Beside(changes))
+            hit(Failpoint.MID_OPEN_PRODUCER)
             store.sync()
 
         await self._in_order(write)

@@ -27,6 +27,7 @@ from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.txn_commit import CommitTerms, SubmittedCommit, try_commit
 from tidelog_server.log.txn_table import BatchOfTxn, EndCause, Target, TxnSession, TxnTable
+from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
 # How late it may be noticed that a keepalive has run out, where nobody asks.
@@ -112,7 +113,9 @@ class Transactions:
         txn_id = await self._node.shared.oracle.allocate(1)
         # Others may have begun meanwhile.
         self._table.check_room(client_id)
-        return self._table.begin(txn_id, client_id, targets, keepalive_s, self._now_s())
+        session = self._table.begin(txn_id, client_id, targets, keepalive_s, self._now_s())
+        hit(Failpoint.TXN_BEGUN)
+        return session
 
     def stage(self, place: BatchOfTxn, target: Target, batch: Batch, on_settled: Settled) -> PendingAppend:
         """Add a batch to a transaction; settled once it is written, which its commit makes durable.
@@ -273,6 +276,7 @@ class Transactions:
         def on_settled(append: PendingAppend) -> None:
             assert submitted is not None
             if append.failure is None:
+                hit(Failpoint.TXN_COMMITTED)
                 self._table.note_committed(session, submitted.outcome)
                 self._node.metrics.txns_ended.labels("committed").inc()
             settled.set()

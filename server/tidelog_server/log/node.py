@@ -17,6 +17,7 @@ from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.tail_ring import TailRing
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.clock import Clock
+from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.storage.log_store import LogStore
 
@@ -143,6 +144,7 @@ class LogNode:
                 touched.add(vchannel)
             for batch in append.staged:
                 self.admission.note_settled(len(batch.columns))
+                hit(Failpoint.TXN_STAGED)
             if append.windows:
                 self.shared.producers.settled(append.windows)
         for vchannel in touched:

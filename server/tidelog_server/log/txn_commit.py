@@ -10,6 +10,7 @@ from tidelog_server.log.channel_log import NodeLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.txn_table import TxnSession, TxnTable
+from tidelog_server.runtime.failpoints import Failpoint, hit
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def try_commit(
     for entry in entries:
         target = session.lanes[entry.vchannel_id].target
         target.log.enter(target.vchannel, entry)
+    hit(Failpoint.TXN_COMMITTING)
     node.committer.submit(append)
     return SubmittedCommit(append, outcome)
 
