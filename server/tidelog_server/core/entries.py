@@ -17,6 +17,7 @@ class EntryKind(IntEnum):
 
     MESSAGES = 1
     TXN_MESSAGES = 2
+    BROADCAST_MESSAGE = 3
 
 
 class TxnSpan(NamedTuple):
@@ -46,6 +47,7 @@ class NewEntry:
         columns_crc32c: The CRC-32C that came with the columns (not that of the bytes below).
         columns: The batch as it came, opaque here. Never changed.
         txn: Its transaction; None for an append of its own.
+        broadcast_id: Its broadcast, which no transaction can be a part of; 0 for none.
     """
 
     vchannel_id: int
@@ -55,6 +57,7 @@ class NewEntry:
     columns_crc32c: int
     columns: bytes
     txn: TxnSpan | None = None
+    broadcast_id: int = 0
 
     @property
     def last_tick(self) -> Tick:
@@ -67,7 +70,7 @@ class EntryHeader:
     """What the log knows about an entry without its messages.
 
     Attributes:
-        vchannel_id, base_tick, count, message_type, columns_crc32c, txn: As in NewEntry.
+        vchannel_id, base_tick, count, message_type, columns_crc32c, txn, broadcast_id: As in NewEntry.
         previous_tick: Last tick of the entry before it in the same vchannel; 0 for the first ever. It makes a hole
             visible to any reader.
         sequence: Dense number of the entry in the whole store, from 1.
@@ -87,6 +90,7 @@ class EntryHeader:
     columns_bytes: int
     stored_crc32c: int
     txn: TxnSpan | None = None
+    broadcast_id: int = 0
 
     @property
     def last_tick(self) -> Tick:

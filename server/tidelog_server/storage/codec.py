@@ -33,14 +33,17 @@ NO_HASH: Final = bytes(HASH_BYTES)
 _HEADER: Final = struct.Struct(">BBHIqIIIQQ")
 # The fields of TxnSpan in order; behind the others in an entry of a transaction.
 _SPAN: Final = struct.Struct(">QQQ")
+# The broadcast id; behind the others in an entry of a broadcast.
+_BROADCAST: Final = struct.Struct(">Q")
 _CRC_BYTES: Final = 4
 # Behind the fields: chain hash and CRC.
 _SEAL_BYTES: Final = HASH_BYTES + _CRC_BYTES
 _KIND_BY_BYTES: Final = {
     _HEADER.size + _SEAL_BYTES: EntryKind.MESSAGES,
     _HEADER.size + _SPAN.size + _SEAL_BYTES: EntryKind.TXN_MESSAGES,
+    _HEADER.size + _BROADCAST.size + _SEAL_BYTES: EntryKind.BROADCAST_MESSAGE,
 }
-assert list(_KIND_BY_BYTES) == [64, 88]
+assert list(_KIND_BY_BYTES) == [64, 88, 72]
 
 # version, then the fields of TailRow in order.
 _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
@@ -145,13 +148,15 @@ def pack_header(
 ) -> tuple[bytes, bytes, bytes]:
     """Return the entry's key, the value of its header row, and its chain hash."""
     key = log_key(entry.vchannel_id, entry.base_tick)
-    txn = entry.txn
-    body = key + _HEADER.pack(
-        ROW_VERSION, EntryKind.MESSAGES if txn is None else EntryKind.TXN_MESSAGES, 0, entry.count,
-        entry.message_type, entry.columns_crc32c, len(entry.columns), crc32c(entry.columns), previous_tick, sequence,
-    )  # fmt: skip
+    txn, kind, more = entry.txn, EntryKind.MESSAGES, b""
     if txn is not None:
-        body += _SPAN.pack(*txn)
+        kind, more = EntryKind.TXN_MESSAGES, _SPAN.pack(*txn)
+    elif entry.broadcast_id:
+        kind, more = EntryKind.BROADCAST_MESSAGE, _BROADCAST.pack(entry.broadcast_id)
+    body = key + _HEADER.pack(
+        ROW_VERSION, kind, 0, entry.count,
+        entry.message_type, entry.columns_crc32c, len(entry.columns), crc32c(entry.columns), previous_tick, sequence,
+    ) + more  # fmt: skip
     chain_hash = blake2b(previous_hash + body, digest_size=HASH_BYTES).digest()
     row = body + chain_hash
     return key, row[len(key) :] + crc32c(row).to_bytes(_CRC_BYTES, "big"), chain_hash
@@ -176,12 +181,14 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
         raise _unknown_version("header", version)
     if kind != expected_kind:
         raise _damaged_row("header", key)
-    txn = None
+    txn, broadcast_id = None, 0
     if kind == EntryKind.TXN_MESSAGES:
         txn = TxnSpan._make(_SPAN.unpack_from(value, _HEADER.size))
+    elif kind == EntryKind.BROADCAST_MESSAGE:
+        (broadcast_id,) = _BROADCAST.unpack_from(value, _HEADER.size)
     return EntryHeader(
         vchannel_id, base_tick, count, message_type, columns_crc32c, Tick(previous_tick), sequence,
-        value[-_SEAL_BYTES:-_CRC_BYTES], columns_bytes, stored_crc32c, txn,
+        value[-_SEAL_BYTES:-_CRC_BYTES], columns_bytes, stored_crc32c, txn, broadcast_id,
     )  # fmt: skip
 
 

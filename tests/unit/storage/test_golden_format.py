@@ -43,6 +43,10 @@ TXN_HEADER = pack_header(
     replace(ENTRY, txn=TxnSpan(0x0102030405060708, 0x0102030405060708, 0x010203040506070B)),
     previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
 )[1]  # fmt: skip
+BROADCAST_HEADER = pack_header(
+    replace(ENTRY, count=1, message_type=5, broadcast_id=0x0102030405060500),
+    previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
+)[1]  # fmt: skip
 WINDOW = (
     ProducerWindow(2, 8)
     .extended(Result(0x0102030405060708, 3, 0xAABBCCDD, is_synced=True))
@@ -63,6 +67,11 @@ GOLDEN = {
         TXN_HEADER,
         "0102000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
         "01020304050607080102030405060708010203040506070b" "a0f0aacdb1a5cb812123bf779b50e3a3" "afe086dc",
+    ),
+    "header of a broadcast": (
+        BROADCAST_HEADER,
+        "0103000000000001" "0000000000000005" "aabbccdd0000000720535afd01020304050606000000000000000009"
+        "0102030405060500" "947e6395c7395fad5e2721376b3503d6" "df4bc357",
     ),
     "tail key": (keys.tail_key(7), "0000000774"),
     "tail": (
