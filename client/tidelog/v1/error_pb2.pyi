@@ -44,6 +44,12 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_SEQUENCE_GAP: _ClassVar[Reason]
     REASON_SEQUENCE_REUSED: _ClassVar[Reason]
     REASON_SEQUENCE_FORGOTTEN: _ClassVar[Reason]
+    REASON_RESOURCE_ACQUIRED: _ClassVar[Reason]
+    REASON_BROADCAST_VCHANNEL_UNKNOWN: _ClassVar[Reason]
+    REASON_BROADCAST_NOT_EXIST: _ClassVar[Reason]
+    REASON_BROADCAST_REUSED: _ClassVar[Reason]
+    REASON_BROADCAST_FORGOTTEN: _ClassVar[Reason]
+    REASON_BROADCAST_ABORTED: _ClassVar[Reason]
 EFFECT_UNSPECIFIED: Effect
 EFFECT_NONE: Effect
 EFFECT_UNKNOWN: Effect
@@ -75,6 +81,12 @@ REASON_PRODUCER_FENCED: Reason
 REASON_SEQUENCE_GAP: Reason
 REASON_SEQUENCE_REUSED: Reason
 REASON_SEQUENCE_FORGOTTEN: Reason
+REASON_RESOURCE_ACQUIRED: Reason
+REASON_BROADCAST_VCHANNEL_UNKNOWN: Reason
+REASON_BROADCAST_NOT_EXIST: Reason
+REASON_BROADCAST_REUSED: Reason
+REASON_BROADCAST_FORGOTTEN: Reason
+REASON_BROADCAST_ABORTED: Reason
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "effect", "values")

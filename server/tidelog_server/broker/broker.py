@@ -8,6 +8,8 @@ from typing import Final
 
 import structlog
 
+from tidelog_server.broker.broadcast_store import BroadcastStore
+from tidelog_server.broker.broadcasts import Broadcasts
 from tidelog_server.broker.catalog import Catalog, ChannelRecord, Owner
 from tidelog_server.core.errors import (
     ChannelAlreadyExistsError,
@@ -23,6 +25,7 @@ from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.planner import ScanPlanner
 from tidelog_server.log.scanner import Scanner, ScanPlan, ScanSource
+from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.log_store import VchannelTail
@@ -63,6 +66,7 @@ class Broker:
         self._readers: Executor = ThreadPoolExecutor(_READERS, thread_name_prefix="tidelog-reader")
         self._catalog: Catalog
         self.planner: ScanPlanner
+        self.broadcasts: Broadcasts
 
     async def open(self, metadata: MetadataStore) -> None:
         """Load the catalog, finish what a crash interrupted, and open all channels.
@@ -87,6 +91,9 @@ class Broker:
         )
         for record in kept:
             self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
+        broadcasts = BroadcastStore(metadata, SharedCommits(metadata, self._tasks), _ROOT)
+        self.broadcasts = Broadcasts(self._node, self._tasks, broadcasts, self.find)
+        await self.broadcasts.open()
         self._tasks.start("reclaim", self._reclaim())
 
     async def close(self) -> None:
@@ -139,10 +146,12 @@ class Broker:
             if len(present) < len(names) and not ignore_missing:
                 raise ChannelNotExistError(next(name for name in names if name not in self._logs))
             if present:
-                records = await self._catalog.mark_destroying(present)
-                for name in present:
-                    await self._node.remove(self._logs.pop(name))
-                await self._destroy_marked(records)
+                async with self.broadcasts.leaving(present):
+                    records = await self._catalog.mark_destroying(present)
+                    for name in present:
+                        await self._node.remove(self._logs.pop(name))
+                    await self._destroy_marked(records)
+                    await self.broadcasts.left(present)
             return present
 
     def describe(self, name: str) -> ChannelState:
@@ -253,6 +262,10 @@ class Broker:
             vchannel.trim_tick = tail.trim_tick
         self._reclaim_wanted.set()
         return tail.trim_tick
+
+    def refresh_metrics(self) -> None:
+        """Bring the metrics up to date that are not kept so all the time."""
+        self.broadcasts.refresh_metrics()
 
     # -- Private -------------------------------------------------------------------------------------------
 

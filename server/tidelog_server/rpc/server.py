@@ -6,10 +6,11 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from tidelog.v1 import channel_service_pb2, wal_service_pb2
+from tidelog.v1 import broadcast_service_pb2, channel_service_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.limits import MAX_RESPONSE_BYTES, MIB, Limits
 from tidelog_server.log.node import LogNode
+from tidelog_server.rpc.broadcast_service import BroadcastService
 from tidelog_server.rpc.calls import CallSupervisor
 from tidelog_server.rpc.channel_service import ChannelService
 from tidelog_server.rpc.wal_service import WalService
@@ -20,6 +21,7 @@ _SERVICES: Final = tuple(
     for file, name in (
         (channel_service_pb2.DESCRIPTOR, "ChannelService"),
         (wal_service_pb2.DESCRIPTOR, "WalService"),
+        (broadcast_service_pb2.DESCRIPTOR, "BroadcastService"),
     )
 )
 
@@ -65,6 +67,7 @@ class RpcServer:
             (
                 supervisor.handlers(_SERVICES[0], channels.methods()),
                 supervisor.handlers(_SERVICES[1], wal.methods()),
+                supervisor.handlers(_SERVICES[2], BroadcastService(broker, node).methods()),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
