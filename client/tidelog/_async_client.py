@@ -11,6 +11,7 @@ from tidelog import _fork, _wire  # noqa: F401 - imported for its effect
 from tidelog._append_queue import as_messages
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
+from tidelog._async_broadcasts import AsyncBroadcastCalls
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
 from tidelog._errors import ClosedError
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
@@ -50,7 +51,7 @@ class _Session:
         self.appends = AppendStream(transport, max_in_flight_bytes=max_in_flight_bytes)
 
 
-class AsyncClient:
+class AsyncClient(AsyncBroadcastCalls):
     """A client of one Tidelog server. ``Client`` is its synchronous twin: same names, no ``await``.
 
     Making one does no I/O; the first call connects. Use it with ``async with``, or call ``aclose``. One client serves
@@ -429,6 +430,9 @@ class AsyncClient:
             transport = Transport(self.endpoint, connect_timeout_s=self._connect_timeout_s, retry=self._retry)
             session = self._open_session = _Session(transport, self._max_in_flight_bytes)
         return session
+
+    def _transport(self) -> Transport:
+        return self._session().transport
 
     async def _close_session(self) -> None:
         session, self._open_session = self._open_session, None

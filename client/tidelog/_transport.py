@@ -11,7 +11,7 @@ from tidelog import _fork
 from tidelog._errors import DeadlineError, TidelogError, UnavailableError
 from tidelog._retry import Retry, may_repeat
 from tidelog._status import error_of_status
-from tidelog.v1 import channel_service_pb2_grpc, wal_service_pb2, wal_service_pb2_grpc
+from tidelog.v1 import broadcast_service_pb2_grpc, channel_service_pb2_grpc, wal_service_pb2, wal_service_pb2_grpc
 
 MIB: Final = 1 << 20
 # Keepalive finds a dead peer within 25 s; pings more often than each 10 s would
@@ -79,6 +79,7 @@ class Transport:
         self.retry = retry
         self._connections = [self._new_connection()]
         # Generated code has no annotations; its stubs serve both kinds of channel.
+        self.broadcasts: Any = broadcast_service_pb2_grpc.BroadcastServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
         self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
 
     @property
@@ -175,7 +176,7 @@ class Transport:
             await connection.channel.close()
         # Why: gRPC's thread lives as long as its objects do, and a fork must not meet it.
         self._connections.clear()
-        self.channels = None
+        self.channels = self.broadcasts = None
         _fork.disconnected(self)
 
     def _new_connection(self) -> Connection:

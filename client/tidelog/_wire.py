@@ -1,4 +1,4 @@
-"""From the client's types to protocol messages and back. The only module, beside ``_status``, that builds them."""
+"""From the client's types to protocol messages and back. Only ``_wire_broadcast`` and ``_status`` do so as well."""
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
