@@ -11,7 +11,12 @@ from tidelog_server.broker.broadcast_store import MAX_FORGOTTEN_AT_ONCE, Broadca
 from tidelog_server.broker.broadcast_table import BroadcastTable, Task
 from tidelog_server.broker.resource_keys import ResourceKeys
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import MAX_BROADCAST_WAITERS, MAX_TOMBSTONES, TOMBSTONE_SWEEP_INTERVAL_S
+from tidelog_server.core.limits import (
+    BROADCAST_NOTE_WITHIN_S,
+    MAX_BROADCAST_WAITERS,
+    MAX_TOMBSTONES,
+    TOMBSTONE_SWEEP_INTERVAL_S,
+)
 from tidelog_server.core.producers import ProducerKey
 from tidelog_server.log.broadcast import Target, window_key
 from tidelog_server.log.node import LogNode
@@ -79,6 +84,8 @@ class BroadcastBook:
             self.start_saving(task)
             done: asyncio.Future[None] = awaitable()
             self._savers[task.record.broadcast_id].append(done)
+            # What it waits for may be a note that nobody waited for until now.
+            self._store.hurry()
             await asyncio.shield(done)
 
     def start_saving(self, task: Task) -> None:
@@ -96,7 +103,7 @@ class BroadcastBook:
             while not task.is_aligned:
                 wanted = task.wanted
                 due, self._savers[broadcast_id] = self._savers[broadcast_id], []
-                await self._store.save(task, wanted)
+                await self._store.save(task, wanted, patience_s=0.0 if due else BROADCAST_NOTE_WITHIN_S)
                 self._apply(task, wanted)
                 _resolve(due)
         except BaseException as error:

@@ -33,9 +33,17 @@ class Task:
         self.wanted = self.durable
 
     @property
+    def tick(self) -> int:
+        """Of its message, once that is in the log of every vchannel; 0 before.
+
+        The log itself makes it durable: a restart finds it there, whether it has been noted or not.
+        """
+        return self.wanted.tick
+
+    @property
     def state(self) -> BroadcastState:
-        """As in ``durable``."""
-        return self.durable.state
+        """How far it is, as a restart would find out."""
+        return BroadcastState.WAIT_ACK if self.tick else BroadcastState.PENDING
 
     @property
     def channels(self) -> set[str]:

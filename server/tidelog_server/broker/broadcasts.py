@@ -225,8 +225,7 @@ class Broadcasts:
             return None
         if (task.digest if isinstance(task, Tombstone) else task.record.digest) != request.digest:
             raise BroadcastReusedError(broadcast_id)
-        durable = task if isinstance(task, Tombstone) else task.durable
-        tick = durable.tick if live is None else await asyncio.shield(live.outcome)
+        tick = task.tick if live is None else await asyncio.shield(live.outcome)
         if not tick:
             # It was accepted, and storage failed before it was appended.
             self._node.admission.check_storage()

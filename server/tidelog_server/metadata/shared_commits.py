@@ -34,11 +34,17 @@ class SharedCommits:
         self._tasks = tasks
         self._waiting: deque[_Wanted] = deque()
         self._is_running = False
+        # Begins a commit for those who are patient.
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], *, patience_s: float = 0.0) -> int:
         """Apply all changes atomically and durably, or none; return the revision that they have then.
 
         Others' changes may be applied with them. Cancelling ends the wait only.
+
+        Args:
+            changes: What to change.
+            patience_s: How long to wait for others to share a commit with; one that is not patient ends it.
 
         Raises:
             RevisionConflictError: An expectation failed, of these changes or of others that went with them.
@@ -49,10 +55,20 @@ class SharedCommits:
         # Somebody who was cancelled meanwhile must not leave a failure that nobody looked at.
         done.add_done_callback(_look_at)
         self._waiting.append(_Wanted(changes, done))
-        if not self._is_running:
+        if not patience_s:
+            self.hurry()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(patience_s, self.hurry)
+        return await asyncio.shield(done)
+
+    def hurry(self) -> None:
+        """Begin to commit what waits, also for those who are patient."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting and not self._is_running:
             self._is_running = True
             self._tasks.start(_NAME, self._run())
-        return await asyncio.shield(done)
 
     async def _run(self) -> None:
         try:

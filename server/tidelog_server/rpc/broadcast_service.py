@@ -162,7 +162,7 @@ class BroadcastService:
         if isinstance(found, Task):
             record = found.record
             return pb.BroadcastSummary(
-                broadcast_id=record.broadcast_id, state=_STATES[found.state], tick=found.durable.tick,
+                broadcast_id=record.broadcast_id, state=_STATES[found.state], tick=found.tick,
                 vchannels=len(record.vchannels), acked_vchannels=found.durable.acked,
                 resource_keys=[
                     pb.ResourceKey(domain=key.name.domain, key=key.name.key, shared=key.is_shared)
