@@ -8,6 +8,7 @@ from typing import Final
 from tidelog import _wire, _wire_broadcast
 from tidelog._append_queue import as_messages
 from tidelog._batch import Batch
+from tidelog._broadcast_ids import BroadcastIds
 from tidelog._broadcast_types import (
     AckMode,
     BroadcastDescription,
@@ -20,7 +21,6 @@ from tidelog._errors import DeadlineError, UnavailableError
 from tidelog._sizes import Appendable
 from tidelog._transport import Transport
 from tidelog.v1 import broadcast_service_pb2 as pb
-from tidelog.v1 import wal_service_pb2
 
 # The server answers after a minute at most; shorter, so that a lost connection is noticed sooner.
 _POLL_S: Final = 30.0
@@ -41,6 +41,10 @@ class AsyncBroadcastCalls(ABC):
     @abstractmethod
     def _transport(self) -> Transport:
         """Return the open connections of this event loop."""
+
+    @abstractmethod
+    def _broadcast_ids(self) -> BroadcastIds:
+        """Return the ids for broadcasts of this event loop."""
 
     async def broadcast(
         self,
@@ -206,9 +210,7 @@ class AsyncBroadcastCalls(ABC):
         """Send a broadcast under an id of its own, and again under the same one until its outcome is known."""
         clock = asyncio.get_running_loop().time
         transport = self._transport()
-        ticks = wal_service_pb2.AllocateTicksRequest(count=1)
-        taken = await transport.call(transport.wal.AllocateTicks, ticks, timeout_s=end_s - clock(), is_read=True)
-        request.broadcast_id = taken.first_tick
+        request.broadcast_id = await self._broadcast_ids().take(end_s - clock())
         answer = await transport.call(
             transport.broadcasts.Broadcast, request, timeout_s=end_s - clock(), is_read=False, is_append=True,
             is_idempotent=True,

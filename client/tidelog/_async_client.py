@@ -13,6 +13,7 @@ from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
 from tidelog._async_broadcasts import AsyncBroadcastCalls
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
+from tidelog._broadcast_ids import BroadcastIds
 from tidelog._errors import ClosedError
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
 from tidelog._producer import AsyncProducer, ProducerOptions
@@ -49,6 +50,7 @@ class _Session:
         self.loop = asyncio.get_running_loop()
         self.transport = transport
         self.appends = AppendStream(transport, max_in_flight_bytes=max_in_flight_bytes)
+        self.broadcast_ids = BroadcastIds(transport)
 
 
 class AsyncClient(AsyncBroadcastCalls):
@@ -433,6 +435,9 @@ class AsyncClient(AsyncBroadcastCalls):
 
     def _transport(self) -> Transport:
         return self._session().transport
+
+    def _broadcast_ids(self) -> BroadcastIds:
+        return self._session().broadcast_ids
 
     async def _close_session(self) -> None:
         session, self._open_session = self._open_session, None
