@@ -2,7 +2,8 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from tidelog import _wire, _wire_broadcast
@@ -19,7 +20,7 @@ from tidelog._broadcast_types import (
 )
 from tidelog._errors import DeadlineError, UnavailableError
 from tidelog._sizes import Appendable
-from tidelog._transport import Transport
+from tidelog._transport import Connection, Transport
 from tidelog.v1 import broadcast_service_pb2 as pb
 
 # The server answers after a minute at most; shorter, so that a lost connection is noticed sooner.
@@ -211,10 +212,11 @@ class AsyncBroadcastCalls(ABC):
         clock = asyncio.get_running_loop().time
         transport = self._transport()
         request.broadcast_id = await self._broadcast_ids().take(end_s - clock())
-        answer = await transport.call(
-            transport.broadcasts.Broadcast, request, timeout_s=end_s - clock(), is_read=False, is_append=True,
-            is_idempotent=True,
-        )  # fmt: skip
+        with _own_connection(transport) as connection:
+            answer = await transport.call(
+                connection.broadcasts.Broadcast, request, timeout_s=end_s - clock(), is_read=False, is_append=True,
+                is_idempotent=True,
+            )  # fmt: skip
         return _wire_broadcast.result(answer)
 
     async def _poll(self, request: pb.WaitAckedRequest, left_s: float) -> pb.WaitAckedResponse:
@@ -222,7 +224,22 @@ class AsyncBroadcastCalls(ABC):
         transport = self._transport()
         poll_s = min(left_s, _POLL_S)
         request.timeout_ms = round(poll_s * 1_000)
-        answer: pb.WaitAckedResponse = await transport.call(
-            transport.broadcasts.WaitAcked, request, timeout_s=poll_s + self.timeout_s, is_read=True
-        )
+        with _own_connection(transport) as connection:
+            answer: pb.WaitAckedResponse = await transport.call(
+                connection.broadcasts.WaitAcked, request, timeout_s=poll_s + self.timeout_s, is_read=True
+            )
         return answer
+
+
+@contextmanager
+def _own_connection(transport: Transport) -> Iterator[Connection]:
+    """Yield a connection for a call that may wait long.
+
+    Why: a connection carries a hundred calls at once. A hundred that wait must not keep out the acknowledgements that
+    they wait for.
+    """
+    connection = transport.lease()
+    try:
+        yield connection
+    finally:
+        transport.release(connection)

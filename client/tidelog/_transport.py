@@ -57,13 +57,15 @@ class Connection:
     Attributes:
         channel: Its gRPC channel.
         wal: The data plane on it.
+        broadcasts: Broadcasts on it.
         append_stream: Its AppendStream, which takes requests as bytes.
         scan: Its Scan, which returns responses as bytes.
-        scans: How many scans run on it.
+        scans: How many scans, and calls that wait long, run on it.
     """
 
     channel: grpc.aio.Channel
     wal: Any
+    broadcasts: Any
     append_stream: Any
     scan: Any
     scans: int = 0
@@ -79,7 +81,6 @@ class Transport:
         self.retry = retry
         self._connections = [self._new_connection()]
         # Generated code has no annotations; its stubs serve both kinds of channel.
-        self.broadcasts: Any = broadcast_service_pb2_grpc.BroadcastServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
         self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
 
     @property
@@ -88,17 +89,22 @@ class Transport:
         return self._connections[0].wal
 
     @property
+    def broadcasts(self) -> Any:
+        """Broadcasts on the first connection."""
+        return self._connections[0].broadcasts
+
+    @property
     def append_stream(self) -> Any:
         """AppendStream on the first connection; its requests are bytes."""
         return self._connections[0].append_stream
 
     @property
     def scans(self) -> int:
-        """How many scans run."""
+        """How many scans, and calls that wait long, run."""
         return sum(connection.scans for connection in self._connections)
 
     def lease(self) -> Connection:
-        """Return a connection with room for one more scan; give it back with ``release``."""
+        """Return a connection with room for one more scan, or call that waits long; give it back with ``release``."""
         for connection in self._connections:
             if connection.scans < _SCANS_PER_CONNECTION:
                 break
@@ -176,7 +182,7 @@ class Transport:
             await connection.channel.close()
         # Why: gRPC's thread lives as long as its objects do, and a fork must not meet it.
         self._connections.clear()
-        self.channels = self.broadcasts = None
+        self.channels = None
         _fork.disconnected(self)
 
     def _new_connection(self) -> Connection:
@@ -190,7 +196,8 @@ class Transport:
         )
         # Generated code has no annotations.
         wal = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
-        return Connection(channel, wal, append_stream, scan)
+        broadcasts = broadcast_service_pb2_grpc.BroadcastServiceStub(channel)  # type: ignore[no-untyped-call]
+        return Connection(channel, wal, broadcasts, append_stream, scan)
 
 
 def _is_lost(failure: Exception) -> bool:

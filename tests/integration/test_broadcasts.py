@@ -4,7 +4,8 @@ What must outlive a server is tested on two servers that share a data folder, on
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,26 @@ async def test_waiting_for_acknowledgements_ends_with_the_first_or_the_last(clie
 
     await client.wait_acked(ResourceKey("schema", "nobody holds this"))
     await client.wait_acked(result.broadcast_id)
+
+
+async def test_many_that_wait_do_not_keep_out_the_acknowledgement(client: AsyncClient) -> None:
+    result = await client.broadcast(ALL, b"x", resource_keys=[SCHEMA])
+    waiting = [asyncio.create_task(client.wait_acked(result.broadcast_id, timeout_s=20)) for _ in range(150)]
+    waiting += [
+        asyncio.create_task(
+            _discard(client.broadcast(ALL, b"y", resource_keys=[replace(SCHEMA, shared=True)], wait_s=20))
+        )
+        for _ in range(20)
+    ]
+    await asyncio.sleep(0.3)
+
+    async with asyncio.timeout(10):
+        await client.ack(result.broadcast_id, ALL)
+        await asyncio.gather(*waiting)
+
+
+async def _discard(call: Coroutine[None, None, object]) -> None:
+    await call
 
 
 async def test_who_takes_a_key_later_is_not_waited_for(client: AsyncClient) -> None:
