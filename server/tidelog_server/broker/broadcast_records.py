@@ -158,6 +158,13 @@ class Tombstone:
         return tombstone
 
 
+def decode_floor(key: str, value: bytes) -> int:
+    """Return the greatest id that was forgotten. Raises DataLossError if it is none."""
+    if not value.isdigit():
+        raise _unreadable(key, "it is no number")
+    return int(value)
+
+
 def digest_of(vchannels: Sequence[str], resource_keys: Sequence[ResourceKey], columns: bytes) -> str:
     """Return a digest over a broadcast: two requests with the same one ask for the same.
 

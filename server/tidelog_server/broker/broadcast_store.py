@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone
+from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone, decode_floor
 from tidelog_server.broker.broadcast_table import Task
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
@@ -63,7 +63,7 @@ class BroadcastStore:
         for broadcast_id in sorted(by_id):
             self._load_one(broadcast_id, by_id[broadcast_id], loaded)
         if (floor := await self._metadata.get(self._floor_key)) is not None:
-            loaded.floor = int(floor.value)
+            loaded.floor = decode_floor(self._floor_key, floor.value)
         return loaded
 
     def _load_one(self, broadcast_id: int, records: dict[str, Versioned], loaded: Loaded) -> None:
@@ -116,6 +116,10 @@ class BroadcastStore:
     def hurry(self) -> None:
         """Let nobody be patient any more who is now."""
         self._commits.hurry()
+
+    def close(self) -> None:
+        """Write nothing any more; what nobody waits for is found out by the next start."""
+        self._commits.close()
 
     async def forget(self, broadcast_ids: Sequence[int], floor: int) -> None:
         """Remove tombstones, at most MAX_FORGOTTEN_AT_ONCE, and write the floor with it."""

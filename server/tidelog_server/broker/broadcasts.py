@@ -137,6 +137,10 @@ class Broadcasts:
         await asyncio.gather(*(book.saved(task) for task in loaded.tasks))
         self._tasks.start("broadcasts", book.sweep())
 
+    def close(self) -> None:
+        """Leave everything as it is. Called once the owner of the tasks is closed."""
+        self._store.close()
+
     def _take_keys_again(self, task: Task) -> None:
         broadcast_id = task.record.broadcast_id
         conflict = self._book.keys.try_acquire(broadcast_id, task.record.resource_keys)

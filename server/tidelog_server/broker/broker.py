@@ -66,7 +66,7 @@ class Broker:
         self._readers: Executor = ThreadPoolExecutor(_READERS, thread_name_prefix="tidelog-reader")
         self._catalog: Catalog
         self.planner: ScanPlanner
-        self.broadcasts: Broadcasts
+        self._broadcasts: Broadcasts | None = None
 
     async def open(self, metadata: MetadataStore) -> None:
         """Load the catalog, finish what a crash interrupted, and open all channels.
@@ -92,13 +92,21 @@ class Broker:
         for record in kept:
             self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
         broadcasts = BroadcastStore(metadata, SharedCommits(metadata, self._tasks), _ROOT)
-        self.broadcasts = Broadcasts(self._node, self._tasks, broadcasts, self.find)
-        await self.broadcasts.open()
+        self._broadcasts = Broadcasts(self._node, self._tasks, broadcasts, self.find)
+        await self._broadcasts.open()
         self._tasks.start("reclaim", self._reclaim())
 
     async def close(self) -> None:
-        """Release the reader threads."""
+        """Release the reader threads. Idempotent; also where ``open`` has failed."""
+        if self._broadcasts is not None:
+            self._broadcasts.close()
         await asyncio.to_thread(self._readers.shutdown)
+
+    @property
+    def broadcasts(self) -> Broadcasts:
+        """The broadcasts of this node, once it is open."""
+        assert self._broadcasts is not None
+        return self._broadcasts
 
     # -- Channels ------------------------------------------------------------------------------------------
 

@@ -70,6 +70,14 @@ class SharedCommits:
             self._is_running = True
             self._tasks.start(_NAME, self._run())
 
+    def close(self) -> None:
+        """Begin no commit any more; who still waits is cancelled. Called once the owner of the tasks is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for wanted in self._waiting:
+            wanted.done.cancel()
+        self._waiting.clear()
+
     async def _run(self) -> None:
         try:
             while self._waiting:

@@ -1,6 +1,7 @@
 """Records of broadcasts come back as they were written, or are refused. Method: hypothesis, and damaged JSON."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,12 @@ def test_the_records_of_format_1_stay() -> None:
         b'{"version":1,"broadcast_id":9,"state":"aborted","tick":7,"vchannels":4,"acked":1,"digest":"00",'
         b'"created_ms":5,"finished_ms":6,"abort_reason":"why"}'
     )
+
+
+def test_the_page_of_the_format_shows_the_same() -> None:
+    page = (Path(__file__).parents[3] / "server" / "FORMAT.md").read_bytes()
+    tombstone = Tombstone(9, BroadcastState.ABORTED, 7, 4, 1, "00", 5, 6, "why")
+    assert all(record.encode() in page for record in (TASK, Progress(7, 26), tombstone))
 
 
 @pytest.mark.parametrize(("kind", "record"), KINDS)
