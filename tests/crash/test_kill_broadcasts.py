@@ -176,3 +176,24 @@ async def test_every_accepted_broadcast_is_everywhere_once_whatever_dies(
     await asyncio.to_thread(server.kill)
     met_again = sum(result.duplicate for result in run.results.values())
     record_property("measured", f"{len(run.results)} broadcasts, {met_again} met again, {died_at_start} starts died")
+
+
+async def test_a_wait_for_acknowledgements_goes_on_across_a_killed_server(tmp_path: Path) -> None:
+    key = ResourceKey("test", "x")
+    server = ServerProcess(tmp_path / "log")
+    port = {"server.grpc_port": server.grpc.rpartition(":")[2]}
+    async with AsyncClient(server.grpc, retry=tidelog.Retry(base_s=0.01, cap_s=0.1)) as client:
+        await client.create_channel("left", vchannels=3)
+        result = await client.broadcast(LANES[:3], b"x", resource_keys=[key])
+        waiting = [
+            asyncio.create_task(client.wait_acked(key, timeout_s=60)),
+            asyncio.create_task(client.wait_acked(result.broadcast_id, timeout_s=60)),
+        ]
+        for lane in LANES[:3]:
+            await asyncio.to_thread(server.kill)
+            server = await asyncio.to_thread(ServerProcess, tmp_path / "log", port)
+            assert not any(task.done() for task in waiting)
+            await ack(client, result.broadcast_id, lane)
+
+        await asyncio.gather(*waiting)
+    await asyncio.to_thread(server.kill)
