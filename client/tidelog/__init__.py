@@ -12,10 +12,24 @@ Start with ``Client`` (synchronous) or ``AsyncClient``::
 from tidelog._async_client import AsyncClient
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
 from tidelog._batch import Batch
+from tidelog._broadcast_types import (
+    AckMode,
+    BroadcastDescription,
+    BroadcastResult,
+    BroadcastState,
+    BroadcastSummary,
+    ResourceKey,
+)
 from tidelog._columns import Columns
 from tidelog._errors import (
     AppendUnknownError,
     BarrierNotReachedError,
+    BroadcastAbortedError,
+    BroadcastError,
+    BroadcastForgottenError,
+    BroadcastNotFoundError,
+    BroadcastReusedError,
+    BroadcastVchannelError,
     BufferFullError,
     ChannelAlreadyExistsError,
     ChannelNotFoundError,
@@ -32,6 +46,7 @@ from tidelog._errors import (
     PositionTrimmedError,
     ProducerFencedError,
     ProducerStoppedError,
+    ResourceAcquiredError,
     SequenceError,
     SequenceForgottenError,
     SequenceGapError,
@@ -77,6 +92,7 @@ from tidelog._types import (
 )
 
 __all__ = [
+    "AckMode",
     "AppendResult",
     "AppendUnknownError",
     "Appendable",
@@ -90,6 +106,16 @@ __all__ = [
     "At",
     "BarrierNotReachedError",
     "Batch",
+    "BroadcastAbortedError",
+    "BroadcastDescription",
+    "BroadcastError",
+    "BroadcastForgottenError",
+    "BroadcastNotFoundError",
+    "BroadcastResult",
+    "BroadcastReusedError",
+    "BroadcastState",
+    "BroadcastSummary",
+    "BroadcastVchannelError",
     "BufferFullError",
     "Channel",
     "ChannelAlreadyExistsError",
@@ -119,6 +145,8 @@ __all__ = [
     "ProducerPosition",
     "ProducerSequence",
     "ProducerStoppedError",
+    "ResourceAcquiredError",
+    "ResourceKey",
     "Retry",
     "Scan",
     "ScanOptions",

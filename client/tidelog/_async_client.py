@@ -13,7 +13,9 @@ from tidelog import _fork, _wire  # noqa: F401 - imported for its effect
 from tidelog._append_queue import as_messages
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
+from tidelog._async_broadcasts import AsyncBroadcastCalls
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
+from tidelog._broadcast_ids import BroadcastIds
 from tidelog._errors import ClosedError
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
 from tidelog._producer import AsyncProducer, ProducerOptions
@@ -52,9 +54,10 @@ class _Session:
         self.loop = asyncio.get_running_loop()
         self.transport = transport
         self.appends = AppendStream(transport, max_in_flight_bytes=max_in_flight_bytes)
+        self.broadcast_ids = BroadcastIds(transport)
 
 
-class AsyncClient:
+class AsyncClient(AsyncBroadcastCalls):
     """A client of one Tidelog server. ``Client`` is its synchronous twin: same names, no ``await``.
 
     Making one does no I/O; the first call connects. Use it with ``async with``, or call ``aclose``. One client serves
@@ -491,6 +494,12 @@ class AsyncClient:
             self._client_id = self._client_id if self._is_named else secrets.token_hex(16)
             self._made_by_pid = os.getpid()
         return self._client_id
+
+    def _transport(self) -> Transport:
+        return self._session().transport
+
+    def _broadcast_ids(self) -> BroadcastIds:
+        return self._session().broadcast_ids
 
     async def _close_session(self) -> None:
         session, self._open_session = self._open_session, None

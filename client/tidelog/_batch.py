@@ -24,14 +24,23 @@ class Batch(Sequence[StoredMessage]):
         columns: The columns as they stand in the log; their CRC was verified.
         ticks: Tick of each message: a range, or a list where a filter took messages out of the middle.
         txn_id: The transaction that the messages belong to; None for none. Its batches follow each other.
+        broadcast_id: The broadcast that the message, one in such a batch, is of; None for none. See ``ack_batch``.
     """
 
-    def __init__(self, vchannel: str, columns: Columns, ticks: Sequence[int], txn_id: int | None = None) -> None:
+    def __init__(
+        self,
+        vchannel: str,
+        columns: Columns,
+        ticks: Sequence[int],
+        txn_id: int | None = None,
+        broadcast_id: int | None = None,
+    ) -> None:
         assert columns.count == len(ticks)
         self.vchannel = vchannel
         self.columns = columns
         self.ticks = ticks
         self.txn_id = txn_id
+        self.broadcast_id = broadcast_id
 
     @property
     def first_tick(self) -> Tick:

@@ -21,6 +21,13 @@ The tree::
     │   ├── TransactionNotFoundError correct the id
     │   ├── TransactionForeignError  use the client that began it, or its client_id
     │   └── TransactionTooLargeError use several transactions, or raise the server's limit
+    ├── ResourceAcquiredError        wait until the broadcast that has the key is acknowledged, or give ``wait_s``
+    ├── BroadcastError
+    │   ├── BroadcastNotFoundError   correct the id, or take it as finished
+    │   ├── BroadcastVchannelError   acknowledge on the vchannels that delivered it
+    │   ├── BroadcastReusedError     repeat the broadcast as it was, or take another id
+    │   ├── BroadcastForgottenError  read back
+    │   └── BroadcastAbortedError    look at its abort_reason
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
     ├── UnavailableError             try again later
     │   ├── OverloadedError
@@ -254,6 +261,64 @@ class TransactionTooLargeError(TransactionError):
     """The transaction would have more bytes, batches or vchannels than the server allows. ``values`` says which."""
 
 
+class ResourceAcquiredError(TidelogError):
+    """A resource key is held by another broadcast, or another one waits for it before. Nothing was appended."""
+
+    @property
+    def domain(self) -> str:
+        """Domain of the key."""
+        return self.values.get("domain", "")
+
+    @property
+    def key(self) -> str:
+        """The key."""
+        return self.values.get("key", "")
+
+    @property
+    def broadcast_id(self) -> int:
+        """The broadcast that has it."""
+        return self._number("broadcast_id")
+
+
+class BroadcastError(TidelogError):
+    """Something is wrong with a broadcast, or with the id that was given."""
+
+    @property
+    def broadcast_id(self) -> int:
+        """The id."""
+        return self._number("broadcast_id")
+
+
+class BroadcastNotFoundError(BroadcastError):
+    """No broadcast has this id, or it was finished so long ago that it is forgotten."""
+
+
+class BroadcastVchannelError(BroadcastError, InvalidRequestError):
+    """An acknowledgement names a vchannel that its broadcast is not for. Nothing was acknowledged."""
+
+    @property
+    def vchannel(self) -> str:
+        """The vchannel."""
+        return self.values.get("vchannel", "")
+
+
+class BroadcastReusedError(BroadcastError):
+    """The broadcast id came before, with another message, other vchannels or other keys."""
+
+
+class BroadcastForgottenError(BroadcastError):
+    """The broadcast id is so old that the server does not know whether it was accepted."""
+
+
+class BroadcastAbortedError(BroadcastError):
+    """The broadcast was aborted, so it will not be acknowledged by all."""
+
+    @property
+    def abort_reason(self) -> str:
+        """Why."""
+        return self.values.get("abort_reason", "")
+
+
 class TransactionStateError(TransactionError):
     """The transaction is not in a state for this call: it is over, or its outcome is unknown. Nothing changed."""
 
@@ -346,6 +411,12 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
     "REASON_TRANSACTION_INCOMPLETE": TransactionStateError,
     "REASON_TRANSACTION_SEQUENCE_GAP": SequenceGapError,
     "REASON_TRANSACTION_SEQUENCE_REUSED": SequenceReusedError,
+    "REASON_RESOURCE_ACQUIRED": ResourceAcquiredError,
+    "REASON_BROADCAST_VCHANNEL_UNKNOWN": BroadcastVchannelError,
+    "REASON_BROADCAST_NOT_EXIST": BroadcastNotFoundError,
+    "REASON_BROADCAST_REUSED": BroadcastReusedError,
+    "REASON_BROADCAST_FORGOTTEN": BroadcastForgottenError,
+    "REASON_BROADCAST_ABORTED": BroadcastAbortedError,
     "REASON_POSITION_TRIMMED": PositionTrimmedError,
     "REASON_POSITION_BEYOND_END": PositionBeyondEndError,
     "REASON_WAL_NAME_MISMATCH": InvalidRequestError,

@@ -372,7 +372,7 @@ def _batches_of(vchannel: str, entry: _wire.ScanEntry) -> Iterator[Batch]:
         )
     ticks = _wire.ticks_of(entry, columns.count)
     if not columns.txn_ends:
-        yield Batch(vchannel, columns, ticks, entry.txn_id or None)
+        yield Batch(vchannel, columns, ticks, entry.txn_id or None, entry.broadcast_id or None)
         return
     try:
         for number, begin, part in txn_parts(columns):

@@ -16,7 +16,8 @@ class ScanOptions(TypedDict, total=False):
     """Options of a scan.
 
     Attributes:
-        types: Only messages of these types; default None, all.
+        types: Only messages of these types, and broadcasts; default None, all.
+        hides_broadcasts: With ``types``: whether broadcasts of other types are left out as well; default False.
         tick_gt: Only messages with a greater tick.
         tick_gte: Only messages with this tick or a greater one.
         max_response_bytes: About how much travels at a time, up to 4 MiB; default 1 MiB.
@@ -24,6 +25,7 @@ class ScanOptions(TypedDict, total=False):
     """
 
     types: Collection[int] | None
+    hides_broadcasts: bool
     tick_gt: int | None
     tick_gte: int | None
     max_response_bytes: int
@@ -46,6 +48,7 @@ def scan_plan(
     until: At,
     *,
     types: Collection[int] | None = None,
+    hides_broadcasts: bool = False,
     tick_gt: int | None = None,
     tick_gte: int | None = None,
     max_response_bytes: int = DEFAULT_RESPONSE_BYTES,
@@ -54,13 +57,18 @@ def scan_plan(
     """Return the plan of a scan.
 
     Raises:
-        ValueError: ``start`` is an end, ``until`` is a start, or there are no types to pass.
+        ValueError: ``start`` is an end, ``until`` is a start, there are no types to pass, or broadcasts are to be
+            hidden without any.
     """
     if types is not None and not types:
         raise ValueError("types is empty, so no message could pass: leave it out for all types")
+    if hides_broadcasts and types is None:
+        raise ValueError("hides_broadcasts is about types: say which, or leave it out")
     _wire.deliver_policy(start)
     _wire.scan_end(until)
-    filters = tuple(_wire.deliver_filters(types=types, tick_gt=tick_gt, tick_gte=tick_gte))
+    filters = tuple(
+        _wire.deliver_filters(types=types, tick_gt=tick_gt, tick_gte=tick_gte, hides_broadcasts=hides_broadcasts)
+    )
     return ScanPlan(start, until, filters, max_response_bytes, round(watermark_interval_s * 1000))
 
 

@@ -20,6 +20,7 @@ from tidelog._retry import DEFAULT_RETRY, Retry
 from tidelog._scan import AsyncScan
 from tidelog._scan_plan import ScanOptions
 from tidelog._sizes import Appendable
+from tidelog._sync_broadcasts import BroadcastCalls
 from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer
 from tidelog._sync_transaction import Transaction
@@ -82,7 +83,7 @@ class Scan(Iterator[Batch]):
         self.close()
 
 
-class Client:
+class Client(BroadcastCalls):
     """A client of one Tidelog server. ``AsyncClient`` is its asynchronous twin, with the same names and rules.
 
     Any thread may use it. All clients of a process share one event loop on a background thread. A child that is
@@ -102,7 +103,7 @@ class Client:
         """Name the server; see ``AsyncClient``."""
         self.endpoint = endpoint
         self.timeout_s = timeout_s
-        self._client = AsyncClient(
+        self._client: AsyncClient = AsyncClient(
             endpoint, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s,
             max_in_flight_bytes=max_in_flight_bytes, retry=retry, client_id=client_id,
         )  # fmt: skip

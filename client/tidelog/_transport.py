@@ -12,7 +12,13 @@ from tidelog import _fork
 from tidelog._errors import DeadlineError, TidelogError, UnavailableError
 from tidelog._retry import Retry, may_repeat
 from tidelog._status import error_of_status
-from tidelog.v1 import channel_service_pb2_grpc, transaction_service_pb2_grpc, wal_service_pb2, wal_service_pb2_grpc
+from tidelog.v1 import (
+    broadcast_service_pb2_grpc,
+    channel_service_pb2_grpc,
+    transaction_service_pb2_grpc,
+    wal_service_pb2,
+    wal_service_pb2_grpc,
+)
 
 MIB: Final = 1 << 20
 # Keepalive finds a dead peer within 25 s; pings more often than each 10 s would
@@ -73,13 +79,15 @@ class Connection:
     Attributes:
         channel: Its gRPC channel.
         wal: The data plane on it.
+        broadcasts: Broadcasts on it.
         append_stream: Its AppendStream, which takes requests as bytes.
         scan: Its Scan, which returns responses as bytes.
-        scans: How many scans run on it.
+        scans: How many scans, and calls that wait long, run on it.
     """
 
     channel: grpc.aio.Channel
     wal: Any
+    broadcasts: Any
     append_stream: Any
     scan: Any
     scans: int = 0
@@ -108,17 +116,22 @@ class Transport:
         return self._connections[0].wal
 
     @property
+    def broadcasts(self) -> Any:
+        """Broadcasts on the first connection."""
+        return self._connections[0].broadcasts
+
+    @property
     def append_stream(self) -> Any:
         """AppendStream on the first connection; its requests are bytes."""
         return partial(self._connections[0].append_stream, metadata=self._metadata)
 
     @property
     def scans(self) -> int:
-        """How many scans run."""
+        """How many scans, and calls that wait long, run."""
         return sum(connection.scans for connection in self._connections)
 
     def lease(self) -> Connection:
-        """Return a connection with room for one more scan; give it back with ``release``."""
+        """Return a connection with room for one more scan, or call that waits long; give it back with ``release``."""
         for connection in self._connections:
             if connection.scans < _SCANS_PER_CONNECTION:
                 break
@@ -212,7 +225,8 @@ class Transport:
         )
         # Generated code has no annotations.
         wal = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
-        return Connection(channel, wal, append_stream, scan)
+        broadcasts = broadcast_service_pb2_grpc.BroadcastServiceStub(channel)  # type: ignore[no-untyped-call]
+        return Connection(channel, wal, broadcasts, append_stream, scan)
 
 
 def _is_lost(failure: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""From the client's types to protocol messages and back. The only module, beside ``_status``, that builds them."""
+"""From the client's types to protocol messages and back. Only ``_wire_broadcast`` and ``_status`` do so as well."""
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,6 +60,7 @@ _ENTRY_BASE_TICK: Final = tag_of(message_pb2.Entry.BASE_TICK_FIELD_NUMBER, FIXED
 _ENTRY_TICK_DELTAS: Final = tag_of(message_pb2.Entry.TICK_DELTAS_FIELD_NUMBER, LENGTH)
 _ENTRY_COLUMNS: Final = tag_of(message_pb2.Entry.COLUMNS_FIELD_NUMBER, LENGTH)
 _ENTRY_TXN_ID: Final = tag_of(message_pb2.Entry.TXN_ID_FIELD_NUMBER, FIXED64)
+_ENTRY_BROADCAST_ID: Final = tag_of(message_pb2.Entry.BROADCAST_ID_FIELD_NUMBER, FIXED64)
 _NUMBER_TYPES: Final = {"count": VARINT, "uniform_type": VARINT, "crc32c": FIXED32}
 _COLUMNS_BY_TAG: Final = {
     tag_of(column.number, _NUMBER_TYPES.get(column.name, LENGTH)): column.name for column in _Columns.DESCRIPTOR.fields
@@ -219,6 +220,7 @@ class ScanEntry:
     tick_deltas: bytes = b""
     columns: Buffer = b""
     txn_id: int = 0
+    broadcast_id: int = 0
 
 
 @dataclass(slots=True)
@@ -260,6 +262,8 @@ def _scan_entry(encoded: memoryview) -> ScanEntry:
             entry.tick_deltas = bytes(value)
         elif tag == _ENTRY_TXN_ID:
             entry.txn_id = value
+        elif tag == _ENTRY_BROADCAST_ID:
+            entry.broadcast_id = value
     return entry
 
 
@@ -394,12 +398,12 @@ def scan_end(until: At) -> wal_service_pb2.ScanEnd:
 
 
 def deliver_filters(
-    *, types: Iterable[int] | None, tick_gt: int | None, tick_gte: int | None
+    *, types: Iterable[int] | None, tick_gt: int | None, tick_gte: int | None, hides_broadcasts: bool = False
 ) -> list[wal_service_pb2.DeliverFilter]:
     """Return the filters that were asked for; all of them must pass."""
     filters = []
     if types is not None:
-        wanted = wal_service_pb2.MessageTypes(types=sorted(set(types)))
+        wanted = wal_service_pb2.MessageTypes(types=sorted(set(types)), hides_broadcasts=hides_broadcasts)
         filters.append(wal_service_pb2.DeliverFilter(message_types=wanted))
     if tick_gt is not None:
         filters.append(wal_service_pb2.DeliverFilter(tick_gt=tick_gt))

@@ -162,7 +162,7 @@ class Server:
 
     def _render_metrics(self) -> bytes:
         self._node.refresh_metrics()
-        self._broker.transactions.refresh_metrics()
+        self._broker.refresh_metrics()
         return self._metrics.render()
 
 

@@ -53,6 +53,14 @@ async def test_sequences_are_counted_for_each_vchannel_and_producer(client: Asyn
     assert not any(result.duplicate for result in results)
 
 
+async def test_names_that_begin_with_an_underscore_are_the_servers_own(client: AsyncClient) -> None:
+    with pytest.raises(tidelog.InvalidRequestError, match="does not begin with '_'") as caught:
+        await client.append("orders/0", b"x", producer=ProducerSequence("_p", 1))
+    assert caught.value.values == {"field": "producer_id"}
+    with pytest.raises(tidelog.InvalidRequestError, match="is reserved"):
+        await client.open_producer("orders/0", "_p")
+
+
 async def test_a_gap_is_refused_with_what_was_expected(client: AsyncClient) -> None:
     await client.append("orders/0", b"1", producer=ProducerSequence("p", 1))
 

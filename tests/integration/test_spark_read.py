@@ -287,6 +287,15 @@ def test_chosen_columns_are_read_alone(client: Client, read: Read, spark: SparkS
     assert "no column 'payload string': choose from channel string" in error_of(lambda: wrong.load(channel).collect())
 
 
+def test_a_filter_on_types_is_exact_also_where_there_are_broadcasts(client: Client, read: Read, channel: str) -> None:
+    append(client, f"{channel}/0", "a")
+    client.broadcast([f"{channel}/0", f"{channel}/1"], Message(b"barrier", type=9))
+
+    assert payloads(read(channel).where("type = 0")) == ["a"]
+    assert payloads(read(channel).where("type = 9")) == ["barrier", "barrier"]
+    assert payloads(read(channel)) == ["a", "barrier", "barrier"]
+
+
 def test_reading_works_without_push_down_and_registering_warns(
     client: Client, read: Read, spark: SparkSession, channel: str
 ) -> None:

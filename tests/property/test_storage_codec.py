@@ -49,6 +49,7 @@ entries = st.builds(
     message_type=st.integers(-1, (1 << 32) - 1),
     columns_crc32c=st.integers(0, (1 << 32) - 1),
     columns=st.binary(max_size=100),
+    broadcast_id=st.just(0) | ticks,
 )
 
 
@@ -83,7 +84,7 @@ def test_a_header_comes_back(entry: NewEntry, previous_tick: int, sequence: int,
         entry, previous_tick=previous_tick, sequence=sequence, previous_hash=previous_hash
     )
     header = unpack_header(key, value)
-    for name in ("vchannel_id", "base_tick", "count", "message_type", "columns_crc32c"):
+    for name in ("vchannel_id", "base_tick", "count", "message_type", "columns_crc32c", "broadcast_id"):
         assert getattr(header, name) == getattr(entry, name)
     assert (header.previous_tick, header.sequence, header.chain_hash) == (previous_tick, sequence, chain_hash)
     assert header.columns_bytes == len(entry.columns)
@@ -103,6 +104,12 @@ ROWS: list[tuple[bytes, Callable[[bytes], object]]] = [
     (pack_store(StoreRow(bytes(16), 0, 0, bytes(16), 0)), unpack_store),
     (
         pack_header(NewEntry(7, Tick(1), 1, 1, 1, b""), previous_tick=0, sequence=1, previous_hash=bytes(16))[1],
+        lambda value: unpack_header(keys.log_key(7, 1), value),
+    ),
+    (
+        pack_header(
+            NewEntry(7, Tick(1), 1, 1, 1, b"", broadcast_id=9), previous_tick=0, sequence=1, previous_hash=bytes(16)
+        )[1],
         lambda value: unpack_header(keys.log_key(7, 1), value),
     ),
 ]

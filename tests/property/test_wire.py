@@ -190,20 +190,25 @@ def test_a_varint_comes_back(value: int) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2_000), uint64, st.binary(max_size=9), columns), max_size=4),
+    st.lists(st.tuples(st.integers(0, 2_000), uint64, st.binary(max_size=9), columns, uint64, uint64), max_size=4),
     uint64,
     st.booleans(),
 )
 def test_a_scan_response_is_what_protobuf_would_write(
-    entries: list[tuple[int, int, bytes, message_pb2.Columns]], watermark: int, is_caught_up: bool
+    entries: list[tuple[int, int, bytes, message_pb2.Columns, int, int]], watermark: int, is_caught_up: bool
 ) -> None:
     parts = [
         part
-        for source, base_tick, deltas, batch in entries
-        for part in wire.entry_parts(source, base_tick, deltas, batch.SerializeToString())
+        for source, base_tick, deltas, batch, txn_id, broadcast_id in entries
+        for part in wire.entry_parts(
+            source, base_tick, deltas, batch.SerializeToString(), txn_id, broadcast_id=broadcast_id
+        )
     ]
     expected = wal_service_pb2.ScanResponse(watermark=watermark, caught_up=is_caught_up)
-    for source, base_tick, deltas, batch in entries:
-        expected.entries.add(source=source, base_tick=base_tick, tick_deltas=deltas, columns=batch)
+    for source, base_tick, deltas, batch, txn_id, broadcast_id in entries:
+        expected.entries.add(
+            source=source, base_tick=base_tick, tick_deltas=deltas, columns=batch, txn_id=txn_id,
+            broadcast_id=broadcast_id,
+        )  # fmt: skip
     response = wal_service_pb2.ScanResponse.FromString(wire.scan_response(parts, watermark, is_caught_up=is_caught_up))
     assert response == expected

@@ -6,6 +6,7 @@ Method: `tidelog.__all__` against the list below, and what a user sees of each n
 import tidelog
 
 PUBLIC_NAMES = [
+    "AckMode",
     "AppendResult",
     "AppendUnknownError",
     "Appendable",
@@ -19,6 +20,16 @@ PUBLIC_NAMES = [
     "At",
     "BarrierNotReachedError",
     "Batch",
+    "BroadcastAbortedError",
+    "BroadcastDescription",
+    "BroadcastError",
+    "BroadcastForgottenError",
+    "BroadcastNotFoundError",
+    "BroadcastResult",
+    "BroadcastReusedError",
+    "BroadcastState",
+    "BroadcastSummary",
+    "BroadcastVchannelError",
     "BufferFullError",
     "Channel",
     "ChannelAlreadyExistsError",
@@ -48,6 +59,8 @@ PUBLIC_NAMES = [
     "ProducerPosition",
     "ProducerSequence",
     "ProducerStoppedError",
+    "ResourceAcquiredError",
+    "ResourceKey",
     "Retry",
     "Scan",
     "ScanOptions",

@@ -62,6 +62,8 @@ def _record_batches(
         start=At.tick(begin_tick),
         until=At.inside(partition.end_tick),
         types=partition.types or None,
+        # A WHERE is exact: Spark does not look at the types again.
+        hides_broadcasts=bool(partition.types),
         max_response_bytes=_RESPONSE_BYTES,
     ) as batches:
         for run in _runs(batches):

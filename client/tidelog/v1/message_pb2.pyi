@@ -76,29 +76,33 @@ class Columns(_message.Message):
     def __init__(self, count: _Optional[int] = ..., payload_offsets: _Optional[bytes] = ..., payloads: _Optional[bytes] = ..., key_offsets: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., key_validity: _Optional[bytes] = ..., uniform_type: _Optional[int] = ..., types: _Optional[bytes] = ..., property_list_offsets: _Optional[bytes] = ..., property_key_offsets: _Optional[bytes] = ..., property_keys: _Optional[bytes] = ..., property_value_offsets: _Optional[bytes] = ..., property_values: _Optional[bytes] = ..., event_times_ms: _Optional[bytes] = ..., event_time_validity: _Optional[bytes] = ..., crc32c: _Optional[int] = ..., txn_ends: _Optional[bytes] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("source", "base_tick", "tick_deltas", "columns", "txn_id")
+    __slots__ = ("source", "base_tick", "tick_deltas", "columns", "txn_id", "broadcast_id")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     BASE_TICK_FIELD_NUMBER: _ClassVar[int]
     TICK_DELTAS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    BROADCAST_ID_FIELD_NUMBER: _ClassVar[int]
     source: int
     base_tick: int
     tick_deltas: bytes
     columns: Columns
     txn_id: int
-    def __init__(self, source: _Optional[int] = ..., base_tick: _Optional[int] = ..., tick_deltas: _Optional[bytes] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., txn_id: _Optional[int] = ...) -> None: ...
+    broadcast_id: int
+    def __init__(self, source: _Optional[int] = ..., base_tick: _Optional[int] = ..., tick_deltas: _Optional[bytes] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., txn_id: _Optional[int] = ..., broadcast_id: _Optional[int] = ...) -> None: ...
 
 class Row(_message.Message):
-    __slots__ = ("vchannel", "tick", "message_id", "message", "txn_id")
+    __slots__ = ("vchannel", "tick", "message_id", "message", "txn_id", "broadcast_id")
     VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    BROADCAST_ID_FIELD_NUMBER: _ClassVar[int]
     vchannel: str
     tick: int
     message_id: bytes
     message: Message
     txn_id: int
-    def __init__(self, vchannel: _Optional[str] = ..., tick: _Optional[int] = ..., message_id: _Optional[bytes] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., txn_id: _Optional[int] = ...) -> None: ...
+    broadcast_id: int
+    def __init__(self, vchannel: _Optional[str] = ..., tick: _Optional[int] = ..., message_id: _Optional[bytes] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., txn_id: _Optional[int] = ..., broadcast_id: _Optional[int] = ...) -> None: ...

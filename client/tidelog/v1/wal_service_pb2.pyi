@@ -217,10 +217,12 @@ class DeliverFilter(_message.Message):
     def __init__(self, tick_gt: _Optional[int] = ..., tick_gte: _Optional[int] = ..., message_types: _Optional[_Union[MessageTypes, _Mapping]] = ...) -> None: ...
 
 class MessageTypes(_message.Message):
-    __slots__ = ("types",)
+    __slots__ = ("types", "hides_broadcasts")
     TYPES_FIELD_NUMBER: _ClassVar[int]
+    HIDES_BROADCASTS_FIELD_NUMBER: _ClassVar[int]
     types: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, types: _Optional[_Iterable[int]] = ...) -> None: ...
+    hides_broadcasts: bool
+    def __init__(self, types: _Optional[_Iterable[int]] = ..., hides_broadcasts: _Optional[bool] = ...) -> None: ...
 
 class ScanEnd(_message.Message):
     __slots__ = ("before_tick", "watermark", "follow", "inside_tick")

@@ -8,6 +8,8 @@ from typing import Final
 
 import structlog
 
+from tidelog_server.broker.broadcast_store import BroadcastStore
+from tidelog_server.broker.broadcasts import Broadcasts
 from tidelog_server.broker.catalog import Catalog, ChannelRecord, Owner
 from tidelog_server.broker.transactions import Transactions
 from tidelog_server.core.errors import (
@@ -24,6 +26,7 @@ from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.planner import ScanPlanner
 from tidelog_server.log.scanner import Scanner, ScanPlan, ScanSource
+from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
@@ -66,6 +69,7 @@ class Broker:
         self.transactions = Transactions(node, tasks, self._reclaim_wanted.set)
         self._catalog: Catalog
         self.planner: ScanPlanner
+        self._broadcasts: Broadcasts | None = None
 
     async def open(self, metadata: MetadataStore) -> None:
         """Load the catalog, finish what a crash interrupted, and open all channels.
@@ -91,11 +95,22 @@ class Broker:
         for record in kept:
             self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
         await self.transactions.open()
+        broadcasts = BroadcastStore(metadata, SharedCommits(metadata, self._tasks), _ROOT)
+        self._broadcasts = Broadcasts(self._node, self._tasks, broadcasts, self.find)
+        await self._broadcasts.open()
         self._tasks.start("reclaim", self._reclaim())
 
     async def close(self) -> None:
-        """Release the reader threads."""
+        """Release the reader threads. Idempotent; also where ``open`` has failed."""
+        if self._broadcasts is not None:
+            self._broadcasts.close()
         await asyncio.to_thread(self._readers.shutdown)
+
+    @property
+    def broadcasts(self) -> Broadcasts:
+        """The broadcasts of this node, once it is open."""
+        assert self._broadcasts is not None
+        return self._broadcasts
 
     # -- Channels ------------------------------------------------------------------------------------------
 
@@ -143,12 +158,14 @@ class Broker:
             if len(present) < len(names) and not ignore_missing:
                 raise ChannelNotExistError(next(name for name in names if name not in self._logs))
             if present:
-                records = await self._catalog.mark_destroying(present)
-                for name in present:
-                    log = self._logs.pop(name)
-                    self.transactions.channel_destroyed(log)
-                    await self._node.remove(log)
-                await self._destroy_marked(records)
+                async with self.broadcasts.leaving(present):
+                    records = await self._catalog.mark_destroying(present)
+                    for name in present:
+                        log = self._logs.pop(name)
+                        self.transactions.channel_destroyed(log)
+                        await self._node.remove(log)
+                    await self._destroy_marked(records)
+                    await self.broadcasts.left(present)
             return present
 
     def describe(self, name: str) -> ChannelState:
@@ -264,6 +281,11 @@ class Broker:
             vchannel.trim_tick = tail.trim_tick
         self._reclaim_wanted.set()
         return tail.trim_tick
+
+    def refresh_metrics(self) -> None:
+        """Bring the metrics up to date that are not kept so all the time."""
+        self.broadcasts.refresh_metrics()
+        self.transactions.refresh_metrics()
 
     # -- Private -------------------------------------------------------------------------------------------
 

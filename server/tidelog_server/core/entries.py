@@ -17,6 +17,7 @@ class EntryKind(IntEnum):
 
     MESSAGES = 1
     TXN_MESSAGES = 2
+    BROADCAST_MESSAGE = 3
     STAGED_MESSAGES = 4
 
 
@@ -78,6 +79,7 @@ class NewEntry:
         columns: The batch as it came, opaque here. Never changed. Empty if they are staged.
         txn: Its transaction; None for an append of its own.
         staged: Where its columns are, if the store has them already; only with ``txn``.
+        broadcast_id: Its broadcast, which no transaction can be a part of; 0 for none.
     """
 
     vchannel_id: int
@@ -88,6 +90,7 @@ class NewEntry:
     columns: bytes
     txn: TxnSpan | None = None
     staged: StagedColumns | None = None
+    broadcast_id: int = 0
 
     @property
     def last_tick(self) -> Tick:
@@ -105,7 +108,7 @@ class EntryHeader:
     """What the log knows about an entry without its messages.
 
     Attributes:
-        vchannel_id, base_tick, count, message_type, columns_crc32c, txn: As in NewEntry.
+        vchannel_id, base_tick, count, message_type, columns_crc32c, txn, broadcast_id: As in NewEntry.
         previous_tick: Last tick of the entry before it in the same vchannel; 0 for the first ever. It makes a hole
             visible to any reader.
         sequence: Dense number of the entry in the whole store, from 1.
@@ -127,6 +130,7 @@ class EntryHeader:
     stored_crc32c: int
     txn: TxnSpan | None = None
     staged_sequence: int = 0
+    broadcast_id: int = 0
 
     @property
     def last_tick(self) -> Tick:

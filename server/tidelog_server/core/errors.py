@@ -6,7 +6,8 @@
     ├── InvalidRequestError
     │   ├── InvalidNameError, EmptyBatchError, MessageTooLargeError, BatchTooLargeError
     │   ├── MalformedColumnsError, ChecksumMismatchError, ReservedPropertyError
-    │   └── MalformedRequestError, WalNameMismatchError
+    │   ├── MalformedRequestError, WalNameMismatchError
+    │   └── BroadcastVchannelUnknownError
     ├── ChannelNotExistError, ChannelAlreadyExistsError
     ├── BarrierNotReachedError
     ├── LastTickMismatchError, FencingTokenMismatchError
@@ -14,6 +15,8 @@
     ├── TxnSequenceGapError, TxnSequenceReusedError, TransactionIncompleteError
     ├── TransactionNotExistError, TransactionExpiredError, TransactionForeignError, InvalidTransactionStateError
     ├── VchannelNotInTransactionError, TransactionTooLargeError, TransactionOutcomeForgottenError
+    ├── ResourceAcquiredError
+    ├── BroadcastNotExistError, BroadcastReusedError, BroadcastForgottenError, BroadcastAbortedError
     ├── PositionTrimmedError, PositionBeyondEndError
     ├── RateLimitRejectedError, DiskFullError
     ├── ShutdownError
@@ -339,6 +342,72 @@ class TransactionOutcomeForgottenError(TidelogServerError):
             f"transaction {txn_id} is over, and only commits from tick {oldest_tick} on are remembered: read back "
             "whether it is there",
             txn_id=txn_id, oldest_tick=oldest_tick,
+        )  # fmt: skip
+
+
+class ResourceAcquiredError(TidelogServerError):
+    """A resource key is held by another broadcast, or another one waits for it before."""
+
+    def __init__(self, *, domain: str, key: str, mode: str, broadcast_id: int) -> None:
+        super().__init__(
+            f"the resource key '{key}' of domain '{domain}', wanted {mode}, belongs to broadcast {broadcast_id}: wait "
+            "until that one is acknowledged, or give a time to wait",
+            domain=domain, key=key, mode=mode, broadcast_id=broadcast_id,
+        )  # fmt: skip
+
+
+class BroadcastVchannelUnknownError(InvalidRequestError):
+    """An acknowledgement names a vchannel that its broadcast is not for."""
+
+    def __init__(self, *, broadcast_id: int, vchannel: str) -> None:
+        super().__init__(
+            f"broadcast {broadcast_id} is not for {vchannel}: acknowledge it on the vchannels that delivered it",
+            broadcast_id=broadcast_id, vchannel=vchannel,
+        )  # fmt: skip
+
+
+class BroadcastNotExistError(TidelogServerError):
+    """No broadcast has this id, or it was finished so long ago that it is forgotten."""
+
+    def __init__(self, broadcast_id: int) -> None:
+        super().__init__(
+            f"broadcast {broadcast_id} is not known: correct the id, or take it as finished if it was accepted",
+            broadcast_id=broadcast_id,
+        )
+
+
+class BroadcastReusedError(TidelogServerError):
+    """A broadcast id came again with other content."""
+
+    def __init__(self, broadcast_id: int) -> None:
+        super().__init__(
+            f"broadcast {broadcast_id} was accepted with other vchannels, keys or another message: repeat it exactly "
+            "as it was, or take a new id from AllocateTicks",
+            broadcast_id=broadcast_id,
+        )
+
+
+class BroadcastForgottenError(TidelogServerError):
+    """A broadcast id is so old that the node does not know whether it was accepted."""
+
+    effect = Effect.UNKNOWN
+
+    def __init__(self, *, broadcast_id: int, floor: int) -> None:
+        super().__init__(
+            f"broadcast {broadcast_id} may have been accepted and finished: ids up to {floor} are forgotten. Read "
+            "back, or take a new id from AllocateTicks if this one was never sent before",
+            broadcast_id=broadcast_id, floor=floor,
+        )  # fmt: skip
+
+
+class BroadcastAbortedError(TidelogServerError):
+    """A broadcast was aborted, so it will not be acknowledged by all."""
+
+    def __init__(self, *, broadcast_id: int, abort_reason: str) -> None:
+        super().__init__(
+            f"broadcast {broadcast_id} was aborted ({abort_reason}): its message is in the log, but nobody waits for "
+            "the acknowledgements that are missing",
+            broadcast_id=broadcast_id, abort_reason=abort_reason,
         )  # fmt: skip
 
 

@@ -46,6 +46,32 @@ MAX_PRODUCER_ID_BYTES: Final = 64
 MAX_WINDOW_BATCHES: Final = 64
 MAX_PRODUCERS: Final = 10_000
 
+# Broadcasts. A message stands in one value of the metadata until it is in the log, and etcd takes 1.5 MiB at once; on
+# all vchannels together it is written in one go, as a group is.
+MAX_BROADCAST_VCHANNELS: Final = 1_024
+MAX_BROADCAST_MESSAGE_BYTES: Final = 1 * MIB + 64 * KIB
+MAX_BROADCAST_BYTES: Final = 8 * MIB
+MAX_RESOURCE_KEYS: Final = 64
+MAX_RESOURCE_DOMAIN_BYTES: Final = 64
+MAX_RESOURCE_KEY_BYTES: Final = 256
+MAX_OPEN_BROADCASTS: Final = 10_000
+# Of all open broadcasts together: their names are in memory.
+MAX_OPEN_BROADCAST_VCHANNELS: Final = 1_000_000
+# Messages of broadcasts that wait for keys or for the log.
+MAX_WAITING_BROADCAST_BYTES: Final = 64 * MIB
+# Calls that wait for keys or acknowledgements.
+MAX_BROADCAST_WAITERS: Final = 10_000
+MAX_RESOURCE_WAIT_MS: Final = 10 * 60 * 1_000
+MAX_ACK_WAIT_MS: Final = 60_000
+MAX_ABORT_REASON_BYTES: Final = 256
+MAX_BROADCASTS_PAGE: Final = 100
+# That a broadcast is in the log is noted so much later at most, to share a commit: nobody waits for it.
+BROADCAST_NOTE_WITHIN_S: Final = 0.01
+# Finished broadcasts are remembered so long, and so many of them.
+MAX_TOMBSTONE_AGE_MS: Final = 24 * 60 * 60 * 1_000
+MAX_TOMBSTONES: Final = 8_192
+TOMBSTONE_SWEEP_INTERVAL_S: Final = 5 * 60.0
+
 # Scans.
 MAX_SOURCES_PER_SCAN: Final = 1_024
 MAX_FILTER_TYPES: Final = 1_024

@@ -131,6 +131,16 @@ class ProducerTable:
         self._home(window)[key] = producer
         return ((key, window), *forgotten)
 
+    def remove(self, key: ProducerKey) -> WindowChange:
+        """Forget a producer that has no batches in flight; return what must be written for it."""
+        producer = self._unopened.pop(key, None) or self._opened.pop(key, None)
+        assert producer is None or not producer.in_flight
+        return key, None
+
+    def keys(self, prefix: str) -> list[ProducerKey]:
+        """Return the producers whose ids begin with ``prefix``. Looks at all of them: meant for the start."""
+        return [key for home in (self._unopened, self._opened) for key in home if key[1].startswith(prefix)]
+
     def _track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
         """Remember a batch until it is settled."""
         producer = self._find(key)

@@ -45,6 +45,7 @@ class Piece:
         columns: The entry's columns, as written.
         begin, end: What is in range; the whole entry unless the scan starts or ends within it.
         txn_id: Its transaction; 0 for none.
+        broadcast_id: Its broadcast; 0 for none.
     """
 
     source: int
@@ -55,6 +56,7 @@ class Piece:
     begin: int
     end: int
     txn_id: int = 0
+    broadcast_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class ScanPlan:
         cuts_transactions: Whether the end may lie within a transaction; else one is delivered only if all of it lies
             below.
         message_types: Types to pass; None for all.
+        broadcast_types: Types of broadcasts to pass; None for all.
         max_page_bytes: A page ends once it has so many bytes of columns.
         watermark_interval_s: How often a following scan tells its watermark at least.
     """
@@ -92,6 +95,7 @@ class ScanPlan:
     max_page_bytes: int
     watermark_interval_s: float
     cuts_transactions: bool = False
+    broadcast_types: frozenset[int] | None = None
 
 
 @dataclass(slots=True)
@@ -288,7 +292,7 @@ class Scanner:
         return await _pieces(reading), is_last and not self._reading
 
     def _is_wanted(self, entry: EntryHeader | NewEntry) -> bool:
-        types = self._plan.message_types
+        types = self._plan.broadcast_types if entry.broadcast_id else self._plan.message_types
         return types is None or entry.message_type == MIXED_TYPES or entry.message_type in types
 
     async def _fill(self, source: ScanSource, limit_tick: int) -> bool:
@@ -376,4 +380,6 @@ def _cut(source: ScanSource, entry: EntryHeader | NewEntry, position: Tick, colu
     end = min(entry.count, source.end_tick - entry.base_tick)
     assert 0 <= begin < end
     txn_id = 0 if entry.txn is None else entry.txn.txn_id
-    return Piece(source.index, entry.base_tick, entry.count, entry.message_type, columns, begin, end, txn_id)
+    return Piece(
+        source.index, entry.base_tick, entry.count, entry.message_type, columns, begin, end, txn_id, entry.broadcast_id
+    )

@@ -18,13 +18,13 @@ from tidelog_server.core.ticks import NO_TICK, Tick
 ENTRY_BYTES: Final = 256
 """About what the ring takes for an entry beside its columns: many tiny ones are bounded all the same."""
 
-_Kept = tuple[Tick, Tick, int, int, int, bytes, int, int, int]
-"""Last tick, base tick, count, message type, CRC-32C, columns, and the fields of TxnSpan or zeros."""
+_Kept = tuple[Tick, Tick, int, int, int, bytes, int, int, int, int]
+"""Last tick, base tick, count, message type, CRC-32C, columns, the fields of TxnSpan or zeros, and the broadcast id."""
 _last_tick = itemgetter(0)
 _base_tick = itemgetter(1)
 _COLUMNS: Final = 5
 _NO_TXN: Final = (0, 0, 0)
-_EVICTED: Final[_Kept] = (NO_TICK, NO_TICK, 0, 0, 0, b"", *_NO_TXN)
+_EVICTED: Final[_Kept] = (NO_TICK, NO_TICK, 0, 0, 0, b"", *_NO_TXN, 0)
 _COMPACT_ABOVE: Final = 64
 
 
@@ -48,7 +48,7 @@ class VchannelRing:
         self._entries.append(
             (
                 entry.last_tick, entry.base_tick, entry.count, entry.message_type, entry.columns_crc32c, entry.columns,
-                *(entry.txn or _NO_TXN),
+                *(entry.txn or _NO_TXN), entry.broadcast_id,
             )
         )  # fmt: skip
 
@@ -73,9 +73,9 @@ class VchannelRing:
         return [self._entry(kept) for kept in entries[first:end]]
 
     def _entry(self, kept: _Kept) -> NewEntry:
-        _, base_tick, count, message_type, crc, columns, txn_id, first_tick, last_tick = kept
+        _, base_tick, count, message_type, crc, columns, txn_id, first_tick, last_tick, broadcast_id = kept
         txn = TxnSpan(txn_id, first_tick, last_tick) if txn_id else None
-        return NewEntry(self._vchannel_id, base_tick, count, message_type, crc, columns, txn)
+        return NewEntry(self._vchannel_id, base_tick, count, message_type, crc, columns, txn, None, broadcast_id)
 
 
 class TailRing:

@@ -5,6 +5,7 @@ from typing import Final, cast
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTES
+from tidelog_server.core.names import RESERVED_PREFIX, shown
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.rpc.calls import Context
@@ -35,6 +36,12 @@ def check_producer_id(producer_id: str) -> str:
     if not 1 <= size_bytes <= MAX_PRODUCER_ID_BYTES:
         raise InvalidRequestError(
             f"the producer id has {size_bytes} bytes, expected 1 to {MAX_PRODUCER_ID_BYTES}", field="producer_id"
+        )
+    if producer_id.startswith(RESERVED_PREFIX):
+        raise InvalidRequestError(
+            f"the producer id '{shown(producer_id)}' is reserved: choose one that does not begin with "
+            f"'{RESERVED_PREFIX}'",
+            field="producer_id",
         )
     return producer_id
 

@@ -28,9 +28,12 @@ def encode_rows(messages: Sequence[message_pb2.Message]) -> bytes:
 
 
 def decode_rows(
-    view: ColumnsView, indices: Indices, base_tick: int, vchannel: str, txn_id: int = 0
+    view: ColumnsView, indices: Indices, base_tick: int, vchannel: str, txn_id: int = 0, *, broadcast_id: int = 0
 ) -> Iterator[message_pb2.Row]:
-    """Yield the messages at ``indices`` as rows; ``txn_id`` is that of the first transaction in ``view``, or 0."""
+    """Yield the messages at ``indices`` as rows.
+
+    ``txn_id`` is that of the first transaction in ``view``, or 0; ``broadcast_id`` that of its broadcast, or 0.
+    """
     payload_offsets, payloads = view.offsets("payload_offsets"), view.column("payloads")
     types = view.types()
     txn_ids = (txn_id + view.txn_offsets(indices)).tolist() if view.txn_ends else repeat(txn_id)
@@ -43,8 +46,9 @@ def decode_rows(
         _decode_properties(view, index, message)
         _decode_event_time(view, index, message)
         yield message_pb2.Row(
-            vchannel=vchannel, tick=tick, message_id=encode_message_id(tick), message=message, txn_id=txn_id_
-        )
+            vchannel=vchannel, tick=tick, message_id=encode_message_id(tick), message=message, txn_id=txn_id_,
+            broadcast_id=broadcast_id,
+        )  # fmt: skip
 
 
 def _encode_types(messages: Sequence[message_pb2.Message], columns: message_pb2.Columns) -> None:

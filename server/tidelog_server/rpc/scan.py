@@ -147,6 +147,8 @@ class _Filters:
             )
         self.first_tick = 0
         self.message_types: frozenset[int] | None = None
+        # Of broadcasts: only filters that ask for it hide them.
+        self.broadcast_types: frozenset[int] | None = None
         for wanted in filters:
             match wanted.WhichOneof("filter"):
                 case "tick_gt":
@@ -154,17 +156,20 @@ class _Filters:
                 case "tick_gte":
                     self.first_tick = max(self.first_tick, _check_tick(wanted.tick_gte, "tick_gte"))
                 case "message_types":
-                    self._add_types(wanted.message_types.types)
+                    self._add_types(wanted.message_types)
                 case _:
                     raise InvalidRequestError("a deliver filter is empty or unknown to this server", field="filters")
 
-    def _add_types(self, types: Sequence[int]) -> None:
+    def _add_types(self, wanted: wal_service_pb2.MessageTypes) -> None:
+        types = wanted.types
         if not 1 <= len(types) <= MAX_FILTER_TYPES:
             raise InvalidRequestError(
                 f"a type filter names {len(types)} types, expected 1 to {MAX_FILTER_TYPES}", field="message_types"
             )
         found = frozenset(types)
         self.message_types = found if self.message_types is None else self.message_types & found
+        if wanted.hides_broadcasts:
+            self.broadcast_types = found if self.broadcast_types is None else self.broadcast_types & found
 
     def indices(self, piece: Piece, view: ColumnsView) -> Indices:
         """Return the messages of ``piece`` that pass."""
@@ -193,7 +198,9 @@ class _ColumnEncoder:
         messages = 0
         for piece in page.pieces:
             if self._filters.passes_whole(piece):
-                parts += wire.entry_parts(piece.source, piece.base_tick, b"", piece.columns, piece.txn_id)
+                parts += wire.entry_parts(
+                    piece.source, piece.base_tick, b"", piece.columns, piece.txn_id, broadcast_id=piece.broadcast_id
+                )
                 messages += piece.count
             else:
                 messages += self._cut(piece, parts)
@@ -208,7 +215,10 @@ class _ColumnEncoder:
         deltas = indices - indices[0]
         is_run = int(deltas[-1]) == len(indices) - 1
         tick_deltas = b"" if is_run else deltas.astype("<u4").tobytes()
-        parts += wire.entry_parts(piece.source, base_tick, tick_deltas, select(view, indices), piece.txn_id)
+        columns = select(view, indices)
+        parts += wire.entry_parts(
+            piece.source, base_tick, tick_deltas, columns, piece.txn_id, broadcast_id=piece.broadcast_id
+        )
         return len(indices)
 
 
@@ -236,7 +246,8 @@ class _RowEncoder:
         for piece in page.pieces:
             view = _verified(piece, self._names)
             indices = self._filters.indices(piece, view)
-            yield from decode_rows(view, indices, piece.base_tick, self._names[piece.source], piece.txn_id)
+            name = self._names[piece.source]
+            yield from decode_rows(view, indices, piece.base_tick, name, piece.txn_id, broadcast_id=piece.broadcast_id)
 
 
 def _verified(piece: Piece, names: Sequence[str]) -> ColumnsView:
@@ -279,6 +290,7 @@ def _plan(request: wal_service_pb2.ScanRequest, filters: _Filters) -> ScanPlan:
         )
         / 1_000,
         cuts_transactions=end == "inside_tick",
+        broadcast_types=filters.broadcast_types,
     )
 
 

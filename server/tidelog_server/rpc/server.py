@@ -6,10 +6,11 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from tidelog.v1 import channel_service_pb2, transaction_service_pb2, wal_service_pb2
+from tidelog.v1 import broadcast_service_pb2, channel_service_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.limits import MAX_RESPONSE_BYTES, MIB, Limits
 from tidelog_server.log.node import LogNode
+from tidelog_server.rpc.broadcast_service import BroadcastService
 from tidelog_server.rpc.calls import CallSupervisor
 from tidelog_server.rpc.channel_service import ChannelService
 from tidelog_server.rpc.transaction_service import TransactionService
@@ -22,6 +23,7 @@ _SERVICES: Final = tuple(
         (channel_service_pb2.DESCRIPTOR, "ChannelService"),
         (wal_service_pb2.DESCRIPTOR, "WalService"),
         (transaction_service_pb2.DESCRIPTOR, "TransactionService"),
+        (broadcast_service_pb2.DESCRIPTOR, "BroadcastService"),
     )
 )
 
@@ -64,7 +66,8 @@ class RpcServer:
         channels = ChannelService(broker)
         wal = WalService(broker, node, syncs_by_default=syncs_by_default)
         transactions = TransactionService(broker, syncs_by_default=syncs_by_default)
-        methods = (channels.methods(), wal.methods(), transactions.methods())
+        broadcasts = BroadcastService(broker, node)
+        methods = (channels.methods(), wal.methods(), transactions.methods(), broadcasts.methods())
         self._server.add_generic_rpc_handlers(
             tuple(supervisor.handlers(*each) for each in zip(_SERVICES, methods, strict=True))
         )

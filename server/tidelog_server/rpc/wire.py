@@ -31,9 +31,12 @@ _ENTRY_BASE_TICK: Final = key_of(2, FIXED64)
 _ENTRY_TICK_DELTAS: Final = key_of(3, LENGTH)
 _ENTRY_COLUMNS: Final = key_of(4, LENGTH)
 _ENTRY_TXN_ID: Final = key_of(5, FIXED64)
+_ENTRY_BROADCAST_ID: Final = key_of(6, FIXED64)
 
 
-def entry_parts(source: int, base_tick: int, tick_deltas: bytes, columns: bytes, txn_id: int = 0) -> list[bytes]:
+def entry_parts(
+    source: int, base_tick: int, tick_deltas: bytes, columns: bytes, txn_id: int = 0, *, broadcast_id: int = 0
+) -> list[bytes]:
     """Return the bytes of one ``ScanResponse.entries`` field, in parts to be joined later."""
     head = [_ENTRY_BASE_TICK, _FIXED64.pack(base_tick)]
     if source:
@@ -43,6 +46,8 @@ def entry_parts(source: int, base_tick: int, tick_deltas: bytes, columns: bytes,
     head += [_ENTRY_COLUMNS, varint(len(columns))]
     prefix = b"".join(head)
     suffix = _ENTRY_TXN_ID + _FIXED64.pack(txn_id) if txn_id else b""
+    if broadcast_id:
+        suffix += _ENTRY_BROADCAST_ID + _FIXED64.pack(broadcast_id)
     return [_RESPONSE_ENTRIES, varint(len(prefix) + len(columns) + len(suffix)), prefix, columns, suffix]
 
 

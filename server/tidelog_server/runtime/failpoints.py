@@ -13,7 +13,7 @@ VARIABLE: Final = "TIDELOG_FAILPOINT"
 
 
 class Failpoint(StrEnum):
-    """Places in the write path, in the order in which an append meets them."""
+    """Places in the write path, in the order in which an append meets them; then those of other changes."""
 
     BEFORE_WRITE = "before_write"
     AFTER_WRITE_BEFORE_SYNC = "after_write_before_sync"
@@ -27,6 +27,11 @@ class Failpoint(StrEnum):
     TXN_STAGED = "txn_staged"
     TXN_COMMITTING = "txn_committing"
     TXN_COMMITTED = "txn_committed"
+    BROADCAST_KEYS_HELD = "broadcast_keys_held"
+    BROADCAST_ACCEPTED = "broadcast_accepted"
+    BROADCAST_APPENDED = "broadcast_appended"
+    BROADCAST_MID_WAIT_ACK = "broadcast_mid_wait_ack"
+    BROADCAST_MID_ACK = "broadcast_mid_ack"
 
 
 class _Armed:

@@ -21,6 +21,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._counters()
         self._write_path()
+        self._broadcasts()
         self._state()
         self._max_loop_lag_s = 0.0
 
@@ -47,6 +48,17 @@ class Metrics:
         self.scan_reads = self._counter("scan_reads", "Pages that scanners read, by where from.", "source")
         self.txns_ended = self._counter("txns_ended", "Begun transactions that ended, by how.", "how")
         self.rpc_errors = self._counter("rpc_errors", "Calls that ended with an error.", "method", "reason")
+
+    def _broadcasts(self) -> None:
+        self.broadcasts_accepted = self._counter("broadcasts_accepted", "Broadcasts accepted.")
+        self.broadcasts_aborted = self._counter("broadcasts_aborted", "Broadcasts aborted.")
+        self.broadcast_acks = self._counter("broadcast_acks", "Vchannels that acknowledged a broadcast.")
+        self.broadcasts_open = self._gauge("broadcasts_open", "Broadcasts not yet finished.", "state")
+        self.broadcast_tombstones = self._gauge("broadcast_tombstones", "Finished broadcasts that are remembered.")
+        self.broadcast_oldest_seconds = self._gauge(
+            "broadcast_oldest_open_seconds", "Age of the oldest open broadcast."
+        )
+        self.broadcast_waiters = self._gauge("broadcast_waiters", "Calls that wait for keys or acks.", "kind")
 
     def _write_path(self) -> None:
         self.commit_groups = self._counter("commit_groups", "Groups committed: one write and at most one sync each.")
@@ -80,8 +92,8 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"tidelog_{name}_total", text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"tidelog_{name}", text, registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"tidelog_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str) -> Histogram:
         return Histogram(f"tidelog_{name}", text, registry=self.registry, buckets=_SECONDS)

@@ -39,15 +39,18 @@ _HEADER: Final = struct.Struct(">BBHIqIIIQQ")
 _SPAN: Final = struct.Struct(">QQQ")
 # Those of an entry whose columns were staged: the number of the staged batch as well.
 _STAGED_SPAN: Final = struct.Struct(">QQQI")
+# The broadcast id; behind the others in an entry of a broadcast.
+_BROADCAST: Final = struct.Struct(">Q")
 _CRC_BYTES: Final = 4
 # Behind the fields: chain hash and CRC.
 _SEAL_BYTES: Final = HASH_BYTES + _CRC_BYTES
 _KIND_BY_BYTES: Final = {
     _HEADER.size + _SEAL_BYTES: EntryKind.MESSAGES,
     _HEADER.size + _SPAN.size + _SEAL_BYTES: EntryKind.TXN_MESSAGES,
+    _HEADER.size + _BROADCAST.size + _SEAL_BYTES: EntryKind.BROADCAST_MESSAGE,
     _HEADER.size + _STAGED_SPAN.size + _SEAL_BYTES: EntryKind.STAGED_MESSAGES,
 }
-assert list(_KIND_BY_BYTES) == [64, 88, 92]
+assert list(_KIND_BY_BYTES) == [64, 88, 72, 92]
 
 # version, then the fields of TailRow in order.
 _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
@@ -157,23 +160,28 @@ def pack_header(
 ) -> tuple[bytes, bytes, bytes]:
     """Return the entry's key, the value of its header row, and its chain hash."""
     key = log_key(entry.vchannel_id, entry.base_tick)
-    txn, staged = entry.txn, entry.staged
-    kind, place = EntryKind.MESSAGES, b""
-    if staged is not None:
-        assert txn is not None
-        kind, stored_crc32c = EntryKind.STAGED_MESSAGES, staged.stored_crc32c
-        place = _STAGED_SPAN.pack(*txn, staged.sequence)
-    else:
-        stored_crc32c = crc32c(entry.columns)
-        if txn is not None:
-            kind, place = EntryKind.TXN_MESSAGES, _SPAN.pack(*txn)
+    kind, more, stored_crc32c = _kind_of(entry)
     body = key + _HEADER.pack(
         ROW_VERSION, kind, 0, entry.count, entry.message_type, entry.columns_crc32c, entry.columns_bytes,
         stored_crc32c, previous_tick, sequence,
-    ) + place  # fmt: skip
+    ) + more  # fmt: skip
     chain_hash = blake2b(previous_hash + body, digest_size=HASH_BYTES).digest()
     row = body + chain_hash
     return key, row[len(key) :] + crc32c(row).to_bytes(_CRC_BYTES, "big"), chain_hash
+
+
+def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int]:
+    """Return the kind of an entry, what only entries of this kind have, and the CRC of its columns as stored."""
+    if entry.staged is not None:
+        assert entry.txn is not None
+        more = _STAGED_SPAN.pack(*entry.txn, entry.staged.sequence)
+        return EntryKind.STAGED_MESSAGES, more, entry.staged.stored_crc32c
+    stored_crc32c = crc32c(entry.columns)
+    if entry.txn is not None:
+        return EntryKind.TXN_MESSAGES, _SPAN.pack(*entry.txn), stored_crc32c
+    if entry.broadcast_id:
+        return EntryKind.BROADCAST_MESSAGE, _BROADCAST.pack(entry.broadcast_id), stored_crc32c
+    return EntryKind.MESSAGES, b"", stored_crc32c
 
 
 def unpack_header(key: bytes, value: bytes) -> EntryHeader:
@@ -195,15 +203,17 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
         raise _unknown_version("header", version)
     if kind != expected_kind:
         raise _damaged_row("header", key)
-    txn, staged_sequence = None, 0
+    txn, broadcast_id, staged_sequence = None, 0, 0
     if kind == EntryKind.TXN_MESSAGES:
         txn = TxnSpan._make(_SPAN.unpack_from(value, _HEADER.size))
+    elif kind == EntryKind.BROADCAST_MESSAGE:
+        (broadcast_id,) = _BROADCAST.unpack_from(value, _HEADER.size)
     elif kind == EntryKind.STAGED_MESSAGES:
         *span, staged_sequence = _STAGED_SPAN.unpack_from(value, _HEADER.size)
         txn = TxnSpan._make(span)
     return EntryHeader(
         vchannel_id, base_tick, count, message_type, columns_crc32c, Tick(previous_tick), sequence,
-        value[-_SEAL_BYTES:-_CRC_BYTES], columns_bytes, stored_crc32c, txn, staged_sequence,
+        value[-_SEAL_BYTES:-_CRC_BYTES], columns_bytes, stored_crc32c, txn, staged_sequence, broadcast_id,
     )  # fmt: skip
 
 

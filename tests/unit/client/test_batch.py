@@ -85,5 +85,5 @@ def test_a_batch_survives_pickling_and_copying_though_its_columns_are_views() ->
 def test_nothing_is_taken_apart_before_it_is_asked_for() -> None:
     batch = Batch("a/0", encode_payloads([b"x"]), range(1))
 
-    assert set(vars(batch)) == {"vchannel", "columns", "ticks", "txn_id"}
+    assert set(vars(batch)) == {"vchannel", "columns", "ticks", "txn_id", "broadcast_id"}
     assert batch.payloads is batch.payloads

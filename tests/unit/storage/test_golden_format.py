@@ -55,6 +55,10 @@ STAGED_HEADER = pack_header(
     previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
 )[1]  # fmt: skip
 OUTCOME = TxnOutcome(0x0102030405060708, True, (TxnRun(7, 3), TxnRun(9, 1)))
+BROADCAST_HEADER = pack_header(
+    replace(ENTRY, count=1, message_type=5, broadcast_id=0x0102030405060500),
+    previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
+)[1]  # fmt: skip
 WINDOW = (
     ProducerWindow(2, 8)
     .extended(Result(0x0102030405060708, 3, 0xAABBCCDD, is_synced=True))
@@ -88,6 +92,11 @@ GOLDEN = {
     "outcome": (
         pack_outcome(0x0102030405060000, OUTCOME),
         "01010203040506070801" "0000000700000003" "0000000900000001" "2a24196c",
+    ),
+    "header of a broadcast": (
+        BROADCAST_HEADER,
+        "0103000000000001" "0000000000000005" "aabbccdd0000000720535afd01020304050606000000000000000009"
+        "0102030405060500" "947e6395c7395fad5e2721376b3503d6" "df4bc357",
     ),
     "tail key": (keys.tail_key(7), "0000000774"),
     "tail": (

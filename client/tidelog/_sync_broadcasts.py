@@ -1,0 +1,72 @@
+"""The calls of the synchronous client that are about broadcasts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tidelog._async_broadcasts import OPEN_STATES, AsyncBroadcastCalls
+from tidelog._background import background
+from tidelog._batch import Batch
+from tidelog._broadcast_types import (
+    AckMode,
+    BroadcastDescription,
+    BroadcastResult,
+    BroadcastState,
+    BroadcastSummary,
+    ResourceKey,
+)
+from tidelog._sizes import Appendable
+
+
+class BroadcastCalls:
+    """Broadcasts, for ``Client``. See ``AsyncBroadcastCalls``."""
+
+    _client: AsyncBroadcastCalls
+
+    def broadcast(
+        self,
+        vchannels: Iterable[str],
+        message: Appendable,
+        *,
+        resource_keys: Iterable[ResourceKey] = (),
+        wait_s: float | None = None,
+        barrier_tick: int | None = None,
+        timeout_s: float | None = None,
+    ) -> BroadcastResult:
+        """Append one message to many vchannels, to all or to none, at one tick. See ``AsyncClient.broadcast``."""
+        return background.run(
+            self._client.broadcast(
+                vchannels, message, resource_keys=resource_keys, wait_s=wait_s, barrier_tick=barrier_tick,
+                timeout_s=timeout_s,
+            )
+        )  # fmt: skip
+
+    def ack(self, broadcast_id: int, vchannels: str | Iterable[str]) -> None:
+        """Acknowledge a broadcast on vchannels, durably. See ``AsyncClient.ack``."""
+        background.run(self._client.ack(broadcast_id, vchannels))
+
+    def ack_batch(self, batch: Batch) -> None:
+        """Acknowledge the broadcast that a scan has delivered. See ``AsyncClient.ack_batch``."""
+        background.run(self._client.ack_batch(batch))
+
+    def wait_acked(
+        self, key_or_id: ResourceKey | int, *, mode: AckMode = AckMode.ALL, timeout_s: float | None = None
+    ) -> None:
+        """Return once a broadcast, or what holds a key now, is acknowledged. See ``AsyncClient.wait_acked``."""
+        background.run(self._client.wait_acked(key_or_id, mode=mode, timeout_s=timeout_s))
+
+    def list_broadcasts(self, states: Sequence[BroadcastState] = OPEN_STATES) -> Iterator[BroadcastSummary]:
+        """Yield broadcasts in one of these states, in order of id. See ``AsyncClient.list_broadcasts``."""
+        broadcasts = self._client.list_broadcasts(states)
+
+        async def following() -> BroadcastSummary | None:
+            return await anext(broadcasts, None)
+
+        while (broadcast := background.run(following())) is not None:
+            yield broadcast
+
+    def describe_broadcast(self, broadcast_id: int) -> BroadcastDescription:
+        """Return a broadcast with its vchannels. See ``AsyncClient.describe_broadcast``."""
+        return background.run(self._client.describe_broadcast(broadcast_id))
+
+    def abort_broadcast(self, broadcast_id: int, reason: str) -> BroadcastSummary:
+        """Give up waiting for acknowledgements, durably. See ``AsyncClient.abort_broadcast``."""
+        return background.run(self._client.abort_broadcast(broadcast_id, reason))

@@ -1,0 +1,119 @@
+"""Acknowledging broadcasts, and waiting until others have."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from tidelog_server.broker.broadcast_book import BroadcastBook
+from tidelog_server.broker.broadcast_records import Tombstone
+from tidelog_server.broker.broadcast_table import Task
+from tidelog_server.core.broadcasts import BroadcastState, KeyName
+from tidelog_server.core.errors import (
+    BroadcastAbortedError,
+    BroadcastNotExistError,
+    BroadcastVchannelUnknownError,
+    ChannelNotExistError,
+)
+from tidelog_server.core.names import parse_vchannel_name
+from tidelog_server.log.broadcast import Target
+from tidelog_server.log.node import LogNode
+
+
+class BroadcastAcks:
+    """Acknowledgements of the broadcasts of a node. Lives on the event loop."""
+
+    def __init__(self, node: LogNode, book: BroadcastBook, find: Callable[[str], Target]) -> None:
+        self._node = node
+        self._book = book
+        self._find = find
+
+    async def ack(self, broadcast_id: int, vchannels: Sequence[str]) -> None:
+        """Note, durably, that vchannels have acknowledged a broadcast. Doing so twice, or late, is no error.
+
+        Acknowledgements that come while one is made durable share a commit. Cancelling ends the wait only.
+
+        Raises:
+            BroadcastVchannelUnknownError: The broadcast is not for one of them. Nothing happened.
+            InvalidNameError, InvalidRequestError: A name is none. Nothing happened.
+            StorageFailedError, ShutdownError: See ``effect``.
+        """
+        self._node.admission.check_storage()
+        book = self._book
+        names = [self._full_name(name) for name in vchannels]
+        if (live := book.live.get(broadcast_id)) is not None and broadcast_id not in book.table.open:
+            # Named before it is accepted, by somebody who chose the id himself.
+            await asyncio.shield(live.outcome)
+        found = book.table.find(broadcast_id)
+        if not isinstance(found, Task):
+            return
+        positions = found.positions()
+        acks = 0
+        for name in names:
+            if name not in positions:
+                raise BroadcastVchannelUnknownError(broadcast_id=broadcast_id, vchannel=name)
+            acks |= 1 << positions[name]
+        found.want_acks(acks, book.now_ms())
+        await book.saved(found)
+
+    async def wait(
+        self, broadcast_ids: Sequence[int], name: KeyName | None, timeout_s: float, *, once: bool
+    ) -> list[int]:
+        """Wait for acknowledgements; return an empty list once they are there, and at the timeout who is waited for.
+
+        Args:
+            broadcast_ids: Which broadcasts; if empty, those that hold ``name`` now.
+            name: A resource key, whose holders are waited for; then it does not matter why one holds it no more.
+            timeout_s: How long.
+            once: Whether one acknowledgement of one of them is enough; else all of them must be finished.
+
+        Raises:
+            BroadcastAbortedError: One was, and no key was named.
+            BroadcastNotExistError: One is not known, and is not among those that are forgotten.
+            RateLimitRejectedError, ShutdownError, StorageFailedError: Nothing happened.
+        """
+        self._node.admission.check_storage()
+        wanted = list(broadcast_ids)
+        if name is None:
+            for broadcast_id in wanted:
+                self._check_accepted(broadcast_id)
+        elif not wanted:
+            wanted = self._book.keys.holders(name)
+        with self._book.watching(wanted) as changed:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while not self._is_acked(wanted, once=once, may_be_aborted=name is not None):
+                        self._node.admission.check_storage()
+                        changed.clear()
+                        await changed.wait()
+            except TimeoutError:
+                return wanted
+        return []
+
+    def _check_accepted(self, broadcast_id: int) -> None:
+        book = self._book
+        is_known = broadcast_id in book.live or book.table.find(broadcast_id) is not None
+        if not is_known and broadcast_id > book.table.floor:
+            raise BroadcastNotExistError(broadcast_id)
+
+    def _is_acked(self, broadcast_ids: Sequence[int], *, once: bool, may_be_aborted: bool) -> bool:
+        if once and broadcast_ids:
+            return any(self._acks(each) or self._is_over(each, may_be_aborted=may_be_aborted) for each in broadcast_ids)
+        return all(self._is_over(each, may_be_aborted=may_be_aborted) for each in broadcast_ids)
+
+    def _is_over(self, broadcast_id: int, *, may_be_aborted: bool) -> bool:
+        found = self._book.table.find(broadcast_id)
+        if isinstance(found, Tombstone) and found.state is BroadcastState.ABORTED and not may_be_aborted:
+            raise BroadcastAbortedError(broadcast_id=broadcast_id, abort_reason=found.abort_reason)
+        return not isinstance(found, Task) and broadcast_id not in self._book.live
+
+    def _acks(self, broadcast_id: int) -> int:
+        task = self._book.table.open.get(broadcast_id)
+        return 0 if task is None else task.durable.acked
+
+    def _full_name(self, name: str) -> str:
+        """Return ``<channel>/<index>`` for a name in either form, also of a channel that is gone."""
+        if parse_vchannel_name(name).index is not None:
+            return name
+        try:
+            return self._find(name)[1].name
+        except ChannelNotExistError:
+            return f"{name}/0"

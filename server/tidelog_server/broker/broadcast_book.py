@@ -1,0 +1,221 @@
+"""What the calls of broadcasts share: the table, the keys, who waits for what, and how changes become durable."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidelog_server.broker.broadcast_records import Progress, Tombstone
+from tidelog_server.broker.broadcast_store import MAX_FORGOTTEN_AT_ONCE, BroadcastStore
+from tidelog_server.broker.broadcast_table import BroadcastTable, Task
+from tidelog_server.broker.resource_keys import ResourceKeys
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.limits import (
+    BROADCAST_NOTE_WITHIN_S,
+    MAX_BROADCAST_WAITERS,
+    MAX_TOMBSTONES,
+    TOMBSTONE_SWEEP_INTERVAL_S,
+)
+from tidelog_server.core.producers import ProducerKey
+from tidelog_server.log.broadcast import Target, window_key
+from tidelog_server.log.node import LogNode
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.storage.log_store import Beside
+
+
+def awaitable() -> "asyncio.Future[Any]":
+    """Return a future whose failure may stay unseen: those who waited for it may be gone."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    return future
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """A broadcast from just before its acceptance until it is durably in WAIT_ACK.
+
+    Attributes:
+        targets: Its vchannels.
+        outcome: The tick, once the message is durable.
+        has_left: Set at the end of this time, or when it will never come.
+    """
+
+    task: Task
+    targets: Sequence[Target]
+    outcome: "asyncio.Future[int]" = field(default_factory=awaitable)
+    has_left: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class BroadcastBook:
+    """The broadcasts of a node, shared by all calls. Lives on the event loop.
+
+    Attributes:
+        table: What is known of them.
+        keys: Who holds which key.
+        live: Those on their way to WAIT_ACK.
+        stale_windows: Of those that are there; they are removed with the next write.
+    """
+
+    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastStore) -> None:
+        self.table = BroadcastTable()
+        self.keys = ResourceKeys()
+        self.live: dict[int, Live] = {}
+        self.stale_windows: list[ProducerKey] = []
+        self.waiters = 0
+        self._node = node
+        self._tasks = tasks
+        self._store = store
+        # Open broadcasts of which something is on its way to the metadata, and who waits for what comes after it.
+        self._savers: dict[int, list[asyncio.Future[None]]] = {}
+        # Who looks again when something happens to a broadcast.
+        self._watchers: dict[int, set[asyncio.Event]] = {}
+        self._sweep_wanted = asyncio.Event()
+
+    def now_ms(self) -> int:
+        """Return the wall clock, in milliseconds since the epoch."""
+        return self._node.shared.clock.wall_ms()
+
+    # -- Making things durable -----------------------------------------------------------------------------
+
+    async def saved(self, task: Task) -> None:
+        """Wait until everything that is wanted of ``task`` now is durable. Cancelling ends the wait only."""
+        if not task.is_aligned:
+            self.start_saving(task)
+            done: asyncio.Future[None] = awaitable()
+            self._savers[task.record.broadcast_id].append(done)
+            # What it waits for may be a note that nobody waited for until now.
+            self._store.hurry()
+            await asyncio.shield(done)
+
+    def start_saving(self, task: Task) -> None:
+        """Begin to make durable what is wanted of ``task``."""
+        broadcast_id = task.record.broadcast_id
+        if broadcast_id not in self._savers:
+            self._savers[broadcast_id] = []
+            self._tasks.start("broadcast", self._save(task))
+
+    async def _save(self, task: Task) -> None:
+        """Make durable what is wanted, until nothing else is. One of these runs for a broadcast."""
+        broadcast_id = task.record.broadcast_id
+        due: list[asyncio.Future[None]] = []
+        try:
+            while not task.is_aligned:
+                wanted = task.wanted
+                due, self._savers[broadcast_id] = self._savers[broadcast_id], []
+                await self._store.save(task, wanted, patience_s=0.0 if due else BROADCAST_NOTE_WITHIN_S)
+                self._apply(task, wanted)
+                _resolve(due)
+        except BaseException as error:
+            for done in (*due, *self._savers.pop(broadcast_id)):
+                _reject(done, error)
+            if (live := self.live.get(broadcast_id)) is not None:
+                self.fail(live, error)
+            raise
+        _resolve(self._savers.pop(broadcast_id))
+
+    def _apply(self, task: Task, durable: Progress | Tombstone) -> None:
+        """Let everybody see what has become durable."""
+        before, broadcast_id = task.durable, task.record.broadcast_id
+        assert isinstance(before, Progress)
+        has_left = before.tick < durable.tick
+        hit(Failpoint.BROADCAST_MID_WAIT_ACK if has_left else Failpoint.BROADCAST_MID_ACK)
+        self.table.apply(task, durable)
+        self._node.metrics.broadcast_acks.inc(durable.acked - before.acked)
+        if has_left:
+            self.live.pop(broadcast_id).has_left.set()
+            self.stale_windows.append(window_key(task.record.vchannel_ids[0], broadcast_id))
+        if isinstance(durable, Tombstone):
+            self.release(broadcast_id)
+            if len(self.table.tombstones) > MAX_TOMBSTONES:
+                self._sweep_wanted.set()
+        self._wake(broadcast_id)
+
+    def fail(self, live: Live, error: BaseException) -> None:
+        """Let nobody wait for a broadcast that this process will not bring any further."""
+        self.live.pop(live.task.record.broadcast_id, None)
+        _reject(live.outcome, error)
+        live.has_left.set()
+
+    async def sweep(self) -> None:
+        """Forget old broadcasts, and the windows of those that need none, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(TOMBSTONE_SWEEP_INTERVAL_S):
+                    await self._sweep_wanted.wait()
+            except TimeoutError:
+                await self._forget_windows()
+            self._sweep_wanted.clear()
+            await self._forget_tombstones()
+
+    async def _forget_tombstones(self) -> None:
+        table = self.table
+        while ids := table.forgettable(self.now_ms(), MAX_FORGOTTEN_AT_ONCE):
+            # Ordering: in memory first, so that none of them is taken as new while it is forgotten.
+            table.floor = max(table.floor, ids[-1])
+            await self._store.forget(ids, table.floor)
+            table.forget(ids)
+
+    async def _forget_windows(self) -> None:
+        if not self.stale_windows:
+            return
+        changes = dict(map(self._node.shared.producers.remove, self.stale_windows))
+        self.stale_windows.clear()
+        await self._node.committer.run(lambda: self._node.store.write([], Beside(changes)))
+
+    # -- Waiting -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def watching(self, broadcast_ids: Sequence[int]) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when something happens to one of the broadcasts, or the node shuts down.
+
+        Raises:
+            RateLimitRejectedError: Too many wait.
+        """
+        if self.waiters >= MAX_BROADCAST_WAITERS:
+            raise RateLimitRejectedError(
+                f"{self.waiters} calls wait for keys or acknowledgements, at most {MAX_BROADCAST_WAITERS} may: wait "
+                "and repeat",
+                waiters=self.waiters, max_waiters=MAX_BROADCAST_WAITERS,
+            )  # fmt: skip
+        changed, watched = asyncio.Event(), set(broadcast_ids)
+        self.waiters += 1
+        self._node.watchers.add(changed)
+        for broadcast_id in watched:
+            self._watchers.setdefault(broadcast_id, set()).add(changed)
+        try:
+            yield changed
+        finally:
+            self.waiters -= 1
+            self._node.watchers.discard(changed)
+            for broadcast_id in watched:
+                watchers = self._watchers[broadcast_id]
+                watchers.discard(changed)
+                if not watchers:
+                    del self._watchers[broadcast_id]
+
+    def release(self, broadcast_id: int) -> None:
+        """Give back what a broadcast holds or waits for, and wake whoever has keys now, and whoever watched it."""
+        for owner in self.keys.release(broadcast_id):
+            self._wake(owner)
+        self._wake(broadcast_id)
+
+    def _wake(self, broadcast_id: int) -> None:
+        for changed in self._watchers.get(broadcast_id, ()):
+            changed.set()
+
+
+def _resolve(waiting: Iterable["asyncio.Future[None]"]) -> None:
+    for done in waiting:
+        if not done.done():
+            done.set_result(None)
+
+
+def _reject(done: "asyncio.Future[Any]", error: BaseException) -> None:
+    if done.done():
+        return
+    if isinstance(error, Exception):
+        done.set_exception(error)
+    else:
+        done.cancel()

@@ -1,0 +1,137 @@
+"""Broadcasts in the metadata store: which records there are, and which change together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone, decode_floor
+from tidelog_server.broker.broadcast_table import Task
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
+from tidelog_server.metadata.shared_commits import SharedCommits
+from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Versioned
+
+MAX_FORGOTTEN_AT_ONCE: Final = MAX_CHANGES_PER_COMMIT - 1
+"""Tombstones that are removed in one commit, beside the floor."""
+
+_OPEN: Final = {"task", "progress"}
+_PENDING: Final = {"task", "progress", "message"}
+_FINISHED: Final = {"tombstone"}
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a start finds.
+
+    Attributes:
+        tasks: Open broadcasts, in order of their ids.
+        messages: Columns of those that are pending.
+        tombstones: Finished ones.
+        floor: The greatest id that was ever forgotten.
+    """
+
+    tasks: list[Task] = field(default_factory=list)
+    messages: dict[int, bytes] = field(default_factory=dict)
+    tombstones: list[Tombstone] = field(default_factory=list)
+    floor: int = 0
+
+
+class BroadcastStore:
+    """Reads and writes the records of broadcasts. Changes of one broadcast come one after the other."""
+
+    def __init__(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:
+        self._metadata = metadata
+        self._commits = commits
+        self._prefix = f"{root}/broadcast/"
+        self._floor_key = f"{root}/broadcast_floor"
+        # Of the progress of open broadcasts.
+        self._revisions: dict[int, int] = {}
+
+    async def load(self) -> Loaded:
+        """Return all that is there.
+
+        Raises:
+            DataLossError: A record is missing, too many, or cannot be read.
+        """
+        loaded = Loaded()
+        by_id: dict[int, dict[str, Versioned]] = {}
+        for key, found in (await self._metadata.list(self._prefix)).items():
+            number, _, name = key.removeprefix(self._prefix).partition("/")
+            if not number.isdecimal():
+                raise DataLossError(f"the metadata has a record {key} that belongs to no broadcast", key=key)
+            by_id.setdefault(int(number), {})[name] = found
+        for broadcast_id in sorted(by_id):
+            self._load_one(broadcast_id, by_id[broadcast_id], loaded)
+        if (floor := await self._metadata.get(self._floor_key)) is not None:
+            loaded.floor = decode_floor(self._floor_key, floor.value)
+        return loaded
+
+    def _load_one(self, broadcast_id: int, records: dict[str, Versioned], loaded: Loaded) -> None:
+        if records.keys() == _FINISHED:
+            key = self._key(broadcast_id, "tombstone")
+            loaded.tombstones.append(Tombstone.decode(key, records["tombstone"].value))
+            return
+        if not records.keys() >= _OPEN:
+            raise self._contradiction(broadcast_id, records)
+        record = TaskRecord.decode(self._key(broadcast_id, "task"), records["task"].value)
+        progress = Progress.decode(self._key(broadcast_id, "progress"), records["progress"].value)
+        expected = _OPEN if progress.tick else _PENDING
+        if records.keys() != expected or record.broadcast_id != broadcast_id or progress.acks > record.all_acks:
+            raise self._contradiction(broadcast_id, records)
+        if not progress.tick:
+            loaded.messages[broadcast_id] = records["message"].value
+        loaded.tasks.append(Task(record, progress))
+        self._revisions[broadcast_id] = records["progress"].revision
+
+    async def accept(self, task: Task, columns: bytes) -> None:
+        """Write a pending broadcast: from then on it will be in the log, whatever crashes."""
+        record = task.record
+        changes: list[Change] = [
+            Put(self._key(record.broadcast_id, name), value, expected_revision=0)
+            for name, value in (("task", record.encode()), ("message", columns), ("progress", task.durable.encode()))
+        ]
+        self._revisions[record.broadcast_id] = await self._commits.commit(changes)
+
+    async def save(self, task: Task, wanted: Progress | Tombstone, *, patience_s: float = 0.0) -> None:
+        """Write how far an open broadcast is; with patience, as ``SharedCommits.commit``."""
+        broadcast_id = task.record.broadcast_id
+        before = task.durable
+        assert isinstance(before, Progress)
+        progress_key, revision = self._key(broadcast_id, "progress"), self._revisions[broadcast_id]
+        changes: list[Change]
+        if isinstance(wanted, Tombstone):
+            changes = [
+                Put(self._key(broadcast_id, "tombstone"), wanted.encode(), expected_revision=0),
+                Delete(progress_key, revision),
+                Delete(self._key(broadcast_id, "task"), None),
+            ]
+        else:
+            changes = [Put(progress_key, wanted.encode(), revision)]
+        if before.tick < wanted.tick:
+            changes.append(Delete(self._key(broadcast_id, "message"), None))
+        self._revisions[broadcast_id] = await self._commits.commit(changes, patience_s=patience_s)
+        if isinstance(wanted, Tombstone):
+            del self._revisions[broadcast_id]
+
+    def hurry(self) -> None:
+        """Let nobody be patient any more who is now."""
+        self._commits.hurry()
+
+    def close(self) -> None:
+        """Write nothing any more; what nobody waits for is found out by the next start."""
+        self._commits.close()
+
+    async def forget(self, broadcast_ids: Sequence[int], floor: int) -> None:
+        """Remove tombstones, at most MAX_FORGOTTEN_AT_ONCE, and write the floor with it."""
+        changes: list[Change] = [Delete(self._key(each, "tombstone"), None) for each in broadcast_ids]
+        await self._commits.commit([*changes, Put(self._floor_key, str(floor).encode(), None)])
+
+    def _key(self, broadcast_id: int, name: str) -> str:
+        return f"{self._prefix}{broadcast_id}/{name}"
+
+    def _contradiction(self, broadcast_id: int, records: dict[str, Versioned]) -> DataLossError:
+        return DataLossError(
+            f"the metadata records of broadcast {broadcast_id} ({', '.join(sorted(records))}) contradict each other: "
+            "restore the data folder from a backup",
+            broadcast_id=broadcast_id,
+        )

@@ -1,0 +1,508 @@
+"""The broadcasts of this node: accepted, appended, acknowledged, remembered.
+
+The decisions are pure (``resource_keys``, ``broadcast_table``); this is what drives them. A broadcast that was accepted
+is in the metadata before it is in the log, and leaves the state PENDING only once that is known; so a restart appends
+what is missing, and the window that was written with the message tells it what is not.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from tidelog_server.broker.broadcast_acks import BroadcastAcks
+from tidelog_server.broker.broadcast_book import BroadcastBook, Live
+from tidelog_server.broker.broadcast_records import TaskRecord, Tombstone
+from tidelog_server.broker.broadcast_store import BroadcastStore, Loaded
+from tidelog_server.broker.broadcast_table import Task
+from tidelog_server.broker.resource_keys import Conflict
+from tidelog_server.core.broadcasts import BroadcastState, ResourceKey
+from tidelog_server.core.errors import (
+    BarrierNotReachedError,
+    BroadcastForgottenError,
+    BroadcastNotExistError,
+    BroadcastReusedError,
+    ChannelNotExistError,
+    DataLossError,
+    Effect,
+    InvalidRequestError,
+    RateLimitRejectedError,
+    ResourceAcquiredError,
+    StorageFailedError,
+)
+from tidelog_server.core.limits import (
+    MAX_OPEN_BROADCAST_VCHANNELS,
+    MAX_OPEN_BROADCASTS,
+    MAX_WAITING_BROADCAST_BYTES,
+)
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.broadcast import WINDOW_PREFIX, Target, try_append_broadcast, window_key
+from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.node import LogNode
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.runtime.tasks import TaskOwner
+
+_log = structlog.get_logger()
+_OPEN_STATES: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastRequest:
+    """What a caller asks for, checked as far as it can be without the node.
+
+    Attributes:
+        vchannels: Names as they were given, at least one.
+        batch: One message.
+        resource_keys: In order of the names, none twice.
+        digest: See ``digest_of``.
+        broadcast_id: The caller's, or 0 for one of ours.
+        wait_s: How long to wait for keys; 0 not to.
+        barrier_tick: The message's tick must be greater.
+        barrier_wait_s: How long to wait for that.
+    """
+
+    vchannels: Sequence[str]
+    batch: Batch
+    resource_keys: tuple[ResourceKey, ...]
+    digest: str
+    broadcast_id: int = 0
+    wait_s: float = 0.0
+    barrier_tick: int = NO_TICK
+    barrier_wait_s: float = 0.0
+
+
+class BroadcastResult(NamedTuple):
+    """Where a broadcast is.
+
+    Attributes:
+        broadcast_id: Its number.
+        tick: Of its message, on each of its vchannels.
+        is_duplicate: Whether it had been accepted before.
+    """
+
+    broadcast_id: int
+    tick: int
+    is_duplicate: bool
+
+
+class Broadcasts:
+    """All broadcasts of a node. Lives on the event loop.
+
+    Attributes:
+        acks: Takes acknowledgements, and waits for them.
+    """
+
+    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastStore, find: Callable[[str], Target]) -> None:
+        """Begin with nothing; ``open`` loads what there is.
+
+        Args:
+            node: The logs.
+            tasks: Owner of what goes on behind the calls.
+            store: The records.
+            find: Returns a vchannel by name, or raises why there is none.
+        """
+        self._node = node
+        self._tasks = tasks
+        self._store = store
+        self._find = find
+        self._book = book = BroadcastBook(node, tasks, store)
+        self.acks = BroadcastAcks(node, book, find)
+        # Ids that a call is busy with; the event is set when it has ended.
+        self._attempts: dict[int, asyncio.Event] = {}
+        # Channels that are about to be destroyed: they take no new broadcasts.
+        self._leaving: set[str] = set()
+        self._waiting_bytes = 0
+
+    async def open(self) -> None:
+        """Load all broadcasts, and append those that were accepted and are not in the log.
+
+        Raises:
+            DataLossError: Records, or records and log, contradict each other.
+        """
+        loaded, book = await self._store.load(), self._book
+        book.table.floor = loaded.floor
+        for tombstone in loaded.tombstones:
+            book.table.add_tombstone(tombstone)
+        for task in loaded.tasks:
+            book.table.add(task)
+            self._take_keys_again(task)
+        await self._append_pending(loaded)
+        for task in loaded.tasks:
+            # Those of a channel that was destroyed just before the end.
+            task.want_acks(self._gone(task), book.now_ms())
+        await asyncio.gather(*(book.saved(task) for task in loaded.tasks))
+        self._tasks.start("broadcasts", book.sweep())
+
+    def close(self) -> None:
+        """Leave everything as it is. Called once the owner of the tasks is closed."""
+        self._store.close()
+
+    def _take_keys_again(self, task: Task) -> None:
+        broadcast_id = task.record.broadcast_id
+        conflict = self._book.keys.try_acquire(broadcast_id, task.record.resource_keys)
+        if conflict is not None:
+            domain, key = conflict.key.name
+            raise DataLossError(
+                f"broadcasts {conflict.owner} and {broadcast_id} both hold the resource key '{key}' of domain "
+                f"'{domain}': restore the data folder from a backup",
+                broadcast_id=broadcast_id,
+            )
+
+    async def _append_pending(self, loaded: Loaded) -> None:
+        """Append what was accepted and is not in the log, each once, however often this was begun before."""
+        pending = [task for task in loaded.tasks if task.state is BroadcastState.PENDING]
+        # Ordering: all windows are looked at before the first append, which may make the table forget some.
+        ticks = {task: self._recovered_tick(task) for task in pending}
+        needed = {window_key(task.record.vchannel_ids[0], task.record.broadcast_id) for task in pending}
+        known = self._node.shared.producers.keys(WINDOW_PREFIX)
+        self._book.stale_windows = [key for key in known if key not in needed]
+        for task, tick in ticks.items():
+            record = task.record
+            batch = Batch(1, record.message_type, record.columns_crc32c, loaded.messages[record.broadcast_id])
+            self._book.live[record.broadcast_id] = live = Live(task, self._targets_of(task))
+            task.want_appended(tick or await self._append(live, batch, NO_TICK), self._book.now_ms())
+            _log.info("broadcast_recovered", broadcast_id=record.broadcast_id, was_in_log=bool(tick))
+
+    # -- Broadcasts ----------------------------------------------------------------------------------------
+
+    async def broadcast(self, request: BroadcastRequest) -> BroadcastResult:
+        """Append a message to several vchannels, all or none, and return once it is durable.
+
+        Cancelling before it is accepted leaves nothing behind; after that it ends the wait only. A repetition of one
+        that was accepted returns its result; keys, barrier and the state of the node do not matter to it.
+
+        Raises:
+            BroadcastReusedError: The id was accepted with other content. Nothing happened.
+            BroadcastForgottenError: The id is too old to say.
+            ResourceAcquiredError: A key is held by another one, or was for too long. Nothing happened.
+            BarrierNotReachedError: See there. Nothing happened.
+            InvalidRequestError, InvalidNameError, ChannelNotExistError: The vchannels, or the id, are none. Nothing
+                happened.
+            RateLimitRejectedError, DiskFullError, ShutdownError: Nothing happened.
+            StorageFailedError: See ``effect``.
+        """
+        self._node.admission.check_storage()
+        oracle = self._node.shared.oracle
+        if request.broadcast_id > oracle.now():
+            raise InvalidRequestError(
+                f"the broadcast id {request.broadcast_id} lies beyond the latest tick {oracle.last}: take ids from "
+                "AllocateTicks, or leave it out",
+                field="broadcast_id",
+            )
+        broadcast_id = request.broadcast_id or await oracle.allocate(1)
+        async with self._alone(broadcast_id):
+            if (known := await self._known(broadcast_id, request)) is not None:
+                return known
+            if broadcast_id <= self._book.table.floor:
+                raise BroadcastForgottenError(broadcast_id=broadcast_id, floor=self._book.table.floor)
+            with self._room_for(request.batch):
+                if request.wait_s or request.barrier_tick:
+                    # At once, so that nobody waits in vain.
+                    self._check(request)
+                await self._reach(request)
+                await self._acquire(broadcast_id, request)
+                # Ordering: from here on without an await, so that a cancelled call leaves its keys to nobody else.
+                live = self._begin(broadcast_id, request)
+            tick = await self._tasks.finish(self._carry_out(live, request.batch, request.barrier_tick))
+        return BroadcastResult(broadcast_id, tick, is_duplicate=False)
+
+    @asynccontextmanager
+    async def _alone(self, broadcast_id: int) -> AsyncIterator[None]:
+        """Let one call at a time be busy with an id."""
+        while (other := self._attempts.get(broadcast_id)) is not None:
+            await other.wait()
+        self._attempts[broadcast_id] = has_ended = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._attempts[broadcast_id]
+            has_ended.set()
+
+    async def _known(self, broadcast_id: int, request: BroadcastRequest) -> BroadcastResult | None:
+        live, found = self._book.live.get(broadcast_id), self._book.table.find(broadcast_id)
+        task = found if live is None else live.task
+        if task is None:
+            return None
+        if (task.digest if isinstance(task, Tombstone) else task.record.digest) != request.digest:
+            raise BroadcastReusedError(broadcast_id)
+        tick = task.tick if live is None else await asyncio.shield(live.outcome)
+        if not tick:
+            # It was accepted, and storage failed before it was appended.
+            self._node.admission.check_storage()
+        return BroadcastResult(broadcast_id, tick, is_duplicate=True)
+
+    @contextmanager
+    def _room_for(self, batch: Batch) -> Iterator[None]:
+        size_bytes = len(batch.columns)
+        if self._waiting_bytes + size_bytes > MAX_WAITING_BROADCAST_BYTES:
+            raise RateLimitRejectedError(
+                f"broadcasts with {self._waiting_bytes} bytes wait for keys, at most {MAX_WAITING_BROADCAST_BYTES} are "
+                "allowed: wait and repeat",
+                bytes=self._waiting_bytes, max_bytes=MAX_WAITING_BROADCAST_BYTES,
+            )  # fmt: skip
+        self._waiting_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._waiting_bytes -= size_bytes
+
+    def _check(self, request: BroadcastRequest) -> list[Target]:
+        """Return where a broadcast goes, if the node takes it now."""
+        admission = self._node.admission
+        admission.check()
+        targets = [self._find(name) for name in request.vchannels]
+        if len({vchannel.vchannel_id for _, vchannel in targets}) < len(targets):
+            raise InvalidRequestError("the broadcast names a vchannel twice: name each once", field="vchannels")
+        for log, _ in targets:
+            if log.name in self._leaving:
+                raise ChannelNotExistError(log.name, "is being destroyed")
+        admission.check_room(len(targets) * len(request.batch.columns))
+        self._check_open(len(targets))
+        return targets
+
+    def _check_open(self, vchannels: int) -> None:
+        """Check that one more with so many vchannels may be open. Raises RateLimitRejectedError."""
+        table, live = self._book.table, self._book.live
+        accepting = [one.task.record for broadcast_id, one in live.items() if broadcast_id not in table.open]
+        vchannels += table.open_vchannels + sum(len(record.vchannels) for record in accepting)
+        for unit, total, maximum in (
+            ("broadcasts", len(table.open) + len(accepting) + 1, MAX_OPEN_BROADCASTS),
+            ("vchannels", vchannels, MAX_OPEN_BROADCAST_VCHANNELS),
+        ):
+            if total > maximum:
+                raise RateLimitRejectedError(
+                    f"the node would have open broadcasts with {total} {unit}, at most {maximum} are allowed: "
+                    "acknowledge or abort some first",
+                    **{unit: total, f"max_{unit}": maximum},
+                )
+
+    async def _reach(self, request: BroadcastRequest) -> None:
+        """Wait until the barrier has passed. Before the keys are taken, so that none is held while the clock runs."""
+        oracle, barrier_tick = self._node.shared.oracle, request.barrier_tick
+        if barrier_tick <= oracle.now():
+            return
+        try:
+            async with asyncio.timeout(request.barrier_wait_s):
+                while barrier_tick > oracle.now():
+                    self._node.admission.check_storage()
+                    await oracle.prepare(1, barrier_tick)
+        except TimeoutError:
+            raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=oracle.now()) from None
+
+    async def _acquire(self, broadcast_id: int, request: BroadcastRequest) -> None:
+        """Take all keys. Whatever this raises, it leaves none taken and nobody waiting."""
+        if not request.wait_s:
+            if (conflict := self._book.keys.try_acquire(broadcast_id, request.resource_keys)) is not None:
+                raise _acquired(conflict)
+            return
+        with self._book.watching([broadcast_id]) as changed:
+            if self._book.keys.request(broadcast_id, request.resource_keys):
+                return
+            try:
+                async with asyncio.timeout(request.wait_s):
+                    while not self._book.keys.holds(broadcast_id):
+                        self._node.admission.check_storage()
+                        changed.clear()
+                        await changed.wait()
+            except TimeoutError:
+                # It may have got them in the very moment.
+                if not self._book.keys.holds(broadcast_id):
+                    conflict = self._book.keys.conflict(broadcast_id)
+                    self._book.release(broadcast_id)
+                    raise _acquired(conflict) from None
+            except BaseException:
+                self._book.release(broadcast_id)
+                raise
+
+    def _begin(self, broadcast_id: int, request: BroadcastRequest) -> Live:
+        """Return the broadcast that is about to be accepted; it has its keys, which this gives back if it raises."""
+        try:
+            # Again: much may have changed while it waited.
+            targets = self._check(request)
+        except BaseException:
+            self._book.release(broadcast_id)
+            raise
+        record = TaskRecord(
+            broadcast_id,
+            tuple(vchannel.name for _, vchannel in targets),
+            tuple(vchannel.vchannel_id for _, vchannel in targets),
+            request.resource_keys,
+            request.digest,
+            request.batch.message_type,
+            request.batch.columns_crc32c,
+            self._book.now_ms(),
+        )
+        self._book.live[broadcast_id] = live = Live(Task(record), targets)
+        return live
+
+    async def _carry_out(self, live: Live, batch: Batch, barrier_tick: int) -> int:
+        """Accept a broadcast that has its keys, append it, and return its tick."""
+        task = live.task
+        try:
+            hit(Failpoint.BROADCAST_KEYS_HELD)
+            await self._store.accept(task, batch.columns)
+            hit(Failpoint.BROADCAST_ACCEPTED)
+            self._book.table.add(task)
+            self._node.metrics.broadcasts_accepted.inc()
+            tick = await self._append(live, batch, barrier_tick)
+            hit(Failpoint.BROADCAST_APPENDED)
+        except BaseException as error:
+            # Its keys stay taken: it may be in the metadata, and then a restart goes on with it.
+            self._book.fail(live, error)
+            raise
+        task.want_appended(tick, self._book.now_ms())
+        self._book.start_saving(task)
+        live.outcome.set_result(tick)
+        return tick
+
+    async def _append(self, live: Live, batch: Batch, barrier_tick: int) -> Tick:
+        """Append an accepted broadcast, and return its tick once it is durable."""
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_settled(_: PendingAppend) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        while True:
+            append = try_append_broadcast(
+                self._node.shared, live.task.record.broadcast_id, live.targets, batch,
+                barrier_tick=barrier_tick, forget=self._book.stale_windows, on_settled=on_settled,
+            )  # fmt: skip
+            if append is not None:
+                break
+            await self._node.shared.oracle.prepare(1, barrier_tick)
+        self._book.stale_windows = []
+        await settled
+        if append.failure is not None:
+            raise StorageFailedError(append.failure.values["cause"], effect=Effect.UNKNOWN)
+        return append.entries[0].base_tick
+
+    # -- Inspection ----------------------------------------------------------------------------------------
+
+    def page(
+        self, states: Iterable[BroadcastState], after_id: int, max_count: int
+    ) -> tuple[list[Task | Tombstone], bool]:
+        """Return broadcasts in one of ``states`` with greater ids, in order, and whether there are more."""
+        wanted = frozenset(states)
+        candidates: dict[int, Task | Tombstone] = {}
+        if wanted.intersection(_OPEN_STATES):
+            candidates |= self._book.table.open
+        if wanted.difference(_OPEN_STATES):
+            candidates |= self._book.table.tombstones
+        found = sorted(key for key, each in candidates.items() if after_id < key and each.state in wanted)
+        return [candidates[key] for key in found[:max_count]], max_count < len(found)
+
+    def describe(self, broadcast_id: int) -> Task | Tombstone:
+        """Return a broadcast. Raises BroadcastNotExistError."""
+        found = self._book.table.find(broadcast_id)
+        if found is None:
+            raise BroadcastNotExistError(broadcast_id)
+        return found
+
+    async def abort(self, broadcast_id: int, reason: str) -> Tombstone:
+        """Give a broadcast up, durably, and return what is left of it: its keys are free, its message stays.
+
+        One that is finished stays as it is. Cancelling does not stop it.
+
+        Raises:
+            BroadcastNotExistError: It is not known. Nothing happened.
+        """
+        self._node.admission.check_storage()
+        return await self._tasks.finish(self._abort(broadcast_id, reason))
+
+    async def _abort(self, broadcast_id: int, reason: str) -> Tombstone:
+        if (live := self._book.live.get(broadcast_id)) is not None:
+            # What was accepted will be in the log: only then it can be given up.
+            await asyncio.shield(live.outcome)
+        found = self.describe(broadcast_id)
+        if isinstance(found, Task):
+            # One that is pending and not on its way was left by a failure, or by the shutdown.
+            self._node.admission.check_storage()
+            record, is_aborted = found.record, found.want_aborted(reason, self._book.now_ms())
+            await self._book.saved(found)
+            found = self._book.table.tombstones[broadcast_id]
+            if is_aborted:
+                self._node.metrics.broadcasts_aborted.inc()
+                _log.warning(
+                    "broadcast_aborted", broadcast_id=broadcast_id, reason=reason, tick=found.tick,
+                    acked=found.acked, vchannels=found.vchannels,
+                    resource_keys=[f"{key.name.domain}/{key.name.key} {key.mode}" for key in record.resource_keys],
+                )  # fmt: skip
+        return found
+
+    def refresh_metrics(self) -> None:
+        """Bring the metrics up to date that are not kept so all the time."""
+        metrics, tasks = self._node.metrics, self._book.table.open.values()
+        pending = sum(task.state is BroadcastState.PENDING for task in tasks)
+        metrics.broadcasts_open.labels(BroadcastState.PENDING).set(pending)
+        metrics.broadcasts_open.labels(BroadcastState.WAIT_ACK).set(len(tasks) - pending)
+        metrics.broadcast_tombstones.set(len(self._book.table.tombstones))
+        now_ms = self._book.now_ms()
+        oldest_ms = min((task.record.created_ms for task in tasks), default=now_ms)
+        metrics.broadcast_oldest_seconds.set(max(0, now_ms - oldest_ms) / 1_000)
+        metrics.broadcast_waiters.labels("keys").set(self._book.keys.waiters)
+        metrics.broadcast_waiters.labels("acks").set(self._book.waiters - self._book.keys.waiters)
+
+    # -- Channels that go ----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def leaving(self, channels: Sequence[str]) -> AsyncIterator[None]:
+        """Keep broadcasts off channels that are destroyed in this block, which is entered when none is under way.
+
+        Why: a restart finds out whether a broadcast is in the log by a window on its first vchannel. So that one must
+        be there until it need not find out any more.
+        """
+        going = set(channels)
+        self._leaving |= going
+        try:
+            for live in list(self._book.live.values()):
+                if going & live.task.channels:
+                    await live.has_left.wait()
+            yield
+        finally:
+            self._leaving -= going
+
+    async def left(self, channels: Sequence[str]) -> None:
+        """Count the vchannels of channels that are gone as acknowledged, durably: nobody can do so any more."""
+        tasks = [task for channel in channels for task in self._book.table.of_channel(channel)]
+        for task in tasks:
+            task.want_acks(self._gone(task), self._book.now_ms())
+        await asyncio.gather(*(self._book.saved(task) for task in tasks))
+
+    def _gone(self, task: Task) -> int:
+        """Return the bitmap of vchannels that do not exist any more; one of the same name is another one."""
+        places = zip(task.record.vchannels, task.record.vchannel_ids, strict=True)
+        return sum(1 << bit for bit, place in enumerate(places) if self._target(*place) is None)
+
+    def _target(self, name: str, vchannel_id: int) -> Target | None:
+        try:
+            target = self._find(name)
+        except (ChannelNotExistError, InvalidRequestError):
+            return None
+        return target if target[1].vchannel_id == vchannel_id else None
+
+    def _targets_of(self, task: Task) -> list[Target]:
+        """Return where a recovered broadcast goes. Raises DataLossError: its channels stay while it is pending."""
+        places = zip(task.record.vchannels, task.record.vchannel_ids, strict=True)
+        targets = [target for place in places if (target := self._target(*place)) is not None]
+        if len(targets) < len(task.record.vchannels):
+            raise DataLossError(
+                f"broadcast {task.record.broadcast_id} was accepted for {len(task.record.vchannels)} vchannels, of "
+                f"which {len(targets)} are there: metadata and log do not belong together; restore the data folder",
+                broadcast_id=task.record.broadcast_id,
+            )
+        return targets
+
+    def _recovered_tick(self, task: Task) -> int:
+        """Return the tick that a pending broadcast has in the log; 0 if it is not there."""
+        window = self._node.shared.producers.window(window_key(task.record.vchannel_ids[0], task.record.broadcast_id))
+        return 0 if window is None else window.result(1).first_tick
+
+
+def _acquired(conflict: Conflict) -> ResourceAcquiredError:
+    key = conflict.key
+    return ResourceAcquiredError(domain=key.name.domain, key=key.name.key, mode=key.mode, broadcast_id=conflict.owner)

@@ -1,0 +1,114 @@
+"""Commits that many callers share: what is asked for while one commit is on its way goes into the next.
+
+A commit of the metadata store is a sync, or a round trip; callers whose changes do not touch each other need not queue
+for one each.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
+from tidelog_server.metadata.store import Change, MetadataStore
+from tidelog_server.runtime.tasks import TaskOwner
+
+_NAME: Final = "metadata"
+
+
+class _Wanted(NamedTuple):
+    """Changes that belong together, and who waits for them."""
+
+    changes: Sequence[Change]
+    done: "asyncio.Future[int]"
+
+
+class SharedCommits:
+    """Commits for callers whose keys differ. Lives on the event loop.
+
+    What waits needs no bound of its own: each caller waits for its changes.
+    """
+
+    def __init__(self, metadata: MetadataStore, tasks: TaskOwner) -> None:
+        self._metadata = metadata
+        self._tasks = tasks
+        self._waiting: deque[_Wanted] = deque()
+        self._is_running = False
+        # Begins a commit for those who are patient.
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def commit(self, changes: Sequence[Change], *, patience_s: float = 0.0) -> int:
+        """Apply all changes atomically and durably, or none; return the revision that they have then.
+
+        Others' changes may be applied with them. Cancelling ends the wait only.
+
+        Args:
+            changes: What to change.
+            patience_s: How long to wait for others to share a commit with; one that is not patient ends it.
+
+        Raises:
+            RevisionConflictError: An expectation failed, of these changes or of others that went with them.
+            StorageFailedError: The outcome is unknown.
+        """
+        assert 0 < len(changes) <= MAX_CHANGES_PER_COMMIT
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        # Somebody who was cancelled meanwhile must not leave a failure that nobody looked at.
+        done.add_done_callback(_look_at)
+        self._waiting.append(_Wanted(changes, done))
+        if not patience_s:
+            self.hurry()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(patience_s, self.hurry)
+        return await asyncio.shield(done)
+
+    def hurry(self) -> None:
+        """Begin to commit what waits, also for those who are patient."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting and not self._is_running:
+            self._is_running = True
+            self._tasks.start(_NAME, self._run())
+
+    def close(self) -> None:
+        """Begin no commit any more; who still waits is cancelled. Called once the owner of the tasks is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for wanted in self._waiting:
+            wanted.done.cancel()
+        self._waiting.clear()
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                await self._commit_next()
+        finally:
+            self._is_running = False
+            for wanted in self._waiting:
+                wanted.done.cancel()
+            self._waiting.clear()
+
+    async def _commit_next(self) -> None:
+        together: list[_Wanted] = []
+        changes: list[Change] = []
+        while self._waiting and len(changes) + len(self._waiting[0].changes) <= MAX_CHANGES_PER_COMMIT:
+            wanted = self._waiting.popleft()
+            together.append(wanted)
+            changes += wanted.changes
+        try:
+            revision = await self._metadata.commit(changes)
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+            for wanted in together:
+                wanted.done.set_exception(error)
+        except BaseException:
+            for wanted in together:
+                wanted.done.cancel()
+            raise
+        else:
+            for wanted in together:
+                wanted.done.set_result(revision)
+
+
+def _look_at(done: "asyncio.Future[int]") -> None:
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,236 @@
+"""BroadcastService."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final, cast
+
+from tidelog.v1 import broadcast_service_pb2 as pb
+from tidelog_server.broker.broadcast_records import Tombstone, digest_of
+from tidelog_server.broker.broadcast_table import Task
+from tidelog_server.broker.broadcasts import BroadcastRequest
+from tidelog_server.broker.broker import Broker
+from tidelog_server.core.broadcasts import BroadcastState, KeyName, ResourceKey
+from tidelog_server.core.errors import BatchTooLargeError, InvalidRequestError
+from tidelog_server.core.limits import (
+    MAX_ABORT_REASON_BYTES,
+    MAX_ACK_WAIT_MS,
+    MAX_BARRIER_WAIT_S,
+    MAX_BROADCAST_BYTES,
+    MAX_BROADCAST_MESSAGE_BYTES,
+    MAX_BROADCAST_VCHANNELS,
+    MAX_BROADCASTS_PAGE,
+    MAX_OPEN_BROADCASTS,
+    MAX_RESOURCE_DOMAIN_BYTES,
+    MAX_RESOURCE_KEY_BYTES,
+    MAX_RESOURCE_KEYS,
+    MAX_RESOURCE_WAIT_MS,
+)
+from tidelog_server.core.names import shown
+from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.node import LogNode
+from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.columns import ColumnsView, check
+from tidelog_server.rpc.rows import encode_rows
+
+# What is left of a call's deadline for its answer.
+_ANSWER_WITHIN_S: Final = 0.05
+_STATES: Final = {
+    BroadcastState.PENDING: pb.BROADCAST_STATE_PENDING,
+    BroadcastState.WAIT_ACK: pb.BROADCAST_STATE_WAIT_ACK,
+    BroadcastState.DONE: pb.BROADCAST_STATE_DONE,
+    BroadcastState.ABORTED: pb.BROADCAST_STATE_ABORTED,
+}
+_OF_WIRE: Final = {wire: state for state, wire in _STATES.items()}
+_OPEN: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
+
+
+class BroadcastService:
+    """Broadcasts and their acknowledgements."""
+
+    def __init__(self, broker: Broker, node: LogNode) -> None:
+        self._broker = broker
+        self._node = node
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "Broadcast": self.broadcast,
+            "Ack": self.ack,
+            "WaitAcked": self.wait_acked,
+            "ListBroadcasts": self.list_broadcasts,
+            "DescribeBroadcast": self.describe_broadcast,
+            "AbortBroadcast": self.abort_broadcast,
+        }
+
+    async def broadcast(self, request: pb.BroadcastRequest, context: Context) -> pb.BroadcastResponse:
+        """Broadcast a message."""
+        _check_vchannels(request.vchannels)
+        if not request.HasField("message"):
+            raise InvalidRequestError("the broadcast has no message: give one, which may be empty", field="message")
+        _check_tick(request.barrier_tick, "barrier_tick")
+        _check_tick(request.broadcast_id, "broadcast_id")
+        _check_at_most(request.wait_timeout_ms, MAX_RESOURCE_WAIT_MS, "wait_timeout_ms")
+        keys = _resource_keys(request.resource_keys)
+        columns = encode_rows([request.message])
+        view = ColumnsView.parse(columns)
+        check(view, len(columns), self._node.admission.limits)
+        for size_bytes, maximum in (
+            (len(columns), MAX_BROADCAST_MESSAGE_BYTES),
+            (len(columns) * len(request.vchannels), MAX_BROADCAST_BYTES),
+        ):
+            if size_bytes > maximum:
+                raise BatchTooLargeError(actual=size_bytes, maximum=maximum, unit="bytes")
+        result = await self._broker.broadcasts.broadcast(
+            BroadcastRequest(
+                list(request.vchannels),
+                Batch(1, view.message_type, view.crc32c, columns),
+                keys,
+                digest_of(request.vchannels, keys, columns),
+                request.broadcast_id,
+                min(request.wait_timeout_ms / 1_000, _left_s(context, MAX_RESOURCE_WAIT_MS / 1_000)),
+                request.barrier_tick,
+                _left_s(context, MAX_BARRIER_WAIT_S),
+            )
+        )
+        return pb.BroadcastResponse(broadcast_id=result.broadcast_id, tick=result.tick, duplicate=result.is_duplicate)
+
+    async def ack(self, request: pb.AckRequest, _: Context) -> pb.AckResponse:
+        """Acknowledge a broadcast."""
+        _check_id(request.broadcast_id)
+        _check_vchannels(request.vchannels)
+        await self._broker.broadcasts.acks.ack(request.broadcast_id, request.vchannels)
+        return pb.AckResponse()
+
+    async def wait_acked(self, request: pb.WaitAckedRequest, _: Context) -> pb.WaitAckedResponse:
+        """Wait for acknowledgements."""
+        if request.mode not in pb.AckMode.values():
+            raise InvalidRequestError(f"mode {request.mode} is unknown: use 1 (once) or 2 (all)", field="mode")
+        _check_at_most(request.timeout_ms, MAX_ACK_WAIT_MS, "timeout_ms")
+        _check_at_most(len(request.broadcast_ids), MAX_OPEN_BROADCASTS, "broadcast_ids")
+        name = None
+        if request.HasField("resource_key"):
+            name = _key_name(request.resource_key)
+        elif not request.broadcast_ids:
+            raise InvalidRequestError("say what to wait for: a resource_key or broadcast_ids", field="resource_key")
+        for broadcast_id in request.broadcast_ids:
+            _check_id(broadcast_id)
+        waiting_for = await self._broker.broadcasts.acks.wait(
+            request.broadcast_ids, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE
+        )
+        return pb.WaitAckedResponse(acked=not waiting_for, broadcast_ids=waiting_for)
+
+    async def list_broadcasts(self, request: pb.ListBroadcastsRequest, _: Context) -> pb.ListBroadcastsResponse:
+        """List a page of broadcasts."""
+        _check_at_most(request.page_size, MAX_BROADCASTS_PAGE, "page_size")
+        unknown = set(request.states).difference(_OF_WIRE)
+        if unknown:
+            raise InvalidRequestError(f"state {min(unknown)} is unknown: use 1 to {len(_OF_WIRE)}", field="states")
+        # The token is the last id of the page before, so broadcasts may come and go between pages.
+        if request.page_token and not (request.page_token.isascii() and request.page_token.isdecimal()):
+            raise InvalidRequestError("the page token is none of this server's: leave it out", field="page_token")
+        found, has_more = self._broker.broadcasts.page(
+            [_OF_WIRE[state] for state in request.states] or _OPEN,
+            int(request.page_token or "0"),
+            request.page_size or MAX_BROADCASTS_PAGE,
+        )
+        return pb.ListBroadcastsResponse(
+            broadcasts=map(self._summary, found), next_page_token=str(_id_of(found[-1])) if has_more else ""
+        )
+
+    async def describe_broadcast(
+        self, request: pb.DescribeBroadcastRequest, _: Context
+    ) -> pb.DescribeBroadcastResponse:
+        """Describe a broadcast."""
+        _check_id(request.broadcast_id)
+        found = self._broker.broadcasts.describe(request.broadcast_id)
+        response = pb.DescribeBroadcastResponse(summary=self._summary(found))
+        if isinstance(found, Task):
+            for name, has_acked in found.acknowledgements():
+                (response.acked if has_acked else response.missing).append(name)
+        return response
+
+    async def abort_broadcast(self, request: pb.AbortBroadcastRequest, _: Context) -> pb.AbortBroadcastResponse:
+        """Give a broadcast up."""
+        _check_id(request.broadcast_id)
+        _check_text(request.reason, MAX_ABORT_REASON_BYTES, "reason")
+        tombstone = await self._broker.broadcasts.abort(request.broadcast_id, request.reason)
+        return pb.AbortBroadcastResponse(summary=self._summary(tombstone))
+
+    def _summary(self, found: Task | Tombstone) -> pb.BroadcastSummary:
+        now_ms = self._node.shared.clock.wall_ms()
+        if isinstance(found, Task):
+            record = found.record
+            return pb.BroadcastSummary(
+                broadcast_id=record.broadcast_id, state=_STATES[found.state], tick=found.tick,
+                vchannels=len(record.vchannels), acked_vchannels=found.durable.acked,
+                resource_keys=[
+                    pb.ResourceKey(domain=key.name.domain, key=key.name.key, shared=key.is_shared)
+                    for key in record.resource_keys
+                ],
+                created_time_ms=record.created_ms, age_ms=max(0, now_ms - record.created_ms),
+            )  # fmt: skip
+        return pb.BroadcastSummary(
+            broadcast_id=found.broadcast_id, state=_STATES[found.state], tick=found.tick, vchannels=found.vchannels,
+            acked_vchannels=found.acked, created_time_ms=found.created_ms, finished_time_ms=found.finished_ms,
+            abort_reason=found.abort_reason, age_ms=max(0, now_ms - found.created_ms),
+        )  # fmt: skip
+
+
+def _id_of(found: Task | Tombstone) -> int:
+    return found.record.broadcast_id if isinstance(found, Task) else found.broadcast_id
+
+
+def _resource_keys(wire: Sequence[pb.ResourceKey]) -> tuple[ResourceKey, ...]:
+    """Return checked keys, in order of their names."""
+    _check_at_most(len(wire), MAX_RESOURCE_KEYS, "resource_keys")
+    keys = sorted(ResourceKey(_key_name(key), key.shared) for key in wire)
+    for key, other in pairwise(keys):
+        if key.name == other.name:
+            raise InvalidRequestError(
+                f"the broadcast names the resource key '{shown(key.name.key)}' of domain '{shown(key.name.domain)}' "
+                "twice: name it once, shared or exclusive",
+                field="resource_keys",
+            )
+    return tuple(keys)
+
+
+def _key_name(key: pb.ResourceKey) -> KeyName:
+    _check_text(key.domain, MAX_RESOURCE_DOMAIN_BYTES, "domain")
+    _check_text(key.key, MAX_RESOURCE_KEY_BYTES, "key")
+    return KeyName(key.domain, key.key)
+
+
+def _check_vchannels(names: Sequence[str]) -> None:
+    if not 1 <= len(names) <= MAX_BROADCAST_VCHANNELS:
+        raise InvalidRequestError(
+            f"the request names {len(names)} vchannels, expected 1 to {MAX_BROADCAST_VCHANNELS}", field="vchannels"
+        )
+
+
+def _check_id(broadcast_id: int) -> None:
+    if not broadcast_id:
+        raise InvalidRequestError("the broadcast id is 0, which stands for none: name one", field="broadcast_id")
+
+
+def _check_tick(tick: int, field: str) -> None:
+    if tick > MAX_TICK:
+        raise InvalidRequestError(f"{field} is {tick}, above the greatest possible tick {MAX_TICK}", field=field)
+
+
+def _check_at_most(value: int, maximum: int, field: str) -> None:
+    if value > maximum:
+        raise InvalidRequestError(f"{field} is {value}, at most {maximum} is allowed", field=field)
+
+
+def _check_text(text: str, max_bytes: int, field: str) -> None:
+    size_bytes = len(text.encode())
+    if not 1 <= size_bytes <= max_bytes:
+        raise InvalidRequestError(f"{field} has {size_bytes} bytes, expected 1 to {max_bytes}", field=field)
+
+
+def _left_s(context: Context, max_s: float) -> float:
+    """Return how long a call may wait so that its answer still comes in time."""
+    # None without a deadline, though the type says otherwise.
+    remaining_s = cast("float | None", context.time_remaining())
+    return max_s if remaining_s is None else max(0.0, min(max_s, remaining_s - _ANSWER_WITHIN_S))

@@ -1,0 +1,388 @@
+"""Broadcasts where something goes wrong at a chosen moment: crashes, cancelled calls, full tables, damaged records.
+
+Method: a node whose store and metadata outlive it, and whose metadata waits when the test says so.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tidelog_server.broker import broadcast_book, broadcast_table, broadcasts
+from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone
+from tidelog_server.broker.broadcast_store import BroadcastStore
+from tidelog_server.broker.broadcast_table import BroadcastTable, Task
+from tidelog_server.core.broadcasts import BroadcastState, KeyName
+from tidelog_server.core.errors import (
+    BroadcastForgottenError,
+    BroadcastNotExistError,
+    ChannelNotExistError,
+    DataLossError,
+    Effect,
+    RateLimitRejectedError,
+    ResourceAcquiredError,
+    ShutdownError,
+    StorageFailedError,
+)
+from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS
+from tidelog_server.core.producers import ProducerSequence
+from tidelog_server.log.broadcast import WINDOW_PREFIX
+from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_server.metadata.shared_commits import SharedCommits
+from tidelog_server.metadata.store import Change, Delete, Put
+from tidelog_testing.batches import a_batch
+from tidelog_testing.broadcasts import a_broadcast, a_key, in_log
+from tidelog_testing.nodes import Node, running_node
+from tidelog_testing.stores import FaultyStore, LastingStore
+
+LANES = ["a/0", "a/1", "b/0"]
+KEY = a_key("k")
+
+
+class GatedMetadata(MemoryMetadataStore):
+    """A commit that ``stops`` says so of waits until ``may_go`` is set; ``has_stopped`` tells that one does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stops: Callable[[Sequence[Change]], bool] = lambda _: False
+        self.may_go = asyncio.Event()
+        self.has_stopped = asyncio.Event()
+
+    async def commit(self, changes: Sequence[Change]) -> int:
+        if self.stops(changes):
+            self.has_stopped.set()
+            await self.may_go.wait()
+        return await super().commit(changes)
+
+    def stop_at(self, name: str) -> None:
+        """Stop commits that write a record called so, from now on."""
+        self.may_go.clear()
+        self.has_stopped.clear()
+        self.stops = lambda changes: any(isinstance(each, Put) and each.key.endswith(name) for each in changes)
+
+    def go_on(self) -> None:
+        """Let everything through."""
+        self.stops = lambda _: False
+        self.may_go.set()
+
+
+async def prepare(node: Node) -> None:
+    await node.create("a", 2)
+    await node.create("b")
+
+
+async def an_id(node: Node) -> int:
+    return await node.log.shared.oracle.allocate(1)
+
+
+def windows(store: LastingStore) -> list[str]:
+    return [name for _, name in store.producer_windows() if name.startswith(WINDOW_PREFIX)]
+
+
+async def cut_off(node: Node, metadata: GatedMetadata, record: str, broadcast_id: int) -> None:
+    """Broadcast until a commit stops, and leave it there."""
+    metadata.stop_at(record)
+    call = asyncio.create_task(
+        node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
+    )
+    await metadata.has_stopped.wait()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+
+
+@pytest.mark.parametrize("record", ["/task", "/progress"])
+async def test_what_was_not_accepted_is_not_there_after_a_crash(record: str) -> None:
+    store, metadata = LastingStore(), GatedMetadata()
+    async with running_node(store, metadata=metadata) as node:
+        await prepare(node)
+        broadcast_id = await an_id(node)
+        await cut_off(node, metadata, record, broadcast_id)
+    metadata.go_on()
+
+    async with running_node(store, metadata=metadata) as node:
+        with pytest.raises(BroadcastNotExistError):
+            node.broker.broadcasts.describe(broadcast_id)
+        assert [in_log(node, name) for name in LANES] == [[], [], []]
+        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
+        assert not result.is_duplicate
+
+
+async def accept_only(node: Node, metadata: MemoryMetadataStore) -> int:
+    """Leave what a crash leaves between the acceptance of a broadcast and its append; return its id."""
+    request, broadcast_id = a_broadcast(LANES), await an_id(node)
+    ids = tuple(node.broker.find(name)[1].vchannel_id for name in LANES)
+    crc = request.batch.columns_crc32c
+    record = TaskRecord(broadcast_id, tuple(LANES), ids, (), request.digest, 0, crc, created_ms=0)
+    store = BroadcastStore(metadata, SharedCommits(metadata, node.tasks), "tidelog")
+    await store.accept(Task(record), request.batch.columns)
+    return broadcast_id
+
+
+async def test_restarts_that_are_cut_off_too_append_it_once() -> None:
+    store, metadata = LastingStore(), GatedMetadata()
+    async with running_node(store, metadata=metadata) as node:
+        await prepare(node)
+        metadata.stops = lambda changes: any(isinstance(each, Put) and b"wait_ack" in each.value for each in changes)
+        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        await metadata.has_stopped.wait()
+        accepted_id = await accept_only(node, metadata)
+    for _ in range(3):
+        metadata.has_stopped.clear()
+
+        async def start() -> None:
+            async with running_node(store, metadata=metadata):
+                await asyncio.Event().wait()
+
+        starting = asyncio.create_task(start())
+        await metadata.has_stopped.wait()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        assert windows(store) == [f"{WINDOW_PREFIX}{each}" for each in (result.broadcast_id, accepted_id)]
+    metadata.go_on()
+
+    async with running_node(store, metadata=metadata) as node:
+        for name in LANES:
+            first, second = in_log(node, name)
+            assert first == (result.broadcast_id, result.tick, b"payload")
+            assert second[0] == accepted_id
+        assert len({in_log(node, name)[1][1] for name in LANES}) == 1
+        with pytest.raises(ResourceAcquiredError):
+            await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+        assert not {f"{WINDOW_PREFIX}{each}" for each in (result.broadcast_id, accepted_id)} & set(windows(store))
+
+
+async def test_it_is_known_again_after_a_crash_even_where_it_was_trimmed() -> None:
+    store, metadata = LastingStore(), GatedMetadata()
+    async with running_node(store, metadata=metadata) as node:
+        await prepare(node)
+        metadata.stops = lambda changes: any(isinstance(each, Put) and b"wait_ack" in each.value for each in changes)
+        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+        for name in LANES:
+            await node.broker.trim(name)
+    metadata.go_on()
+
+    async with running_node(store, metadata=metadata) as node:
+        assert [in_log(node, name) for name in LANES] == [[], [], []]
+        found = node.broker.broadcasts.describe(result.broadcast_id)
+        assert isinstance(found, Task)
+        assert found.durable == Progress(result.tick)
+
+
+async def test_a_channel_is_destroyed_once_no_broadcast_to_it_is_on_its_way() -> None:
+    metadata = GatedMetadata()
+    async with running_node(LastingStore(), metadata=metadata) as node:
+        await prepare(node)
+        metadata.stop_at("/task")
+        call = asyncio.create_task(node.broker.broadcasts.broadcast(a_broadcast(LANES)))
+        await metadata.has_stopped.wait()
+        destroy = asyncio.create_task(node.broker.destroy_channels(["a"], ignore_missing=False))
+        await asyncio.sleep(0.05)
+
+        assert not destroy.done()
+        with pytest.raises(ChannelNotExistError, match="being destroyed"):
+            await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+        metadata.go_on()
+        result = await call
+        assert await destroy == ["a"]
+
+        assert in_log(node, "b/0") == [(result.broadcast_id, result.tick, b"payload")]
+        found = node.broker.broadcasts.describe(result.broadcast_id)
+        assert isinstance(found, Task)
+        assert [name for name, has_acked in found.acknowledgements() if has_acked] == ["a/0", "a/1"]
+
+
+async def test_a_cancelled_call_goes_on_once_it_is_accepted() -> None:
+    metadata = GatedMetadata()
+    async with running_node(LastingStore(), metadata=metadata) as node:
+        await prepare(node)
+        broadcast_id = await an_id(node)
+        await cut_off(node, metadata, "/task", broadcast_id)
+        again = asyncio.create_task(
+            node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
+        )
+        metadata.go_on()
+
+        result = await again
+
+        assert result.is_duplicate
+        assert in_log(node, "a/1") == [(broadcast_id, result.tick, b"payload")]
+
+
+async def test_calls_with_one_id_at_once_are_one_broadcast() -> None:
+    async with running_node(LastingStore()) as node:
+        await prepare(node)
+        broadcast_id = await an_id(node)
+        request = a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id, wait_s=10)
+
+        results = await asyncio.gather(*(node.broker.broadcasts.broadcast(request) for _ in range(5)))
+
+        assert sorted(result.is_duplicate for result in results) == [False, True, True, True, True]
+        assert len({result.tick for result in results}) == 1
+        assert len(in_log(node, "a/0")) == 1
+
+
+async def test_a_shutdown_ends_every_wait() -> None:
+    async with running_node(LastingStore()) as node:
+        await prepare(node)
+        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        waiting = [
+            asyncio.create_task(node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
+            asyncio.create_task(node.broker.broadcasts.acks.wait([result.broadcast_id], None, 60, once=False)),
+            asyncio.create_task(node.broker.broadcasts.acks.wait([], KEY.name, 60, once=True)),
+        ]
+        await asyncio.sleep(0.01)
+        node.log.begin_shutdown()
+
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert [type(outcome) for outcome in outcomes] == [ShutdownError] * 3
+        assert node.broker.broadcasts._book.keys.waiters == 0
+        assert node.broker.broadcasts._book.waiters == 0
+
+
+async def test_a_storage_failure_leaves_the_outcome_unknown() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await prepare(node)
+        store.fails_at_write = len(store.written) + 1
+        with pytest.raises(StorageFailedError) as caught:
+            await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        assert caught.value.effect is Effect.UNKNOWN
+        with pytest.raises(StorageFailedError) as again:
+            await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+        assert again.value.effect is Effect.NONE
+
+
+async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (broadcast_table, broadcast_book):
+        monkeypatch.setattr(module, "MAX_TOMBSTONES", 3)
+    store, metadata = LastingStore(), MemoryMetadataStore()
+    sent = []
+    async with running_node(store, metadata=metadata) as node:
+        await prepare(node)
+        calls, table = node.broker.broadcasts, node.broker.broadcasts._book.table
+        stays_open = await calls.broadcast(a_broadcast(["b/0"], broadcast_id=await an_id(node)))
+        for _ in range(6):
+            request = a_broadcast(["a/0"], broadcast_id=await an_id(node))
+            sent.append(request)
+            await calls.broadcast(request)
+            await calls.acks.ack(request.broadcast_id, ["a/0"])
+        async with asyncio.timeout(5):
+            while len(table.tombstones) > 3:
+                await asyncio.sleep(0)
+        assert sorted(table.tombstones) == [request.broadcast_id for request in sent[3:]]
+    async with running_node(store, metadata=metadata) as node:
+        calls = node.broker.broadcasts
+        for request in sent[:3]:
+            with pytest.raises(BroadcastForgottenError) as caught:
+                await calls.broadcast(request)
+            assert caught.value.effect is Effect.UNKNOWN
+            await calls.acks.ack(request.broadcast_id, ["a/0"])
+            assert await calls.acks.wait([request.broadcast_id], None, 0, once=False) == []
+        for request in sent[3:]:
+            assert (await calls.broadcast(request)).is_duplicate
+        assert await calls.acks.wait([stays_open.broadcast_id], None, 0, once=False) == [stays_open.broadcast_id]
+        with pytest.raises(BroadcastNotExistError):
+            await calls.acks.wait([await an_id(node)], None, 0, once=False)
+
+
+def test_old_ones_are_forgotten_smallest_id_first() -> None:
+    table = BroadcastTable()
+    for broadcast_id in (5, 3, 9, 1):
+        finished_ms = 0 if broadcast_id < 9 else 1_000
+        table.add_tombstone(Tombstone(broadcast_id, BroadcastState.DONE, 7, 1, 1, "", 0, finished_ms))
+
+    assert table.forgettable(MAX_TOMBSTONE_AGE_MS, 10) == []
+    assert table.forgettable(MAX_TOMBSTONE_AGE_MS + 1, 2) == [1, 3]
+    assert table.forgettable(MAX_TOMBSTONE_AGE_MS + 1, 10) == [1, 3, 5]
+
+
+async def test_every_bound_refuses_what_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_node(LastingStore()) as node:
+        await prepare(node)
+        calls = node.broker.broadcasts
+        await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
+        for module, name, value in (
+            (broadcasts, "MAX_OPEN_BROADCASTS", 1),
+            (broadcasts, "MAX_OPEN_BROADCAST_VCHANNELS", 5),
+            (broadcasts, "MAX_WAITING_BROADCAST_BYTES", 5),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(module, name, value)
+                with pytest.raises(RateLimitRejectedError):
+                    await calls.broadcast(a_broadcast(LANES))
+        monkeypatch.setattr(broadcast_book, "MAX_BROADCAST_WAITERS", 0)
+        with pytest.raises(RateLimitRejectedError):
+            await calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=1))
+        with pytest.raises(RateLimitRejectedError):
+            await calls.acks.wait([], KEY.name, 1, once=False)
+        assert calls._book.keys.holders(KEY.name) == list(calls._book.table.open)
+        assert len(in_log(node, "a/0")) == 1
+
+
+async def test_no_window_of_a_broadcast_is_left_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broadcast_book, "TOMBSTONE_SWEEP_INTERVAL_S", 0.01)
+    store = LastingStore()
+    async with running_node(store) as node:
+        await prepare(node)
+        node.submit("a/0", a_batch(), producer=ProducerSequence("someone", 0, 1))
+        await node.broker.broadcasts.broadcast(a_broadcast(LANES))
+        async with asyncio.timeout(5):
+            while windows(store):
+                await asyncio.sleep(0.01)
+        assert [name for _, name in store.producer_windows()] == ["someone"]
+
+
+async def test_records_that_contradict_each_other_are_refused() -> None:
+    store, metadata = LastingStore(), MemoryMetadataStore()
+    async with running_node(store, metadata=metadata) as node:
+        await prepare(node)
+        one = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        await asyncio.sleep(0.01)
+    root = f"tidelog/broadcast/{one.broadcast_id}"
+    intact = await metadata.list("tidelog/broadcast/")
+    assert sorted(intact) == [f"{root}/progress", f"{root}/task"]
+    task = intact[f"{root}/task"].value
+    other = task.replace(str(one.broadcast_id).encode(), b"77")
+    broken: list[tuple[str, list[Change]]] = [
+        ("contradict", [Delete(f"{root}/progress", None)]),
+        ("contradict", [Put(f"{root}/message", b"", None)]),
+        ("contradict", [Put(f"{root}/progress", Progress().encode(), None)]),
+        ("contradict", [Put(f"{root}/progress", Progress(one.tick, 8).encode(), None)]),
+        ("contradict", [Put(f"{root}/task", other, None)]),
+        ("cannot be read", [Put(f"{root}/task", b"{}", None)]),
+        ("is no number", [Put("tidelog/broadcast_floor", b"x", None)]),
+        ("belongs to no broadcast", [Put("tidelog/broadcast/x/task", task, None)]),
+        (
+            "both hold the resource key",
+            [
+                Put("tidelog/broadcast/77/task", other, None),
+                Put("tidelog/broadcast/77/progress", Progress(5).encode(), None),
+            ],
+        ),
+        (
+            "metadata and log do not belong together",
+            [
+                Put(f"{root}/progress", Progress().encode(), None),
+                Put(f"{root}/message", b"", None),
+                Put(f"{root}/task", task.replace(b'"vchannel_ids":[', b'"vchannel_ids":[9'), None),
+            ],
+        ),
+    ]
+    for text, changes in broken:
+        damaged = MemoryMetadataStore()
+        catalog = await metadata.list("tidelog/")
+        await damaged.commit([Put(key, found.value, None) for key, found in catalog.items()])
+        await damaged.commit(changes)
+        with pytest.raises(DataLossError, match=text):
+            async with running_node(store, metadata=damaged):
+                pass
+
+
+async def test_nobody_holds_a_key_that_nobody_took() -> None:
+    async with running_node(LastingStore()) as node:
+        await prepare(node)
+        with pytest.raises(ChannelNotExistError):
+            await node.broker.broadcasts.broadcast(a_broadcast(["nowhere"], keys=[KEY]))
+        assert await node.broker.broadcasts.acks.wait([], KeyName("d", "k"), 0, once=False) == []
