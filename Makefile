@@ -45,6 +45,7 @@ bench: setup ## run each benchmark once, each against a server of its own
 	$(BIN)/tidelog bench append --concurrency 64 --single
 	$(BIN)/tidelog bench latency
 	$(BIN)/tidelog bench txn
+	$(BIN)/tidelog bench broadcast
 	$(BIN)/tidelog bench scan
 	$(BIN)/tidelog bench spark
 

@@ -119,4 +119,5 @@ class Batch(Sequence[StoredMessage]):
             vchannel=self.vchannel,
             tick=Tick(self.ticks[index]),
             txn_id=self.txn_id,
+            broadcast_id=self.broadcast_id,
         )

@@ -45,8 +45,10 @@ class StoredMessage(Message):
         vchannel: Where it stands.
         tick: Its id, position, time and version at once.
         txn_id: The transaction that it belongs to; None for none.
+        broadcast_id: The broadcast that it is of; None for none.
     """
 
     vchannel: str
     tick: Tick
     txn_id: int | None = None
+    broadcast_id: int | None = None

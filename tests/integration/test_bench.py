@@ -66,6 +66,14 @@ def test_transactions_are_compared_with_plain_appends(tmp_path: Path) -> None:
         assert 0 < report["ratio"]
 
 
+def test_broadcasts_are_compared_with_appends(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "broadcast", "--broadcasts", "20", "--vchannels", "8")
+
+    assert report["settings"]["vchannels"] == 8
+    assert report["ratio"] == pytest.approx(report["latency_us"]["p50"] / report["floor"]["latency_us"], rel=0.01)
+    assert 0 < report["details"]["ack_of_all_p50_us"]
+
+
 def test_latency_is_compared_with_echo_and_sync(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "latency", "--messages", "40")
 

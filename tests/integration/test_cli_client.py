@@ -340,3 +340,48 @@ def test_open_transactions_are_listed_described_and_aborted(endpoint: str, chann
         assert "never begun" in refused(endpoint, ExitCode.NOT_FOUND, "txn", "describe", str((1 << 63) - 1))
         with pytest.raises(tidelog.TransactionExpiredError):
             txn.commit()
+
+
+def test_a_broadcast_is_sent_shown_acknowledged_and_waited_for(endpoint: str, channel: str) -> None:
+    key = f"schema:{channel}"
+    [sent] = records(succeeds(endpoint, "broadcast", "send", channel, "-m", "new column", "--key", key))
+    broadcast_id = str(sent["broadcast_id"])
+    assert sent["vchannels"] == 2
+    shown = records(succeeds(endpoint, "scan", channel, "--output", "jsonl"))
+    assert [(m["payload"], m["tick"], m["broadcast_id"]) for m in shown] == [
+        ("new column", sent["tick"], sent["broadcast_id"])
+    ] * 2
+    again = b"".join(json.dumps(message).encode() + b"\n" for message in shown)
+    succeeds(endpoint, "append", f"{channel}/1", "--framing", "jsonl", stdin=again)
+
+    [status] = records(succeeds(endpoint, "broadcast", "status", broadcast_id))
+    assert (status["state"], status["acked"], status["keys"]) == ("wait_ack", "0/2", key)
+    assert status["missing"] == f"{channel}/0,{channel}/1"
+    assert "belongs to broadcast" in refused(
+        endpoint, ExitCode.CONFLICT, "broadcast", "send", channel, "-m", "x", "--key", key
+    )
+    refused(endpoint, ExitCode.TIMEOUT, "broadcast", "wait", key, "--timeout", "0.2")
+    refused(endpoint, ExitCode.USAGE, "broadcast", "ack", broadcast_id, "nowhere/0")
+    succeeds(endpoint, "broadcast", "ack", broadcast_id, f"{channel}/0")
+    succeeds(endpoint, "broadcast", "wait", broadcast_id, "--once")
+    succeeds(endpoint, "broadcast", "ack", broadcast_id, f"{channel}/1")
+    succeeds(endpoint, "broadcast", "wait", key)
+    listed = [row["broadcast_id"] for row in records(succeeds(endpoint, "broadcast", "ls"))]
+    assert sent["broadcast_id"] not in listed
+    finished = {row["broadcast_id"]: row for row in records(succeeds(endpoint, "broadcast", "ls", "--all"))}
+    assert finished[sent["broadcast_id"]]["state"] == "done"
+
+
+def test_a_broadcast_that_nobody_acknowledges_is_aborted(endpoint: str, channel: str) -> None:
+    key = f"schema:{channel}"
+    arguments = ("broadcast", "send", f"{channel}/0", "--shared-key", key)
+    [sent] = records(succeeds(endpoint, *arguments, stdin=b"from a pipe"))
+    broadcast_id = str(sent["broadcast_id"])
+
+    [aborted] = records(succeeds(endpoint, "broadcast", "abort", broadcast_id, "--reason", "the consumer is gone"))
+
+    assert (aborted["state"], aborted["abort_reason"]) == ("aborted", "the consumer is gone")
+    refused(endpoint, ExitCode.CONFLICT, "broadcast", "wait", broadcast_id)
+    refused(endpoint, ExitCode.USAGE, "broadcast", "send", f"{channel}/0", "-m", "x", "--key", "nocolon")
+    refused(endpoint, ExitCode.USAGE, "broadcast", "send", f"{channel}/0", "-m", "x", "--key", ":empty")
+    refused(endpoint, ExitCode.NOT_FOUND, "broadcast", "status", "5")

@@ -27,7 +27,7 @@ _LENGTH: Final = struct.Struct(">I")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS: Final = frozenset({"payload", "payload_base64", "key", "key_base64", "type", "properties", "event_time_ms"})
 # What `scan` prints besides: a scanned message may be appended again as it is, and gets a tick of its own.
-_PASSED_OVER: Final = frozenset({"vchannel", "tick", "time", "txn_id"})
+_PASSED_OVER: Final = frozenset({"vchannel", "tick", "time", "txn_id", "broadcast_id"})
 
 
 class Framing(StrEnum):
@@ -99,6 +99,7 @@ def json_of_message(message: StoredMessage) -> dict[str, object]:
         "time": f"{message.tick.time.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z",
     }
     shown |= {"txn_id": message.txn_id} if message.txn_id is not None else {}
+    shown |= {"broadcast_id": message.broadcast_id} if message.broadcast_id is not None else {}
     shown |= _json_of_bytes("key", message.key) if message.key is not None else {}
     shown |= {"type": message.type} if message.type else {}
     shown |= {"properties": dict(message.properties)} if message.properties else {}

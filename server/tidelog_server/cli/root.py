@@ -2,7 +2,7 @@
 
 import typer
 
-from tidelog_server.cli import append, channels, config_commands, doctor, scan, serve, transactions, version
+from tidelog_server.cli import append, broadcasts, channels, config_commands, doctor, scan, serve, transactions, version
 from tidelog_server.cli.bench import commands as bench
 from tidelog_server.cli.exit_codes import COMMON_CODES
 
@@ -19,6 +19,7 @@ channels.register(app)
 append.register(app)
 scan.register(app)
 transactions.register(app)
+broadcasts.register(app)
 bench.register(app)
 doctor.register(app)
 config_commands.register(app)

@@ -27,6 +27,7 @@ from tidelog_server.cli.output import (
 )
 from tidelog_server.cli.positions import POSITION_HELP, parse_duration, parse_position
 from tidelog_server.cli.progress import Progress
+from tidelog_server.cli.vchannel_names import vchannels_of
 
 _DEFAULT_LAST = 10
 _MIN_SPLIT_MESSAGES = 1_000
@@ -164,7 +165,7 @@ async def _print_all(
 async def _scanned(
     client: AsyncClient, names: list[str], start: Start, until: End, types: list[int] | None
 ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-    vchannels = await _vchannels(client, names)
+    vchannels = await vchannels_of(client, names)
     async with client.scan(vchannels, start=start, until=until, types=types or None) as scan:
         async for batch in scan:
             yield batch
@@ -174,7 +175,7 @@ async def _last_then_follow(
     client: AsyncClient, names: list[str], last: int, types: list[int] | None, *, follow: bool
 ) -> AsyncGenerator[Sequence[StoredMessage], None]:
     """Yield the last messages of all vchannels together, then, to ``follow``, everything appended after them."""
-    vchannels = await _vchannels(client, names)
+    vchannels = await vchannels_of(client, names)
     plan = await client.plan_scan(vchannels, max_messages_per_split=max(_MIN_SPLIT_MESSAGES, last))
     if messages := await _last_messages(client, vchannels, plan, last, types):
         yield messages
@@ -201,12 +202,3 @@ async def _last_messages(
         # Splits are estimates, and a type may be rare: look four times as far back.
         wanted *= 4
     return []
-
-
-async def _vchannels(client: AsyncClient, names: list[str]) -> list[str]:
-    """Return the vchannels that names of channels and vchannels mean, none twice."""
-    channels = [name for name in names if "/" not in name]
-    described = await client.describe_channels(channels) if channels else []
-    by_channel = {channel.name: [vchannel.name for vchannel in channel.vchannels] for channel in described}
-    found = [vchannel for name in names for vchannel in by_channel.get(name, [name])]
-    return list(dict.fromkeys(found))

@@ -37,7 +37,7 @@ _SINGLE_MESSAGES: Final = 100_000
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     group = typer.Typer(no_args_is_help=True, help="Measure Tidelog against what this machine can do without it.")
-    for command in (append, latency, txn, scan, spark):
+    for command in (append, latency, txn, broadcast, scan, spark):
         group.command(epilog=COMMON_CODES)(command)
     group.command("all", epilog=COMMON_CODES)(run_all)
     app.add_typer(group, name="bench")
@@ -131,6 +131,24 @@ def txn(
             _report(lambda: event_loop.run(measure_large_txn(target, large)), as_json=json)
 
 
+def broadcast(
+    *,
+    broadcasts: Annotated[int, typer.Option(min=1, help="How many, one after the other.")] = 1_000,
+    vchannels: Annotated[int, typer.Option(min=1, max=1_024, help="Vchannels that each goes to.")] = 100,
+    size: _SizeOption = 100,
+    endpoint: _EndpointOption = None,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Time of one broadcast to many vchannels under a resource key, against one append to one of them."""
+    from tidelog_server.cli.bench.broadcast import BroadcastSettings, measure_broadcast
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = BroadcastSettings(broadcasts, vchannels, size)
+    with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
+        _report(lambda: event_loop.run(measure_broadcast(target, settings)), as_json=json)
+
+
 def scan(
     *,
     messages: _MessagesOption = 4_000_000,
@@ -191,6 +209,7 @@ def run_all(
         lambda: append(messages=_SINGLE_MESSAGES // share, single=True, folder=folder, json=json),
         lambda: latency(messages=4_000 // share, folder=folder, json=json),
         lambda: txn(transactions=60_000 // share, large_mib=1_024 // share, folder=folder, json=json),
+        lambda: broadcast(broadcasts=1_000 // share, folder=folder, json=json),
         lambda: scan(messages=4_000_000 // share, folder=folder, json=json),
         lambda: spark(messages=5_000_000 // share, folder=folder, json=json),
     ]

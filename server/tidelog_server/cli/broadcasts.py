@@ -1,0 +1,188 @@
+"""``tidelog broadcast``: send, wait for, acknowledge, list, describe and abort broadcasts."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tidelog import AckMode, BroadcastDescription, BroadcastResult, BroadcastState, BroadcastSummary, ResourceKey
+from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_server.cli.output import OutputOption, QuietOption, Record, note, print_records
+from tidelog_server.cli.vchannel_names import vchannels_of
+
+_DEFAULT_TIMEOUT_S = 30.0
+
+VchannelsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="VCHANNEL...", help="CHANNEL/INDEX, or CHANNEL for all of its.", show_default=False),
+]
+IdArgument = Annotated[int, typer.Argument(metavar="BROADCAST_ID", min=1, show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="One message to many vchannels at one tick, acknowledged by each.")
+    group.command("send", epilog=COMMON_CODES)(send)
+    group.command("status", epilog=COMMON_CODES)(status)
+    group.command("ack", epilog=COMMON_CODES)(ack)
+    group.command("wait", epilog=COMMON_CODES)(wait)
+    group.command("ls", epilog=COMMON_CODES)(list_broadcasts)
+    group.command("abort", epilog=COMMON_CODES)(abort)
+    app.add_typer(group, name="broadcast")
+
+
+def send(
+    names: VchannelsArgument,
+    *,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="The payload; default: standard input.", show_default=False)
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", help="A resource key to hold, DOMAIN:KEY; may be repeated.", show_default=False),
+    ] = None,
+    shared_keys: Annotated[
+        list[str] | None,
+        typer.Option("--shared-key", help="The same, shared with others that share it.", show_default=False),
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, max=600, help="Seconds to wait for keys that others hold.")] = 0,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Send a message to all of these vchannels at one tick, or to none."""
+    held = [*_keys_of(keys or [], shared=False), *_keys_of(shared_keys or [], shared=True)]
+    payload = sys.stdin.buffer.read() if message is None else message.encode()
+
+    async def command() -> tuple[BroadcastResult, list[str]]:
+        async with connected(endpoint) as client:
+            vchannels = await vchannels_of(client, names)
+            return await client.broadcast(vchannels, payload, resource_keys=held, wait_s=wait or None), vchannels
+
+    result, vchannels = run(command(), None if timeout is None else timeout + wait)
+    print_records(
+        [{"broadcast_id": result.broadcast_id, "tick": int(result.tick), "vchannels": len(vchannels)}], output
+    )
+
+
+def status(
+    broadcast_id: IdArgument,
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Tell how far a broadcast is, and who has not acknowledged it."""
+
+    async def command() -> BroadcastDescription:
+        async with connected(endpoint) as client:
+            return await client.describe_broadcast(broadcast_id)
+
+    described = run(command(), timeout)
+    print_records([{**_row(described.summary), "missing": ",".join(described.missing)}], output)
+
+
+def ack(
+    broadcast_id: IdArgument,
+    vchannels: Annotated[list[str], typer.Argument(metavar="VCHANNEL...", show_default=False)],
+    *,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    quiet: QuietOption = False,
+) -> None:
+    """Acknowledge a broadcast on vchannels; doing so twice is no error."""
+
+    async def command() -> None:
+        async with connected(endpoint) as client:
+            await client.ack(broadcast_id, vchannels)
+
+    run(command(), timeout)
+    note(f"acknowledged {broadcast_id} on {', '.join(vchannels)}", quiet=quiet)
+
+
+def wait(
+    what: Annotated[str, typer.Argument(help="DOMAIN:KEY, or the id of a broadcast.", show_default=False)],
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Wait for one acknowledgement, not for all.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Wait until a broadcast, or all that hold a resource key now, are acknowledged; without --timeout for ever."""
+    target = int(what) if what.isdecimal() else _keys_of([what], shared=False)[0]
+
+    async def command() -> None:
+        async with connected(endpoint) as client:
+            await client.wait_acked(
+                target, mode=AckMode.ONCE if once else AckMode.ALL, timeout_s=_FOREVER_S if timeout is None else timeout
+            )
+
+    run(command())
+    note(f"acknowledged: {what}", quiet=quiet)
+
+
+_FOREVER_S = 1e9
+
+
+def list_broadcasts(
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Finished ones too.")] = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """List broadcasts that are not finished, oldest first."""
+    states = list(BroadcastState) if everything else [BroadcastState.PENDING, BroadcastState.WAIT_ACK]
+
+    async def command() -> list[BroadcastSummary]:
+        async with connected(endpoint) as client:
+            return [summary async for summary in client.list_broadcasts(states)]
+
+    print_records([_row(summary) for summary in run(command(), timeout)], output)
+
+
+def abort(
+    broadcast_id: IdArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; it is kept.", show_default=False)],
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Give up waiting for acknowledgements: the keys are free, the message stays."""
+
+    async def command() -> BroadcastSummary:
+        async with connected(endpoint) as client:
+            return await client.abort_broadcast(broadcast_id, reason)
+
+    print_records([_row(run(command(), timeout))], output)
+
+
+def _keys_of(texts: list[str], *, shared: bool) -> list[ResourceKey]:
+    """Return resource keys given as ``DOMAIN:KEY``. Raises CommandError."""
+    keys = []
+    for text in texts:
+        domain, colon, key = text.partition(":")
+        if not colon:
+            raise CommandError(
+                f"'{text}' is no resource key: expected DOMAIN:KEY, such as schema:orders", ExitCode.USAGE
+            )
+        try:
+            keys.append(ResourceKey(domain, key, shared=shared))
+        except ValueError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+    return keys
+
+
+def _row(summary: BroadcastSummary) -> Record:
+    keys = (f"{key.domain}:{key.key}{' (shared)' if key.shared else ''}" for key in summary.resource_keys)
+    return {
+        "broadcast_id": summary.broadcast_id,
+        "state": summary.state.value,
+        "tick": int(summary.tick),
+        "acked": f"{summary.acked_vchannels}/{summary.vchannels}",
+        "keys": ", ".join(keys),
+        "age_s": round(summary.age_s, 3),
+        "abort_reason": summary.abort_reason,
+    }
