@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
+import structlog.testing
 
 from tidelog_server.broker import broadcast_book, broadcast_table, broadcasts
 from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone
@@ -386,3 +387,46 @@ async def test_nobody_holds_a_key_that_nobody_took() -> None:
         with pytest.raises(ChannelNotExistError):
             await node.broker.broadcasts.broadcast(a_broadcast(["nowhere"], keys=[KEY]))
         assert await node.broker.broadcasts.acks.wait([], KeyName("d", "k"), 0, once=False) == []
+
+
+async def test_an_abort_is_noted_once_with_its_reason() -> None:
+    async with running_node(LastingStore()) as node:
+        await prepare(node)
+        result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
+        with structlog.testing.capture_logs() as events:
+            await node.broker.broadcasts.abort(result.broadcast_id, "its consumer is gone")
+            await node.broker.broadcasts.abort(result.broadcast_id, "again")
+
+    (event,) = [event for event in events if event["event"] == "broadcast_aborted"]
+    assert (event["log_level"], event["broadcast_id"], event["reason"]) == (
+        "warning", result.broadcast_id, "its consumer is gone",
+    )  # fmt: skip
+    assert (event["acked"], event["vchannels"], event["resource_keys"]) == (0, 3, ["d/k exclusive"])
+
+
+async def test_metrics_tell_what_is_open_and_who_waits() -> None:
+    async with running_node(LastingStore()) as node:
+        await prepare(node)
+        calls = node.broker.broadcasts
+        first = await calls.broadcast(a_broadcast(LANES, keys=[KEY]))
+        done = await calls.broadcast(a_broadcast(["b/0"]))
+        await calls.acks.ack(done.broadcast_id, ["b/0"])
+        waiting = [
+            asyncio.create_task(calls.broadcast(a_broadcast(LANES, keys=[KEY], wait_s=60))),
+            asyncio.create_task(calls.acks.wait([first.broadcast_id], None, 60, once=True)),
+        ]
+        await asyncio.sleep(0.01)
+
+        node.broker.refresh_metrics()
+
+        text = node.log.metrics.render().decode()
+        for line in (
+            'tidelog_broadcasts_open{state="pending"} 0.0', 'tidelog_broadcasts_open{state="wait_ack"} 1.0',
+            "tidelog_broadcasts_accepted_total 2.0", "tidelog_broadcast_acks_total 1.0",
+            "tidelog_broadcast_tombstones 1.0", 'tidelog_broadcast_waiters{kind="keys"} 1.0',
+            'tidelog_broadcast_waiters{kind="acks"} 1.0',
+        ):  # fmt: skip
+            assert line in text
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
