@@ -10,7 +10,14 @@ from tidelog import _wire
 from tidelog._append_lane import Submission
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
-from tidelog._errors import AppendUnknownError, DeadlineError, TidelogError, TransactionExpiredError, UnavailableError
+from tidelog._errors import (
+    AppendUnknownError,
+    DeadlineError,
+    TidelogError,
+    TransactionExpiredError,
+    UnavailableError,
+    copy_of,
+)
 from tidelog._numbering import StagedNumbering
 from tidelog._sizes import Appendable
 from tidelog._transport import Transport
@@ -159,7 +166,7 @@ class StagedTransaction:
         self._unacknowledged.discard(future)
         error = None if future.cancelled() else future.exception()
         if self._failure is None and isinstance(error, TidelogError):
-            self._failure = error
+            self._failure = _before_commit(error)
 
     async def _keep_alive(self) -> None:
         """Give a sign of life now and then, until the transaction is over."""
@@ -176,3 +183,10 @@ class StagedTransaction:
             except TidelogError as error:
                 self._failure = self._failure or error
                 return
+
+
+def _before_commit(error: TidelogError) -> TidelogError:
+    """Return what a batch that was not staged means: nothing of its transaction is in the log in any case."""
+    if isinstance(error, AppendUnknownError):
+        return UnavailableError("a batch of the transaction had no answer for too long: roll it back and begin anew")
+    return copy_of(error, effect="none")

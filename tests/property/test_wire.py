@@ -59,7 +59,8 @@ def check_request(encoded: bytes) -> None:
     """Compare what we take with protobuf; what we refuse is of no interest."""
     try:
         parsed = parse_stream_request(encoded)
-        ColumnsView.parse(parsed.columns)
+        for columns in (parsed.columns, *(batch for part in parsed.parts or () for batch in part.batches)):
+            ColumnsView.parse(columns)
     except REFUSALS:
         return
     check_columns(parsed.columns, message_pb2.Columns.FromString(parsed.columns))

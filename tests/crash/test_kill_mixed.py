@@ -1,0 +1,134 @@
+"""Whatever is written, in whatever way, and whatever dies meanwhile: every promise is kept, as the record shows.
+
+Method: producers with epochs, transactions, broadcasts under keys with their consumers, and plain appends run at once
+over servers that are killed at moments chosen at random and at each failpoint on the way of a write. Every operation is
+on record as its caller saw it; ``tidelog_testing.mixed_load.check`` compares the record with the log.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tidelog import AsyncClient, _transaction
+from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
+from tidelog_testing.mixed_load import Log, Record, check, prepare, read_log, run_load
+from tidelog_testing.processes import ServerDiedError, ServerProcess
+
+pytestmark = pytest.mark.crash
+
+# Nothing of this load trims or drops.
+POINTS = [point for point in Failpoint if point not in {Failpoint.MID_TRIM, Failpoint.MID_DROP}]
+# The greatest hit at which a server dies; there are many groups, and few of the others.
+_LAST_HIT = dict.fromkeys(Failpoint, 4) | dict.fromkeys(
+    (Failpoint.BEFORE_WRITE, Failpoint.AFTER_WRITE_BEFORE_SYNC, Failpoint.AFTER_SYNC_BEFORE_ACK), 40
+)
+_KILLED = -9
+_MAX_ACKS = 15
+_LARGE_BYTES = 1_000
+
+
+class Storm:
+    """Servers on one data folder, one after the other."""
+
+    def __init__(self, folder: Path, record: Record) -> None:
+        self.folder = folder
+        self.record = record
+        self.server = ServerProcess(folder)
+        self.port = {"server.grpc_port": self.server.grpc.rpartition(":")[2]}
+        self.rounds = 0
+        self.died_at_start = 0
+
+    async def die(self, point: Failpoint | None) -> None:
+        """Let the load run for a while, then kill the server, at a failpoint if one is given, and start another."""
+        for _ in range(self.record.random.randint(1, _MAX_ACKS)):
+            self.record.acknowledged.clear()
+            await self.record.acknowledged.wait()
+        await asyncio.to_thread(self.server.kill)
+        if point:
+            await self._die_at(point)
+        self.server = await asyncio.to_thread(ServerProcess, self.folder, self.port)
+        self.rounds += 1
+
+    async def _die_at(self, point: Failpoint) -> None:
+        setting = {VARIABLE: f"{point}:{self.record.random.randint(1, _LAST_HIT[point])}"}
+        try:
+            server = await asyncio.to_thread(ServerProcess, self.folder, self.port, setting)
+        except ServerDiedError as error:
+            # What a start finishes passes some of the points too.
+            if error.code != _KILLED:
+                raise
+            self.died_at_start += 1
+            return
+        assert await asyncio.to_thread(server.wait) == _KILLED, server.errors
+
+    async def judge(self, client: AsyncClient) -> Log:
+        """Fail if the log contradicts the record."""
+        log = await read_log(client)
+        anomalies = check(self.record, log)
+        if anomalies:
+            path = self.folder.with_name("record.jsonl")
+            self.record.write(path)
+            pytest.fail(f"after {self.rounds} rounds, record in {path}:\n" + "\n".join(anomalies[:20]))
+        return log
+
+
+async def weather(folder: Path, seed: int, points: list[Failpoint | None]) -> str:
+    """Kill a server at each of ``points``, in an order chosen at random; None is any moment. Return what happened."""
+    record = Record(random.Random(seed))
+    record.random.shuffle(points)
+    storm = Storm(folder, record)
+    retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
+    async with AsyncClient(storm.server.grpc, timeout_s=60, connect_timeout_s=30, retry=retry) as client:
+        await prepare(client)
+        load = asyncio.create_task(run_load(record, client))
+        for point in points:
+            dying = asyncio.create_task(storm.die(point))
+            await asyncio.wait((load, dying), return_when=asyncio.FIRST_COMPLETED)
+            if load.done():
+                # It ends by itself only if it met what it must not meet.
+                await load
+            await dying
+        record.is_over.set()
+        await load
+        await storm.judge(client)
+        await asyncio.to_thread(storm.server.kill)
+        storm.server = await asyncio.to_thread(ServerProcess, folder, storm.port)
+        log = await storm.judge(client)
+    await asyncio.to_thread(storm.server.kill)
+    outcomes = Counter(f"{each.kind} {each.outcome}" for each in record.operations.values())
+    counts = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
+    text = (
+        f"seed {seed}: {storm.rounds} rounds, {storm.died_at_start} starts died, {sum(map(len, log.values()))} messages"
+    )
+    for kind in ("append", "numbered", "transaction", "broadcast"):
+        assert outcomes[f"{kind} ok"], f"void: {text}: {counts}"
+    return f"{text}: {counts}"
+
+
+@pytest.fixture(autouse=True)
+def stages_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let transactions be staged that are not large at all."""
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", _LARGE_BYTES)
+
+
+@pytest.mark.timeout(400)
+async def test_every_promise_is_kept_whatever_dies(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    record_property("measured", await weather(tmp_path / "log", seed, [None, None, *POINTS]))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", range(3))
+async def test_so_it_is_in_long_storms(
+    tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("measured", await weather(tmp_path / "log", seed, [*[None] * 12, *POINTS * 3]))
