@@ -31,6 +31,9 @@ def test_the_demonstration_agrees_with_its_source(tmp_path: Path) -> None:
     assert f"{FLIGHTS:,} messages came back" in ran.stdout
     assert "United Air Lines" in ran.stdout
     assert "killed the server with SIGKILL" in ran.stderr
+    assert "messages of a transaction on two channels were on disk when the server died" in ran.stdout
+    assert "none of it is in the log" in ran.stderr
+    assert "acknowledged by 2 consumers" in ran.stdout
     assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -16,6 +16,7 @@ from tidelog_server.demo.report import Measurements, carrier_table, draw_chart
 from tidelog_server.demo.server import MortalServer
 from tidelog_server.demo.spark_read import ReadBack, read_back
 from tidelog_server.demo.summary import summarise
+from tidelog_server.demo.together import Together, go_on, stage_half
 
 CHANNEL: Final = "flights"
 LANES: Final = 4
@@ -23,7 +24,7 @@ CHART_NAME: Final = "delays.png"
 
 
 def run_demo(output: Path, *, flights: int | None = None) -> None:
-    """Append the flights, kill the server, read them back in Spark, compare, and show what came out.
+    """Append the flights, kill the server amid a transaction, go on, read everything back in Spark, and compare.
 
     Results go to stdout and to a chart in the folder ``output``; what is going on goes to stderr. All else that it
     writes is in a temporary folder and gone afterwards.
@@ -36,27 +37,32 @@ def run_demo(output: Path, *, flights: int | None = None) -> None:
     progress.print(f"reading the flights of {SOURCE}")
     source = read_flights(flights)
     with tempfile.TemporaryDirectory(prefix="tidelog-demo-") as folder:
-        append_s, restart_s, found = _through_the_log(source, Path(folder), progress)
+        append_s, restart_s, found, together = _through_the_log(source, Path(folder), progress)
     _compare(source, found)
     chart = output / CHART_NAME
     output.mkdir(parents=True, exist_ok=True)
     draw_chart(found.summary.carriers, read_airlines(), chart)
     measured = Measurements(len(source), append_s, restart_s, found.read_s, time.perf_counter() - begin)
-    _show(found, measured, chart)
+    _show(found, measured, together, chart)
 
 
-def _through_the_log(source: Sequence[Flight], folder: Path, progress: Console) -> tuple[float, float, ReadBack]:
-    """Return the seconds of appending and of restarting, and what Spark read afterwards."""
+def _through_the_log(
+    source: Sequence[Flight], folder: Path, progress: Console
+) -> tuple[float, float, ReadBack, Together]:
+    """Return the seconds of appending and of restarting, what Spark read afterwards, and what came of all channels."""
     server = MortalServer(folder / "data", {})
     try:
         append_s = append_flights(server.grpc, CHANNEL, LANES, source, progress)
+        half = stage_half(server.grpc, source, progress)
         server.kill()
         progress.print("every flight is acknowledged: killed the server with SIGKILL, starting it again")
         restart_s = server.start()
-        progress.print(f"ready after {restart_s:.2f} s; starting Spark")
+        progress.print(f"ready after {restart_s:.2f} s")
+        together = go_on(server.grpc, half, source, progress)
+        progress.print("starting Spark")
         with spark_session(folder, name="tidelog demo") as spark:
             progress.print("reading everything back in Spark")
-            return append_s, restart_s, read_back(spark, server.grpc, CHANNEL)
+            return append_s, restart_s, read_back(spark, server.grpc, CHANNEL), together
     finally:
         server.stop()
 
@@ -69,7 +75,7 @@ def _compare(source: Sequence[Flight], found: ReadBack) -> None:
         raise CommandError("what Spark read is not what was appended:\n" + "\n".join(problems))
 
 
-def _show(found: ReadBack, measured: Measurements, chart: Path) -> None:
+def _show(found: ReadBack, measured: Measurements, together: Together, chart: Path) -> None:
     console = Console()
     console.print(carrier_table(found.summary.carriers, read_airlines()))
     console.print()
@@ -77,6 +83,6 @@ def _show(found: ReadBack, measured: Measurements, chart: Path) -> None:
         f"[bold]{found.rows:,} messages came back, each once, in order:[/] counts and digests of Spark and of the "
         "source agree on every vchannel and carrier"
     )
-    for line in measured.lines():
-        console.print(line, highlight=False)
+    for line in (*together.lines(), *measured.lines()):
+        console.print(line, highlight=False, soft_wrap=True)
     console.print(f"chart     {chart}", highlight=False)
