@@ -195,7 +195,9 @@ class Lane:
         waiting: Not sent yet.
         batches_in_flight: Sent and not answered.
         unsure: Numbered batches that are to be sent again, as they are, in order.
-        is_held: Whether nothing is sent before the next stream, for the server refuses it on this one.
+        is_held: Whether nothing is sent before the next stream, for the server refuses it on this one, or before
+            ``release``.
+        may_be_released: Whether the server may take it on this stream, a little later.
         renumbers: From which sequence on all that is on its way is to get new numbers, once it is known to be refused
             and all before it is answered; None for nothing.
         renumbers_were_lost: Whether the batch that was refused there had been sent before.
@@ -212,6 +214,7 @@ class Lane:
     batches_in_flight: int = 0
     unsure: deque[Batch] = field(default_factory=deque)
     is_held: bool = False
+    may_be_released: bool = False
     renumbers: int | None = None
     renumbers_were_lost: bool = False
     is_forgotten: bool = False

@@ -23,6 +23,7 @@ from tidelog._columns_parts import with_txn_ends
 from tidelog._errors import (
     AppendUnknownError,
     InvalidRequestError,
+    OverloadedError,
     SequenceGapError,
     ServerError,
     TidelogError,
@@ -134,8 +135,20 @@ class AppendQueue:
                 lane.send_again(batch)
             self._list(lane)
         for lane in list(self._lanes.values()):
-            lane.is_held = False
+            lane.is_held = lane.may_be_released = False
             self._list(lane)
+
+    @property
+    def has_releasable(self) -> bool:
+        """Whether something was refused that the server may take a little later."""
+        return any(lane.is_held and lane.may_be_released for lane in self._lanes.values())
+
+    def release(self) -> None:
+        """Let what the server had no room for be sent again."""
+        for lane in list(self._lanes.values()):
+            if lane.may_be_released:
+                lane.is_held = lane.may_be_released = False
+                self._list(lane)
 
     def fail_waiting(self, error: TidelogError) -> None:
         """Settle everything that was not sent with ``error``, numbered lanes excepted: those wait for better times."""
@@ -271,7 +284,8 @@ class AppendQueue:
             case Verdict.SEND_AGAIN:
                 lane.send_again(batch)
                 # What is refused by itself would be refused again on this stream.
-                lane.is_held = lane.is_held or not isinstance(error, SequenceGapError)
+                if not isinstance(error, SequenceGapError):
+                    lane.is_held, lane.may_be_released = True, isinstance(error, OverloadedError)
             case Verdict.RENUMBER:
                 lane.send_again(batch)
                 lane.renumber_from(batch)

@@ -47,6 +47,10 @@ class AppendStream:
         # What the server takes in one request, if it has told by ending the present stream.
         self._max_request_bytes = inf
         self._pauses_s: Iterator[float] | None = None
+        # When what the server had no room for is sent again.
+        self._release_timer: asyncio.Handle | None = None
+        self._release_pauses_s = transport.retry.pauses_s()
+        self._has_released = False
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
         # One timer for all deadlines, set for the earliest or earlier: most appends are settled long before theirs.
@@ -163,9 +167,10 @@ class AppendStream:
                 while not self._queue.is_idle:
                     self._changed.clear()
                     await self._changed.wait()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._release_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._release_timer = None
         if self._runner is not None:
             await self._hang_up()
             self._runner.cancel()
@@ -192,6 +197,11 @@ class AppendStream:
         self._changed.set()
         if next_s < inf:
             self._watch(next_s)
+
+    def _release(self) -> None:
+        self._release_timer, self._has_released = None, True
+        self._queue.release()
+        self._wake.set()
 
     async def _hang_up(self) -> None:
         """Half-close the stream and wait for the server to end it, so that nothing of it outlives the event loop."""
@@ -291,6 +301,10 @@ class AppendStream:
                 error = error_of_answer(response.error) if response.HasField("error") else None
                 self._queue.answered(response, error)
                 self._pauses_s = None
+                if error is not None and self._queue.has_releasable and self._release_timer is None:
+                    self._release_timer = self._loop.call_later(next(self._release_pauses_s), self._release)
+                elif error is None and self._has_released:
+                    self._has_released, self._release_pauses_s = False, self._transport.retry.pauses_s()
                 self._wake.set()
                 self._changed.set()
         except grpc.aio.AioRpcError as failure:

@@ -371,10 +371,18 @@ class AsyncClient(AsyncBroadcastCalls):
 
     async def list_txns(self) -> list[TransactionDescription]:
         """Return the open transactions of all clients that have staged something, or said so, oldest first."""
-        transport = self._session().transport
-        request = transaction_service_pb2.ListTxnsRequest()
-        answer = await transport.call(transport.transactions.ListTxns, request, timeout_s=self.timeout_s, is_read=True)
-        return [_wire.transaction_description(txn) for txn in answer.txns]
+        found: list[TransactionDescription] = []
+        page_token = ""
+        while True:
+            transport = self._session().transport
+            request = transaction_service_pb2.ListTxnsRequest(page_token=page_token)
+            answer = await transport.call(
+                transport.transactions.ListTxns, request, timeout_s=self.timeout_s, is_read=True
+            )
+            found += map(_wire.transaction_description, answer.txns)
+            page_token = answer.next_page_token
+            if not page_token:
+                return found
 
     async def describe_txn(self, txn_id: int) -> TransactionDescription:
         """Return what the server knows of a transaction of any client.

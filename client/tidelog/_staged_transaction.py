@@ -1,6 +1,7 @@
 """A transaction that has outgrown one request: its batches are staged on the server until it commits."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog._errors import (
     AppendUnknownError,
-    DeadlineError,
+    ClosedError,
     TidelogError,
     TransactionExpiredError,
+    TransactionForeignError,
+    TransactionNotFoundError,
     UnavailableError,
     copy_of,
 )
@@ -24,7 +27,8 @@ from tidelog._transport import Transport
 from tidelog._types import AppendResult, TransactionResult
 from tidelog.v1 import transaction_service_pb2
 
-# Of the keepalive: two signs may be lost before the third comes too late.
+_log: Final = logging.getLogger("tidelog")
+# Of the keepalive: two signs may get lost at once before the third comes too late.
 _SIGN_SHARE: Final = 1 / 4
 # Fewer batches than the server may refuse for, and little memory for those that are not acknowledged yet.
 MAX_UNACKNOWLEDGED: Final = 16
@@ -97,23 +101,13 @@ class StagedTransaction:
         if self._failure is not None:
             raise self._failure
 
-    async def commit(
-        self, terms: AppendTerms, conditions: Mapping[str, Condition], counts: Mapping[str, int], timeout_s: float
-    ) -> TransactionResult:
-        """Commit once everything is staged. It may be called again until the outcome is known.
-
-        Args:
-            terms: How.
-            conditions: By vchannel.
-            counts: How many messages each vchannel has, by full name.
-            timeout_s: How long it may take.
+    async def settled(self, timeout_s: float) -> None:
+        """Return once everything is staged.
 
         Raises:
-            AppendUnknownError: The outcome is not known yet.
-            TidelogError: Why it is not committed. With the effect none it may be committed again, unless it is over.
+            UnavailableError: Not so within ``timeout_s``; ask again.
+            TidelogError: Why the transaction cannot be committed any more.
         """
-        clock = asyncio.get_running_loop().time
-        deadline_s = clock() + timeout_s
         if self._unacknowledged:
             _, pending = await asyncio.wait(self._unacknowledged, timeout=timeout_s)
             if pending:
@@ -122,14 +116,33 @@ class StagedTransaction:
                     "commit again"
                 )
         self.check()
+
+    async def commit(
+        self, terms: AppendTerms, conditions: Mapping[str, Condition], timeout_s: float
+    ) -> TransactionResult:
+        """Commit what is staged. It may be called again until the outcome is known.
+
+        Args:
+            terms: How.
+            conditions: By full name of the vchannel.
+            timeout_s: How long it may take.
+
+        Raises:
+            AppendUnknownError: The outcome is not known yet.
+            TidelogError: Why it is not committed. With the effect none it may be committed again, unless it is over.
+        """
+        if self._transport.is_closed:
+            raise ClosedError(
+                "the client is closed: whether the transaction is committed is not known", effect="unknown"
+            )
         request = _wire.commit_request(
             self.txn_id, self._batches, terms.durability,
             {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
         )  # fmt: skip
         try:
             answer = await self._transport.call(
-                self._transport.transactions.CommitTxn, request, timeout_s=max(0.0, deadline_s - clock()),
-                is_read=False, is_append=True, is_idempotent=True,
+                self._transport.transactions.CommitTxn, request, timeout_s=timeout_s, is_read=False, is_append=True,
+                is_idempotent=True,
             )  # fmt: skip
         except TransactionExpiredError as error:
             # The server remembers what was committed: this was not, whatever became of earlier tries.
@@ -139,15 +152,16 @@ class StagedTransaction:
             if error.effect == "none" or isinstance(error, AppendUnknownError):
                 raise
             raise AppendUnknownError(str(error), effect="unknown", values=error.values) from error
-        self._end()
-        counted = {name: counts[name] for name in answer.vchannels}
-        return next(_wire.transaction_results([counted], answer.result))
+        self.forget()
+        return _wire.committed(answer)
 
     async def roll_back(self, timeout_s: float) -> None:
-        """End the transaction. Where the server cannot be reached, the end of the keepalive does it."""
-        self._end()
+        """End a transaction whose commit was never sent; where the server cannot be reached, silence ends it."""
+        self.forget()
+        if self._transport.is_closed:
+            return
         request = transaction_service_pb2.RollbackTxnRequest(txn_id=self.txn_id)
-        # Nothing of it can be in the log any more, whatever the answer is.
+        # Nothing of it will be in the log, whatever the answer is.
         with suppress(TidelogError):
             await self._transport.call(
                 self._transport.transactions.RollbackTxn, request, timeout_s=timeout_s, is_read=False,
@@ -156,9 +170,6 @@ class StagedTransaction:
 
     def forget(self) -> None:
         """Tell the server nothing more."""
-        self._end()
-
-    def _end(self) -> None:
         self._keeper.cancel()
         self._transport.open_transactions.discard(self)
 
@@ -177,12 +188,12 @@ class StagedTransaction:
                 await self._transport.call(
                     self._transport.transactions.KeepaliveTxn, request, timeout_s=self._keepalive_s, is_read=True
                 )
-            except (UnavailableError, DeadlineError):
-                # It may come back in time; if not, the next batch or the commit learns it.
-                continue
-            except TidelogError as error:
+            except (TransactionExpiredError, TransactionNotFoundError, TransactionForeignError) as error:
                 self._failure = self._failure or error
                 return
+            except TidelogError as error:
+                # The server may come back in time; if not, the next batch or the commit learns it.
+                _log.debug("transaction %d: no answer to a sign of life: %s", self.txn_id, error)
 
 
 def _before_commit(error: TidelogError) -> TidelogError:

@@ -50,6 +50,8 @@ class TransactionOptions(TypedDict, total=False):
 
 class _State(Enum):
     OPEN = auto()
+    # From the call of commit() until the transaction is on its way; what fails then leads back to OPEN.
+    CLOSING = auto()
     COMMITTING = auto()
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -58,6 +60,7 @@ class _State(Enum):
 
 
 _TEXTS: Final = {
+    _State.CLOSING: "is being committed",
     _State.COMMITTING: "is being committed: call commit() again to learn the outcome",
     _State.COMMITTED: "is committed",
     _State.ROLLED_BACK: "was rolled back",
@@ -97,7 +100,7 @@ class AsyncTransaction:
         self._staged: StagedTransaction | None = None
         # Whether there is something to stage; for the synchronous twin.
         self.is_due = False
-        # Held while something is being staged, so that batches keep their order.
+        # Held while something is being staged, so that batches keep their order, and until a commit is on its way.
         self._staging = asyncio.Lock()
         self._state = _State.OPEN
         self._sent: tuple[AppendStream, TransactionSubmission] | None = None
@@ -177,6 +180,9 @@ class AsyncTransaction:
             TidelogError: See ``append``.
         """
         async with self._staging:
+            # A commit that came first takes along whatever is gathered.
+            if self._state is not _State.OPEN:
+                return
             staged = self._staged or await self._begin()
             while (vchannel := self._next_to_stage()) is not None:
                 await self._stage_part(staged, vchannel)
@@ -206,10 +212,15 @@ class AsyncTransaction:
             for messages, is_plain, size_bytes in in_batches(
                 gathered, max_bytes=STAGE_FROM_BYTES, max_messages=MAX_MESSAGES_PER_BATCH
             ):
-                await staged.stage(_full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
+                async with asyncio.timeout(self._timeout_s):
+                    await staged.stage(_full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
                 sent += len(messages)
                 part.size_bytes -= size_bytes
                 self._size_bytes -= size_bytes
+        except TimeoutError as error:
+            if isinstance(error, TidelogError):
+                raise
+            raise deadline_error("the next batch of the transaction", self._timeout_s) from None
         finally:
             del part.messages[:sent]
 
@@ -228,41 +239,35 @@ class AsyncTransaction:
             TransactionStateError: It was rolled back, or its outcome stays unknown.
             ChannelNotFoundError, UnavailableError, StorageFailedError, DeadlineError: See ``effect``.
         """
-        if self._state is _State.COMMITTED or (self._state is _State.OPEN and not self._parts):
-            self._state = _State.COMMITTED
+        async with self._staging:
+            # Behind what is being staged; and of several commits at once the first one sends.
+            if self._state is _State.OPEN:
+                if not self._parts:
+                    self._state = _State.COMMITTED
+                else:
+                    await self._close()
+        if self._state is _State.COMMITTED:
             return self._result
-        if self._staged is not None:
-            return await self._commit_staged(self._staged)
-        if self._state is not _State.COMMITTING:
-            self._check(_State.OPEN)
-            self._submit()
-        assert self._sent is not None
-        stream, submission = self._sent
-        try:
-            self._result = await stream.outcome(submission, self._timeout_s)
-        except TidelogError as error:
-            if self._sent[1] is submission:
-                self._state = _State.OPEN if error.effect == "none" else _State.UNKNOWN
-            raise
-        except TimeoutError:
-            raise self._give_up(submission) from None
+        self._check(_State.COMMITTING)
+        self._result = await (self._outcome() if self._staged is None else self._outcome_of_staged(self._staged))
         self._state = _State.COMMITTED
         return self._result
 
     async def rollback(self) -> None:
-        """Forget all messages. Rolling back twice is rolling back once.
+        """Forget all messages. Rolling back twice is rolling back once, as is what ended without a commit already.
 
         The server is told of it if it can be reached; if not, it learns it from the silence.
 
         Raises:
             TransactionStateError: It is committed, or may be.
         """
-        if self._state is not _State.ROLLED_BACK:
+        async with self._staging:
+            if self._state in {_State.ROLLED_BACK, _State.EXPIRED}:
+                return
             self._check(_State.OPEN)
-            self._state = _State.ROLLED_BACK
-            self._parts.clear()
-            if self._staged is not None:
-                await self._staged.roll_back(self._timeout_s)
+            self._abandon()
+        if self._staged is not None:
+            await self._staged.roll_back(self._timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -270,40 +275,76 @@ class AsyncTransaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            if self._state is not _State.ROLLED_BACK:
+        if error is None and self._state is not _State.ROLLED_BACK:
+            try:
                 await self.commit()
+            except TidelogError:
+                # Nobody is left who would commit it again.
+                if self._state is _State.OPEN:
+                    await self.rollback()
+                raise
+            except BaseException:
+                if self._state is _State.OPEN:
+                    self._abandon()
+                raise
         elif self._state is _State.OPEN:
             await self.rollback()
 
-    async def _commit_staged(self, staged: StagedTransaction) -> TransactionResult:
-        if self._state is not _State.COMMITTING:
-            self._check(_State.OPEN)
+    def _abandon(self) -> None:
+        """Forget everything; the server learns it from the silence, if it is not told."""
+        self._state = _State.ROLLED_BACK
+        self._parts.clear()
+        if self._staged is not None:
+            self._staged.forget()
+
+    async def _close(self) -> None:
+        """Bring the transaction on its way: nothing can be appended any more, unless this fails."""
+        self._state = _State.CLOSING
+        try:
+            if self._staged is None and not self.is_due:
+                self._submit()
+            else:
+                staged = self._staged or await self._begin()
+                _check_names(self._parts)
+                for vchannel in [name for name, part in self._parts.items() if part.messages]:
+                    await self._stage_part(staged, vchannel)
+                await staged.settled(self._timeout_s)
+            self._state = _State.COMMITTING
+        except TransactionExpiredError:
+            self._state = _State.EXPIRED
+            raise
+        finally:
+            if self._state is _State.CLOSING:
+                self._state = _State.OPEN
+
+    async def _outcome(self) -> TransactionResult:
+        """Wait for the outcome of a transaction that travels in one request."""
+        assert self._sent is not None
+        stream, submission = self._sent
+        try:
+            return await stream.outcome(submission, self._timeout_s)
+        except TidelogError as error:
+            if self._sent[1] is submission and self._state is _State.COMMITTING:
+                self._state = _State.OPEN if error.effect == "none" else _State.UNKNOWN
+            raise
+        except TimeoutError:
+            raise self._give_up(submission) from None
+
+    async def _outcome_of_staged(self, staged: StagedTransaction) -> TransactionResult:
+        """Commit what is staged; again, if an earlier try had no answer."""
         names = {_full_name(vchannel): vchannel for vchannel in self._parts}
         conditions = {
             name: Condition(self._parts[vchannel].expected_last_tick, self._parts[vchannel].fencing_token)
             for name, vchannel in names.items()
         }
-        counts = {name: self._parts[vchannel].count for name, vchannel in names.items()}
-        self._state = _State.COMMITTING
+        given = {name: each for name, each in conditions.items() if each != Condition()}
         try:
-            async with asyncio.timeout(self._timeout_s):
-                _check_names(self._parts)
-                async with self._staging:
-                    for vchannel in [name for name, part in self._parts.items() if part.messages]:
-                        await self._stage_part(staged, vchannel)
-            given = {name: each for name, each in conditions.items() if each != Condition()}
-            result = await staged.commit(self._terms, given, counts, self._timeout_s)
+            result = await staged.commit(self._terms, given, self._timeout_s)
         except TidelogError as error:
             if error.effect == "none":
                 self._state = _State.EXPIRED if isinstance(error, TransactionExpiredError) else _State.OPEN
             raise
-        except TimeoutError:
-            self._state = _State.OPEN
-            raise deadline_error("the rest of the transaction", self._timeout_s) from None
-        results = {names[name]: part for name, part in result.results.items()}
-        self._result, self._state = replace(result, results=results), _State.COMMITTED
-        return self._result
+        return replace(result, results={names[name]: part for name, part in result.results.items()})
 
     def _submit(self) -> None:
         _, stream = self._connection()

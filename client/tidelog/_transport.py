@@ -111,6 +111,11 @@ class Transport:
         self.transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the connections are closed."""
+        return not self._connections
+
+    @property
     def wal(self) -> Any:
         """The data plane on the first connection."""
         return self._connections[0].wal

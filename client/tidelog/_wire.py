@@ -324,6 +324,15 @@ def commit_request(
     )
 
 
+def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionResult:
+    """Return where a begun transaction is; vchannels that were destroyed since are left out."""
+    result = wire.result
+    parts = list(map(append_result, result.parts))
+    results = {name: part for name, part in zip(wire.vchannels, parts, strict=True) if name}
+    durability: Durability = parts[0].durability if parts else "sync"
+    return TransactionResult(result.txn_id, Tick(result.first_tick), Tick(result.last_tick), results, durability)
+
+
 def transaction_description(wire: transaction_service_pb2.TxnDescription) -> TransactionDescription:
     """Return what the server tells of a transaction."""
     return TransactionDescription(

@@ -373,6 +373,16 @@ def test_staged_batches_are_read_once_their_transaction_is_committed(store: LogS
     assert store.tail(1).columns_bytes == 9_300
 
 
+def test_a_batch_may_be_staged_and_committed_in_one_write(store: LogStore) -> None:
+    store.create_vchannels([1])
+    entries = [new_entry(1, 100), new_entry(1, 110)]
+    store.write([], Beside(staged=[staged_batch(entries[0], 50, 1)]))
+    commits = [committed(entry, 50, sequence, 100, 119) for sequence, entry in enumerate(entries, 1)]
+    store.write(commits, Beside(staged=[staged_batch(entries[1], 50, 2)], outcomes={50: TxnOutcome(100, True, ())}))
+    assert store.staged() == []
+    assert list(map(place_and_columns, read_all(store, 1))) == list(map(place_and_columns, entries))
+
+
 def test_what_was_staged_in_vain_is_discarded_and_nothing_else_is(store: LogStore) -> None:
     store.create_vchannels([1, 2])
     entry = new_entry(1, 100)
@@ -380,7 +390,7 @@ def test_what_was_staged_in_vain_is_discarded_and_nothing_else_is(store: LogStor
         [],
         Beside(staged=[staged_batch(entry, 50, 1), staged_batch(entry, 51, 1), staged_batch(new_entry(2, 100), 50, 2)]),
     )
-    store.discard([(1, 50), (2, 50), (2, 77)])
+    store.discard({(1, 50): None, (2, 50): 2, (2, 77): None})
     assert store.staged() == [(1, 51)]
     store.write([committed(entry, 51, 1, 100, 109)])
     assert list(map(place_and_columns, read_all(store, 1))) == [place_and_columns(entry)]

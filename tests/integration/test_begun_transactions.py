@@ -334,6 +334,63 @@ async def test_open_transactions_end_with_the_server_and_committed_ones_are_reme
             assert (await refusal_of(client.roll_back(committed))).reason == R.REASON_INVALID_TRANSACTION_STATE
 
 
+async def test_a_commit_that_overtakes_the_answers_of_its_batches_is_there_after_restarts(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connected(server) as client:
+        await client.create("orders")
+        results = []
+        for number in range(100):
+            txn_id = await client.begin()
+            _, result = await asyncio.gather(
+                client.append("orders", b"%d" % number, bytes(5_000), txn_id=txn_id), client.commit(txn_id)
+            )
+            results.append(result)
+    ticks = [tick for result in results for part in result.parts for tick in range(part.first_tick, part.last_tick + 1)]
+    assert ticks
+    for _ in range(2):
+        async with running_server(tmp_path) as server, connected(server) as client:
+            assert [tick for _, tick, _ in await client.rows("orders")] == ticks
+
+
+async def test_a_repeated_commit_needs_none_of_its_channels_any_more(client: Client) -> None:
+    txn_id = await client.begin()
+    for vchannel in ("payments", "orders/0"):
+        await client.append(vchannel, b"x", txn_id=txn_id)
+    conditions = [txns.CommitCondition(vchannel="payments", expected_last_tick=0)]
+    result = await client.commit(txn_id, conditions=conditions)
+
+    await client.channels.DestroyChannels(channel_service_pb2.DestroyChannelsRequest(names=["payments"]))
+
+    request = txns.CommitTxnRequest(txn_id=txn_id, conditions=conditions)
+    again = await client.transactions.CommitTxn(request)
+    assert (again.result, list(again.vchannels)) == (result, ["", "orders/0"])
+
+
+async def test_a_sign_of_life_while_it_is_being_committed_is_no_error(client: Client) -> None:
+    txn_id = await client.begin()
+    now = await client.wal.AllocateTicks(wal.AllocateTicksRequest())
+    committing = asyncio.ensure_future(client.commit(txn_id, barrier_tick=now.first_tick + (500 << 18)))
+    described = txns.DescribeTxnRequest(txn_id=txn_id)
+    async with asyncio.timeout(10):
+        while (await client.transactions.DescribeTxn(described)).txn.state == txns.TXN_STATE_OPEN:
+            await asyncio.sleep(0)
+
+    await client.transactions.KeepaliveTxn(txns.KeepaliveTxnRequest(txn_id=txn_id))
+
+    await committing
+
+
+async def test_open_transactions_are_listed_page_by_page(client: Client) -> None:
+    ids = [await client.begin(client_id=f"c{i % 2}") for i in range(250)]
+    found, token, pages = [], "", 0
+    while token or not pages:
+        page = await client.transactions.ListTxns(txns.ListTxnsRequest(page_token=token))
+        found += [txn.txn_id for txn in page.txns]
+        token, pages = page.next_page_token, pages + 1
+    assert (found, pages) == (ids, 3)
+    refusal = await refusal_of(client.transactions.ListTxns(txns.ListTxnsRequest(page_token="x")))
+    assert refusal.reason == R.REASON_INVALID_ARGUMENT
+
+
 async def test_commits_that_are_long_gone_are_not_guessed_about(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,5 +406,11 @@ async def test_commits_that_are_long_gone_are_not_guessed_about(
         assert (refusal.reason, refusal.effect) == (R.REASON_TRANSACTION_OUTCOME_FORGOTTEN, R.EFFECT_UNKNOWN)
     for txn_id in ids[3:]:
         assert (await client.commit(txn_id)).txn_id == txn_id
+    for call in (
+        client.roll_back(ids[0]),
+        client.append("orders/0", b"x", txn_id=ids[0]),
+        client.transactions.DescribeTxn(txns.DescribeTxnRequest(txn_id=ids[0])),
+    ):
+        assert (await refusal_of(call)).reason == R.REASON_TRANSACTION_OUTCOME_FORGOTTEN
     # Of this one the server knows that it ended otherwise.
     assert (await refusal_of(client.commit(never))).reason == R.REASON_TRANSACTION_EXPIRED

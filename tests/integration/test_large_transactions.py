@@ -10,6 +10,7 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, _transaction
 from tidelog.testing import server
+from tidelog_testing.grpc_calls import running_server
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.reads import payloads
 
@@ -164,6 +165,114 @@ async def test_many_at_once_do_not_mix(client: AsyncClient) -> None:
         by_txn.setdefault(batch.txn_id, set()).update(batch.payloads)
     assert by_txn.pop(None) == {b"plain"}
     assert by_txn == {result.txn_id: {b"%d" % number * 300} for number, result in enumerate(results)}
+
+
+async def test_a_commit_beside_an_append_that_is_being_staged_takes_it_along_once(client: AsyncClient) -> None:
+    txn = client.txn()
+    await txn.append("payments", b"first")
+    appending = asyncio.create_task(txn.append("orders/0", [bytes(100)] * 100))
+    await asyncio.sleep(0)
+
+    result = await txn.commit()
+    await appending
+
+    assert result is not None
+    assert len(await payloads(client, "orders/0")) == 100
+    assert await payloads(client, "payments") == [b"first"]
+    assert await txn.commit() == result
+    assert await client.list_txns() == []
+
+
+async def test_a_commit_that_is_cancelled_before_it_is_sent_can_be_rolled_back_or_repeated(client: AsyncClient) -> None:
+    txn, other = client.txn(), client.txn()
+    for each in (txn, other):
+        await each.append("orders/0", bytes(5_000))
+    for each in (txn, other):
+        committing = asyncio.create_task(each.commit())
+        await asyncio.sleep(0)
+        committing.cancel()
+        await asyncio.gather(committing, return_exceptions=True)
+
+    await txn.rollback()
+    await other.commit()
+
+    assert len(await payloads(client, "orders/0")) == 1
+    assert await client.list_txns() == []
+
+
+async def test_a_block_that_is_left_by_a_failed_commit_leaves_nothing_open(client: AsyncClient) -> None:
+    with pytest.raises(tidelog.LastTickMismatchError):
+        async with client.txn() as txn:
+            await txn.append("orders/0", bytes(5_000), expected_last_tick=7)
+
+    assert await client.list_txns() == []
+    with pytest.raises(tidelog.TransactionStateError, match="rolled back"):
+        await txn.commit()
+
+
+async def test_a_rollback_beside_an_append_that_begins_leaves_nothing_open(client: AsyncClient) -> None:
+    txn = client.txn()
+    appending = asyncio.create_task(txn.append("orders/0", bytes(5_000)))
+    await asyncio.sleep(0)
+    await txn.rollback()
+    await asyncio.gather(appending, return_exceptions=True)
+
+    assert await client.list_txns() == []
+    assert await payloads(client, "orders/0") == []
+
+
+async def test_a_closed_client_hides_no_error_of_a_block(client: AsyncClient) -> None:
+    other = AsyncClient(client.endpoint)
+    with pytest.raises(KeyError):
+        async with other.txn() as txn:
+            await txn.append("orders/0", bytes(5_000))
+            await other.aclose()
+            raise KeyError
+    txn = other.txn()
+    with pytest.raises(tidelog.ClosedError):
+        await txn.append("orders/0", bytes(5_000))
+
+
+async def test_what_the_server_has_no_room_for_now_is_staged_once_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 1_000)
+    async with (
+        running_server(
+            limits__max_message_bytes=2_000,
+            limits__max_batch_bytes=5_000,
+            limits__max_txn_bytes=8_000,
+            limits__max_staged_bytes=8_000,
+        ) as running,
+        AsyncClient(running.grpc_endpoint) as client,
+    ):
+        await client.create_channel("orders", vchannels=2)
+        first, second = client.txn(), client.txn()
+        await first.append("orders/0", [bytes(1_500)] * 4)
+        async with asyncio.timeout(10):
+            while not (await client.list_txns())[0].bytes >= 6_000:
+                await asyncio.sleep(0)
+        await second.append("orders/1", [bytes(1_500)] * 4)
+        await first.commit()
+
+        await second.commit()
+
+        assert len(await payloads(client, "orders/1")) == 4
+
+
+async def test_a_transaction_that_could_not_begin_is_begun_by_its_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
+    with ServerProcess(tmp_path / "log") as process:
+        async with AsyncClient(process.grpc, connect_timeout_s=0.3) as client:
+            await client.create_channel("orders")
+            port = process.grpc.rpartition(":")[2]
+            process.kill()
+            txn = client.txn()
+            with pytest.raises(tidelog.UnavailableError):
+                await txn.append("orders", bytes(5_000))
+            with ServerProcess(tmp_path / "log", settings={"server.grpc_port": port}):
+                await txn.commit()
+                assert len(await payloads(client, "orders")) == 1
 
 
 def test_the_synchronous_twin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

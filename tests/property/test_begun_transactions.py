@@ -273,7 +273,7 @@ class Model:
             elif conditions:
                 wanted = LastTickMismatchError
         terms = CommitTerms(True, 0, conditions, expected)
-        outcome = await check_async(node.broker.transactions.commit(txn.txn_id, CLIENT, terms, 5.0), wanted)
+        outcome = await check_async(node.broker.transactions.commit(txn.txn_id, CLIENT, lambda: terms, 5.0), wanted)
         if txn.state == "open":
             txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
         if txn.state == "committed":

@@ -124,8 +124,14 @@ class StoreMachine(RuleBasedStateMachine):
         count = self.staged[place][index]
         return staged_batch(new_entry(vchannel_id, txn_id * 100 + index, size_bytes=count * 700), txn_id, index + 1)
 
-    @rule(txn_id=txn_ids)
-    def commit(self, txn_id: int) -> None:
+    @rule(txn_id=txn_ids, more=st.none() | st.tuples(vchannel_ids, st.integers(1, 12)))
+    def commit(self, txn_id: int, more: tuple[int, int] | None) -> None:
+        """Commit, with the last batch staged in the same write if there is ``more``."""
+        together: list[StagedBatch] = []
+        if more is not None and more[0] in self.written and txn_id not in self.committed:
+            place = (more[0], txn_id)
+            self.staged.setdefault(place, []).append(more[1])
+            together.append(self.batch(place, len(self.staged[place]) - 1))
         places = sorted(place for place in self.staged if place[1] == txn_id)
         if not places:
             return
@@ -143,14 +149,14 @@ class StoreMachine(RuleBasedStateMachine):
             del self.staged[place]
         self.committed.add(txn_id)
         self.outcomes[txn_id] = TxnOutcome(first_tick, True, tuple(runs))
-        self.store.write(entries, Beside(outcomes={txn_id: self.outcomes[txn_id]}))
+        self.store.write(entries, Beside(staged=together, outcomes={txn_id: self.outcomes[txn_id]}))
         self.store.sync()
         self.sequence += len(entries)
 
-    @rule(txn_id=txn_ids)
-    def discard(self, txn_id: int) -> None:
+    @rule(txn_id=txn_ids, tells=st.booleans())
+    def discard(self, txn_id: int, *, tells: bool) -> None:
         places = [place for place in self.staged if place[1] == txn_id]
-        self.store.discard(places)
+        self.store.discard({place: len(self.staged[place]) if tells else None for place in places})
         for place in places:
             del self.staged[place]
 

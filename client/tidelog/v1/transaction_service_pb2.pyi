@@ -91,14 +91,18 @@ class KeepaliveTxnResponse(_message.Message):
     def __init__(self, keepalive_us: _Optional[int] = ...) -> None: ...
 
 class ListTxnsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_token",)
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_token: str
+    def __init__(self, page_token: _Optional[str] = ...) -> None: ...
 
 class ListTxnsResponse(_message.Message):
-    __slots__ = ("txns",)
+    __slots__ = ("txns", "next_page_token")
     TXNS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     txns: _containers.RepeatedCompositeFieldContainer[TxnDescription]
-    def __init__(self, txns: _Optional[_Iterable[_Union[TxnDescription, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, txns: _Optional[_Iterable[_Union[TxnDescription, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DescribeTxnRequest(_message.Message):
     __slots__ = ("txn_id",)

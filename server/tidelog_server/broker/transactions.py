@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -34,6 +35,8 @@ from tidelog_server.runtime.tasks import TaskOwner
 _SWEEP_EVERY_S: Final = 0.25
 # The disk of discarded batches is given back once there are so many bytes of them.
 _RECLAIM_AT_BYTES: Final = 64 * MIB
+# While the store removes something, nothing is written.
+_DISCARDED_AT_ONCE: Final = 256
 _log = structlog.get_logger()
 
 
@@ -81,8 +84,9 @@ class Transactions:
         store, limits = self._node.store, self._node.admission.limits
         leftovers = store.staged()
         if leftovers:
-            await self._node.committer.run(lambda: store.discard(leftovers))
+            await self._node.committer.run(lambda: store.discard(dict.fromkeys(leftovers)))
             _log.info("open_transactions_discarded", places=len(leftovers))
+            self._on_disk_freed()
         self._table = TxnTable(limits, store.txn_outcomes(), self._node.shared.oracle.last + 1)
         self._tasks.start("transactions", self._sweep())
         self._tasks.start("discarded transactions", self._discard())
@@ -148,9 +152,8 @@ class Transactions:
         return append
 
     def keep_alive(self, txn_id: int, client_id: str) -> TxnSession:
-        """Note a sign of a transaction's client. Raises as ``TxnTable.session``."""
+        """Note a sign of a transaction's client, also while it is being committed. Raises as ``TxnTable.session``."""
         session = self._open_session(txn_id, client_id)
-        session.check_open()
         session.keep_alive(self._now_s())
         return session
 
@@ -169,7 +172,9 @@ class Transactions:
         self._end(session, "aborted")
         _log.warning("transaction_aborted", txn_id=txn_id, client_id=session.client_id, reason=reason)
 
-    async def commit(self, txn_id: int, client_id: str, terms: CommitTerms, wait_s: float) -> TxnOutcome:
+    async def commit(
+        self, txn_id: int, client_id: str, terms_of: Callable[[], CommitTerms], wait_s: float
+    ) -> TxnOutcome:
         """Commit a transaction, and return where it is; the same again for one that was committed before.
 
         Cancelling does not stop it. After an error with the effect none it is open as before.
@@ -177,7 +182,7 @@ class Transactions:
         Args:
             txn_id: The transaction.
             client_id: Who asks.
-            terms: What is asked.
+            terms_of: Returns what is asked; not called for one that was committed before, or is being so.
             wait_s: How long to wait for the barrier.
 
         Raises:
@@ -190,10 +195,9 @@ class Transactions:
         found = self._table.find(txn_id, client_id)
         if isinstance(found, TxnOutcome):
             return found
-        if found is None:
-            self._table.check_remembered(txn_id)
         session = self._open_session(txn_id, client_id)
         if txn_id not in self._commits:
+            terms = terms_of()
             session.check_whole(terms.expected_batches)
             for vchannel_id in terms.conditions.keys() - session.lanes.keys():
                 name = self._node.vchannel_name(vchannel_id) or f"vchannel id {vchannel_id}"
@@ -210,10 +214,12 @@ class Transactions:
         found = self._table.find(txn_id, None)
         return found if isinstance(found, TxnOutcome) else self._description(self._open_session(txn_id, None))
 
-    def list(self) -> "list[TxnDescription]":
-        """Return all open transactions, oldest first."""
+    def list(self, after_id: int = 0, count: int | None = None) -> "list[TxnDescription]":
+        """Return open transactions, oldest first: so many of those with an id above ``after_id``."""
         self._expire_all()
-        return [self._description(session) for session in self._table.open.values()]
+        # They are there in the order in which they were begun, which is that of their ids.
+        sessions = (session for session in self._table.open.values() if session.txn_id > after_id)
+        return [self._description(session) for session in islice(sessions, count)]
 
     def channel_destroyed(self, log: ChannelLog) -> None:
         """End the transactions that a channel takes along; one that is being committed is in the log first."""
@@ -328,9 +334,9 @@ class Transactions:
             await self._discard_wanted.wait()
             self._discard_wanted.clear()
             sessions, self._discarding = self._discarding, []
-            places = [place for session in sessions for place in session.places]
-            if places:
-                await self._node.committer.run(partial(store.discard, places))
+            places = [place for session in sessions for place in session.places.items()]
+            for begin in range(0, len(places), _DISCARDED_AT_ONCE):
+                await self._node.committer.run(partial(store.discard, dict(places[begin : begin + _DISCARDED_AT_ONCE])))
             for session in sessions:
                 self._table.note_removed(session)
                 self._discarded_bytes += session.size_bytes

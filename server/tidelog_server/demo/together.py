@@ -114,7 +114,7 @@ def _expect_nothing(client: Client, half: HalfTransaction, progress: Console) ->
     try:
         client.describe_txn(half.txn_id)
     except TransactionExpiredError as error:
-        progress.print(f"after the crash: {error}", highlight=False)
+        progress.print(f"after the crash: {error}", highlight=False, soft_wrap=True)
     else:
         raise CommandError(f"transaction {half.txn_id} outlived its server")
 

@@ -259,10 +259,10 @@ class GroupCommitter:
                 grown_bytes += len(entry.columns)
             for batch in item.staged:
                 grown_bytes += len(batch.columns)
-            if appends and grown_bytes > MAX_GROUP_BYTES:
+            grown_batches = batches + len(item.entries) + len(item.staged)
+            if appends and (grown_bytes > MAX_GROUP_BYTES or grown_batches > MAX_GROUP_BATCHES):
                 break
-            size_bytes = grown_bytes
-            batches += len(item.entries) + len(item.staged)
+            size_bytes, batches = grown_bytes, grown_batches
             needs_sync = needs_sync or item.needs_sync
             appends.append(item)
             waiting.popleft()

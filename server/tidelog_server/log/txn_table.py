@@ -117,7 +117,7 @@ class TxnSession:
         txn_id: A tick, so that later ones are greater.
         client_id: Who began it; empty for a client without a name.
         keepalive_s: How long it lives without a sign of its client.
-        begun_s, expires_s: Monotonic.
+        expires_s: Monotonic.
         is_bound: Whether it may only append to the vchannels that it was begun for.
         lanes: Its vchannels by id, in the order in which they joined.
         batches: How many batches are staged.
@@ -128,7 +128,6 @@ class TxnSession:
     txn_id: int
     client_id: str
     keepalive_s: float
-    begun_s: float
     expires_s: float
     is_bound: bool
     lanes: dict[int, TxnLane]
@@ -137,9 +136,11 @@ class TxnSession:
     is_committing: bool = False
 
     @property
-    def places(self) -> list[TxnPlace]:
-        """Where it has staged something."""
-        return [(vchannel_id, self.txn_id) for vchannel_id, lane in self.lanes.items() if lane.batches]
+    def places(self) -> dict[TxnPlace, int]:
+        """Where it has staged something, and how many batches."""
+        return {
+            (vchannel_id, self.txn_id): len(lane.batches) for vchannel_id, lane in self.lanes.items() if lane.batches
+        }
 
     @property
     def messages(self) -> int:
@@ -237,7 +238,7 @@ class TxnTable:
         """Add a transaction, for ``targets`` only unless there are none. There is room for it."""
         assert txn_id >= self._first_txn_id
         session = TxnSession(
-            txn_id, client_id, keepalive_s, now_s, now_s + keepalive_s, bool(targets),
+            txn_id, client_id, keepalive_s, now_s + keepalive_s, bool(targets),
             {target.vchannel.vchannel_id: TxnLane(target) for target in targets},
         )  # fmt: skip
         self.open[txn_id] = session
@@ -256,6 +257,7 @@ class TxnTable:
             TransactionForeignError: It belongs to another client.
             TransactionExpiredError: It ended, or was begun before the last start, or it was forgotten how it ended.
             InvalidTransactionStateError: It is committed, or was rolled back.
+            TransactionOutcomeForgottenError: It may have been committed long ago.
             TransactionNotExistError: There never was one.
         """
         found = self.find(txn_id, client_id)
@@ -263,6 +265,7 @@ class TxnTable:
             return found
         if found is not None:
             raise InvalidTransactionStateError(txn_id, state="committed")
+        self.check_remembered(txn_id)
         if self._first_txn_id <= txn_id and (self._forgotten_up_to < txn_id or latest_tick < txn_id):
             raise TransactionNotExistError(txn_id)
         raise TransactionExpiredError(

@@ -17,6 +17,8 @@ from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.options import barrier_wait_s, client_id_of, conditions_of, needs_sync
 
 _US_PER_S: Final = 1_000_000
+# Each may have 256 vchannels with long names.
+_PAGE: Final = 100
 
 
 class TransactionService:
@@ -52,12 +54,16 @@ class TransactionService:
         self, request: transaction_service_pb2.CommitTxnRequest, context: Context
     ) -> transaction_service_pb2.CommitTxnResponse:
         """Commit a transaction."""
-        terms = CommitTerms(
-            needs_sync(request.durability, syncs_by_default=self._syncs_by_default),
-            request.barrier_tick,
-            self._conditions(request.conditions),
-            request.batches if request.HasField("batches") else None,
-        )
+
+        def terms() -> CommitTerms:
+            # Only for a first commit: the answer to a repeated one does not depend on channels that are gone since.
+            return CommitTerms(
+                needs_sync(request.durability, syncs_by_default=self._syncs_by_default),
+                request.barrier_tick,
+                self._conditions(request.conditions),
+                request.batches if request.HasField("batches") else None,
+            )
+
         client_id, wait_s = client_id_of(context), barrier_wait_s(context)
         outcome = await self._transactions.commit(_txn_id(request), client_id, terms, wait_s)
         names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in outcome.runs]
@@ -78,10 +84,20 @@ class TransactionService:
         return transaction_service_pb2.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
 
     async def list_txns(
-        self, _request: transaction_service_pb2.ListTxnsRequest, _: Context
+        self, request: transaction_service_pb2.ListTxnsRequest, _: Context
     ) -> transaction_service_pb2.ListTxnsResponse:
-        """Tell of all open transactions."""
-        return transaction_service_pb2.ListTxnsResponse(txns=map(_open_txn, self._transactions.list()))
+        """Tell of open transactions, a page of them."""
+        after_id = 0
+        if request.page_token:
+            if not request.page_token.isascii() or not request.page_token.isdecimal():
+                raise InvalidRequestError(
+                    "the page token is none: use next_page_token of the page before", field="page_token"
+                )
+            after_id = int(request.page_token)
+        found = self._transactions.list(after_id, _PAGE + 1)
+        page = found[:_PAGE]
+        token = str(page[-1].txn_id) if len(found) > _PAGE else ""
+        return transaction_service_pb2.ListTxnsResponse(txns=map(_open_txn, page), next_page_token=token)
 
     async def describe_txn(
         self, request: transaction_service_pb2.DescribeTxnRequest, _: Context

@@ -174,8 +174,10 @@ class LogStore(Protocol):
         """Return the state of a vchannel after the last write. KeyError if it was never created."""
         ...
 
-    def discard(self, places: Iterable[TxnPlace]) -> None:
+    def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
         """Remove what transactions that will never commit have staged. Places without anything are passed over.
+
+        With each place goes the number of its batches, if that is known: few are removed more cheaply.
 
         Not durable before the next ``sync``. ``reclaim`` gives the disk back.
         """

@@ -69,13 +69,14 @@ class MemoryLogStore:
         with self._lock:
             self._state.begin()
             staged_entries = [self._state.stage(entry) for entry in entries]
+            # Before the entries: a transaction may stage its last batches and commit in one write.
+            self._write_beside(beside)
             for entry, staged in zip(entries, staged_entries, strict=True):
                 rows = self._rows[entry.vchannel_id]
                 rows.base_ticks.append(entry.base_tick)
                 rows.entries.append(Entry(unpack_header(staged.key, staged.header), self._columns_to_keep(entry)))
                 if staged.chunk:
                     rows.chunks.append(staged.chunk)
-            self._write_beside(beside)
             for entry in entries:
                 if entry.staged is not None and entry.txn is not None:
                     self._staged.pop((entry.vchannel_id, entry.txn.txn_id), None)
@@ -147,7 +148,7 @@ class MemoryLogStore:
         with self._lock:
             return dict(self._windows)
 
-    def discard(self, places: Iterable[TxnPlace]) -> None:
+    def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
         """See LogStore."""
         self._check_is_open()
         with self._lock:

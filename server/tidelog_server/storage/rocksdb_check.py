@@ -15,6 +15,7 @@ from tidelog_server.core.entries import HASH_BYTES, EntryHeader
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.transactions import TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import (
     NO_HASH,
@@ -316,6 +317,13 @@ def _check_txns(index: StoreIndex, state: LogState) -> None:
                 vchannel_id=vchannel_id, tick=last_tick,
             )  # fmt: skip
     for txn_id, outcome in index.outcomes.items():
+        for run in outcome.runs:
+            if index.txns.get((run.vchannel_id, txn_id)) == NO_TICK:
+                raise DataLossError(
+                    f"transaction {txn_id} was committed, but its batches on vchannel id {run.vchannel_id} are marked "
+                    "as not committed: restore the data folder",
+                    vchannel_id=run.vchannel_id, txn_id=txn_id,
+                )  # fmt: skip
         if state.head.last_tick < outcome.last_tick:
             raise DataLossError(
                 f"transaction {txn_id} was committed up to tick {outcome.last_tick}, but the store ends at "

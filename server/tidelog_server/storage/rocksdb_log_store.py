@@ -1,6 +1,6 @@
 """The log store on RocksDB: one database per node, in a data folder that only opens behind the start-up gate."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -71,6 +71,8 @@ from tidelog_server.storage.rocksdb_table import RocksdbTable
 # as long as writing a small entry does. Each entry counts some rows beside its columns.
 _ASK_EVERY_BYTES: Final = MIB
 _ROWS_BYTES: Final = 512
+# Deleted ranges slow down reads until they are compacted; single rows do not.
+_MAX_SINGLE_DELETES: Final = 64
 _WRITING: Final = "writing to RocksDB"
 _SYNCING: Final = "syncing the WAL"
 
@@ -142,10 +144,11 @@ class RocksdbLogStore:
                 batch.put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
         for vchannel_id, tail in state.staged.items():
             batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), index)
-        for place, last_tick in committed.items():
-            batch.put(txn_key(*place), pack_txn(*place, last_tick), index)
         if beside is not NOTHING_BESIDE:
             self._put_beside(batch, beside)
+        # Ordering: behind the batches, for a transaction may stage its last ones and commit in one write.
+        for place, last_tick in committed.items():
+            batch.put(txn_key(*place), pack_txn(*place, last_tick), index)
         self._write(batch)
         state.publish()
         if entries:
@@ -204,11 +207,19 @@ class RocksdbLogStore:
         """See LogStore."""
         return load_windows(self._engine)
 
-    def discard(self, places: Iterable[TxnPlace]) -> None:
+    def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
         """See LogStore."""
         self._check_works()
+        staged, index = self._engine.handles["staged"], self._engine.handles["index"]
         batch = WriteBatch(raw_mode=True)
-        ranges = [self._delete_staged(batch, place) for place in places]
+        ranges: list[tuple[bytes, bytes]] = []
+        for place, batches in places.items():
+            if batches is None or batches > _MAX_SINGLE_DELETES:
+                ranges.append(self._delete_staged(batch, place))
+            else:
+                for sequence in range(1, batches + 1):
+                    batch.delete(staged_key(*place, sequence), staged)
+                batch.delete(txn_key(*place), index)
         self._write(batch)
         hit(Failpoint.MID_DISCARD)
         for begin_key, end_key in ranges:

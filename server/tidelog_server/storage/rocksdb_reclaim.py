@@ -5,7 +5,7 @@ to it any more. Where one file holds live and dead columns of several vchannels,
 only once enough is dead to pay for it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Final
@@ -13,13 +13,17 @@ from typing import Final
 from rocksdict import BottommostLevelCompaction, CompactOptions
 
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.keys import MAX_VCHANNEL_ID, log_end_key, log_key, staged_vchannel_range
+from tidelog_server.storage.keys import MAX_VCHANNEL_ID, log_end_key, log_key
 from tidelog_server.storage.log_state import LogState
 from tidelog_server.storage.rocksdb_engine import BLOB_FAMILIES, Engine, engine_errors
 from tidelog_server.storage.rocksdb_pressure import integer_property
 
 _COPY_AT_GARBAGE_SHARE: Final = 1 / 3
 """Live columns are copied once this share of all is garbage: at most two bytes copied for one freed."""
+
+
+_MAX_RANGES: Final = 1_000
+"""Past so many they are put together to one for each family, which compacts more than it must."""
 
 
 class Reclaimer:
@@ -44,6 +48,8 @@ class Reclaimer:
         """Remember that ``[begin_key, end_key)`` of a column family is empty now."""
         with self._ranges_lock:
             self._ranges.append((family, begin_key, end_key))
+            if len(self._ranges) > _MAX_RANGES:
+                self._ranges = _covering(self._ranges)
 
     def add_dropped(self, vchannel_ids: list[int]) -> None:
         """Remember that these vchannels are gone."""
@@ -108,15 +114,25 @@ class Reclaimer:
 
     def _add_leftovers(self, state: LogState) -> None:
         """Add what an earlier run of the server trimmed or dropped but may not have compacted."""
+        # What open transactions have staged may have been removed at any time.
+        self.add("staged", log_key(0, 0), log_end_key(MAX_VCHANNEL_ID))
         previous_id = -1
         for vchannel_id in sorted(state.tails):
             tail = state.tails[vchannel_id]
             if tail.trim_tick:
                 for family in ("log", "columns"):
                     self.add(family, log_key(vchannel_id, 0), log_key(vchannel_id, tail.trim_tick))
-                self.add("staged", *staged_vchannel_range(vchannel_id))
             if state.destroyed_batches and previous_id + 1 < vchannel_id:
                 self._add_all(log_key(previous_id + 1, 0), log_key(vchannel_id, 0))
             previous_id = vchannel_id
         if state.destroyed_batches and previous_id < MAX_VCHANNEL_ID:
             self._add_all(log_key(previous_id + 1, 0), log_end_key(MAX_VCHANNEL_ID))
+
+
+def _covering(ranges: Iterable[tuple[str, bytes, bytes]]) -> list[tuple[str, bytes, bytes]]:
+    """Return one range for each family, which covers all of its."""
+    covered: dict[str, tuple[bytes, bytes]] = {}
+    for family, begin_key, end_key in ranges:
+        begin, end = covered.get(family, (begin_key, end_key))
+        covered[family] = (min(begin, begin_key), max(end, end_key))
+    return [(family, begin, end) for family, (begin, end) in covered.items()]

@@ -238,6 +238,12 @@ def test_a_missing_chunk_row_is_noticed(store: RocksdbLogStore) -> None:
         store._engine.index.put(key, row)
 
 
+def forget_commit(engine: Engine, tail: TailRow) -> None:
+    """Mark batches as not committed whose outcome is there."""
+    engine.index.put(txn_key(1, 50), pack_txn(1, 50, 0))
+    engine.index.put(outcome_key(50), pack_outcome(50, TxnOutcome(tail.last_tick, True, (TxnRun(1, 1),))))
+
+
 FIRST = run_of_entries(1, 1)[0].base_tick
 # Each removes one row behind the store's back, as a lost table would, or leaves one whose data is lost.
 SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
@@ -258,6 +264,7 @@ SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
     "entries up to what a transaction reaches to": lambda engine, _: engine.index.put(
         txn_key(1, 50), pack_txn(1, 50, END - 1)
     ),
+    "commit of staged batches with an outcome": forget_commit,
     "entries up to what an outcome tells of": lambda engine, _: engine.index.put(
         outcome_key(50), pack_outcome(50, TxnOutcome(END - 1, True, (TxnRun(1, 1),)))
     ),
