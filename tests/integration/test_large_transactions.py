@@ -263,7 +263,7 @@ async def test_a_transaction_that_could_not_begin_is_begun_by_its_commit(
 ) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
     with ServerProcess(tmp_path / "log") as process:
-        async with AsyncClient(process.grpc, connect_timeout_s=0.3) as client:
+        async with AsyncClient(process.grpc, connect_timeout_s=3) as client:
             await client.create_channel("orders")
             port = process.grpc.rpartition(":")[2]
             process.kill()
