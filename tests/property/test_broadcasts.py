@@ -98,13 +98,13 @@ class CutMetadata(MemoryMetadataStore):
         self.commits_left: int | None = None
         self.was_cut = asyncio.Event()
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         if self.commits_left is not None:
             if self.commits_left == 0:
                 self.was_cut.set()
                 await asyncio.Event().wait()
             self.commits_left -= 1
-        return await super().commit(changes)
+        return await super().commit(changes, is_before_log=is_before_log)
 
 
 @dataclass

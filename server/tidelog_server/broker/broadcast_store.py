@@ -84,13 +84,13 @@ class BroadcastStore:
         self._revisions[broadcast_id] = records["progress"].revision
 
     async def accept(self, task: Task, columns: bytes) -> None:
-        """Write a pending broadcast: from then on it will be in the log, whatever crashes."""
+        """Write a pending broadcast, which is to be appended next: once that is durable, so is this."""
         record = task.record
         changes: list[Change] = [
             Put(self._key(record.broadcast_id, name), value, expected_revision=0)
             for name, value in (("task", record.encode()), ("message", columns), ("progress", task.durable.encode()))
         ]
-        self._revisions[record.broadcast_id] = await self._commits.commit(changes)
+        self._revisions[record.broadcast_id] = await self._commits.commit(changes, is_before_log=True)
 
     async def save(self, task: Task, wanted: Progress | Tombstone, *, patience_s: float = 0.0) -> None:
         """Write how far an open broadcast is; with patience, as ``SharedCommits.commit``."""

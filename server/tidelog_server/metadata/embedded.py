@@ -9,6 +9,7 @@ import asyncio
 import struct
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -36,8 +37,8 @@ class Table(Protocol):
         """Return all rows in order. DataLossError if one cannot be read; never a short answer."""
         ...
 
-    def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
-        """Put and delete rows atomically and durably. StorageFailedError: the outcome is unknown."""
+    def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], *, syncs: bool = True) -> None:
+        """Put and delete rows atomically, and durably if it ``syncs``. StorageFailedError: the outcome is unknown."""
         ...
 
 
@@ -87,17 +88,18 @@ class EmbeddedMetadataStore:
         """See MetadataStore."""
         return self._map.list(prefix)
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         """See MetadataStore. Once begun it goes on even if the caller is cancelled."""
         if self._is_closed:
             raise StorageFailedError("the metadata store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, tuple(changes))
+        call = partial(self._commit, tuple(changes), syncs=not is_before_log)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def close(self) -> None:
         """See MetadataStore. Table and executor belong to the caller."""
         self._is_closed = True
 
-    def _commit(self, changes: Sequence[Change]) -> int:
+    def _commit(self, changes: Sequence[Change], *, syncs: bool) -> int:
         self._map.check(changes)
         revision = self._map.revision + 1
         keys, rows_hash = self._summary.keys, self._summary.rows_hash
@@ -116,7 +118,7 @@ class EmbeddedMetadataStore:
                 deletes.append(key)
         summary = Summary(revision, keys, rows_hash)
         puts.append((SUMMARY_KEY, pack_summary(summary)))
-        self._table.apply(puts, deletes)
+        self._table.apply(puts, deletes, syncs=syncs)
         self._summary = summary
         return self._map.apply(changes)
 

@@ -22,7 +22,7 @@ class MemoryMetadataStore:
         """See MetadataStore."""
         return self._map.list(prefix)
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         """See MetadataStore."""
         if self._is_closed:
             raise StorageFailedError("the metadata store is closed")

@@ -17,10 +17,11 @@ _NAME: Final = "metadata"
 
 
 class _Wanted(NamedTuple):
-    """Changes that belong together, and who waits for them."""
+    """Changes that belong together, who waits for them, and whether the log is written next."""
 
     changes: Sequence[Change]
     done: "asyncio.Future[int]"
+    is_before_log: bool
 
 
 class SharedCommits:
@@ -37,7 +38,7 @@ class SharedCommits:
         # Begins a commit for those who are patient.
         self._timer: asyncio.TimerHandle | None = None
 
-    async def commit(self, changes: Sequence[Change], *, patience_s: float = 0.0) -> int:
+    async def commit(self, changes: Sequence[Change], *, patience_s: float = 0.0, is_before_log: bool = False) -> int:
         """Apply all changes atomically and durably, or none; return the revision that they have then.
 
         Others' changes may be applied with them. Cancelling ends the wait only.
@@ -45,6 +46,7 @@ class SharedCommits:
         Args:
             changes: What to change.
             patience_s: How long to wait for others to share a commit with; one that is not patient ends it.
+            is_before_log: As in MetadataStore; it counts only if it is so for all that share the commit.
 
         Raises:
             RevisionConflictError: An expectation failed, of these changes or of others that went with them.
@@ -54,7 +56,7 @@ class SharedCommits:
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # Somebody who was cancelled meanwhile must not leave a failure that nobody looked at.
         done.add_done_callback(_look_at)
-        self._waiting.append(_Wanted(changes, done))
+        self._waiting.append(_Wanted(changes, done, is_before_log))
         if not patience_s:
             self.hurry()
         elif self._timer is None:
@@ -96,7 +98,8 @@ class SharedCommits:
             together.append(wanted)
             changes += wanted.changes
         try:
-            revision = await self._metadata.commit(changes)
+            is_before_log = all(wanted.is_before_log for wanted in together)
+            revision = await self._metadata.commit(changes, is_before_log=is_before_log)
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
             for wanted in together:
                 wanted.done.set_exception(error)

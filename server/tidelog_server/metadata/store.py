@@ -62,10 +62,15 @@ class MetadataStore(Protocol):
         """Return all keys that begin with ``prefix``, in order, as of one moment."""
         ...
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         """Apply all changes atomically and durably, or none; return the new revision.
 
         At most 128 changes, no key twice (asserted).
+
+        Args:
+            changes: What to change.
+            is_before_log: Whether the caller writes to the log next, synced, and tells nobody before that is durable. A
+                store on the log's own disk need not sync for itself then: what comes first is not lost alone.
 
         Raises:
             RevisionConflictError: An expectation failed. Nothing was changed.

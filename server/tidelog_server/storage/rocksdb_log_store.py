@@ -318,7 +318,7 @@ class RocksdbLogStore:
 
     def metadata_table(self) -> RocksdbTable:
         """Return the table of the embedded metadata store. Its changes belong to the committer."""
-        return RocksdbTable(self._engine, self._commit, self._check_works)
+        return RocksdbTable(self._engine, write=self._write, commit=self._commit, check_works=self._check_works)
 
     def close(self) -> None:
         """See LogStore."""

@@ -13,9 +13,17 @@ class RocksdbTable:
     Threads: ``apply`` is a job of the committer, ``scan`` may be called by any.
     """
 
-    def __init__(self, engine: Engine, commit: Callable[[WriteBatch], None], check_works: Callable[[], None]) -> None:
-        """``commit`` writes durably and stops the store if that fails; ``check_works`` refuses a stopped store."""
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        write: Callable[[WriteBatch], None],
+        commit: Callable[[WriteBatch], None],
+        check_works: Callable[[], None],
+    ) -> None:
+        """Both stop the store if they fail, ``commit`` syncs too; ``check_works`` refuses a stopped store."""
         self._engine = engine
+        self._write = write
         self._commit = commit
         self._check_works = check_works
 
@@ -27,8 +35,8 @@ class RocksdbTable:
         """
         return list(scan(self._engine.metadata, b"", None))
 
-    def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
-        """Put and delete rows atomically and durably.
+    def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], *, syncs: bool = True) -> None:
+        """Put and delete rows atomically, and durably if it ``syncs``; else with the next sync of the store.
 
         Raises:
             StorageFailedError: The outcome is unknown until a restart.
@@ -40,4 +48,7 @@ class RocksdbTable:
             batch.put(key, value, metadata)
         for key in deletes:
             batch.delete(key, metadata)
-        self._commit(batch)
+        if syncs:
+            self._commit(batch)
+        else:
+            self._write(batch)

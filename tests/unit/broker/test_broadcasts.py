@@ -49,11 +49,11 @@ class GatedMetadata(MemoryMetadataStore):
         self.may_go = asyncio.Event()
         self.has_stopped = asyncio.Event()
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         if self.stops(changes):
             self.has_stopped.set()
             await self.may_go.wait()
-        return await super().commit(changes)
+        return await super().commit(changes, is_before_log=is_before_log)
 
     def stop_at(self, name: str) -> None:
         """Stop commits that write a record called so, from now on."""

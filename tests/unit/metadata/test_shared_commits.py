@@ -20,14 +20,16 @@ class SlowMetadata(MemoryMetadataStore):
         super().__init__()
         self.may_commit = asyncio.Event()
         self.sizes: list[int] = []
+        self.are_before_log: list[bool] = []
         self.failure: Exception | None = None
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         self.sizes.append(len(changes))
+        self.are_before_log.append(is_before_log)
         await self.may_commit.wait()
         if self.failure is not None:
             raise self.failure
-        return await super().commit(changes)
+        return await super().commit(changes, is_before_log=is_before_log)
 
 
 @pytest.fixture
@@ -61,6 +63,22 @@ async def test_what_waits_goes_together(metadata: SlowMetadata, commits: SharedC
     assert await asyncio.gather(*first, *others) == [1, 2, 2]
     assert metadata.sizes == [1, 3]
     assert list(await metadata.list("")) == ["a", "b", "c", "d"]
+
+
+async def test_one_that_must_be_durable_by_itself_makes_all_so_that_go_with_it(
+    metadata: SlowMetadata, commits: SharedCommits
+) -> None:
+    metadata.may_commit.clear()
+    first = asyncio.ensure_future(commits.commit([Put("a", b"", 0)], is_before_log=True))
+    while not metadata.sizes:
+        await asyncio.sleep(0)
+    rest = [
+        asyncio.ensure_future(commits.commit([Put(name, b"", 0)], is_before_log=name == "b")) for name in ("b", "c")
+    ]
+    await asyncio.sleep(0)
+    metadata.may_commit.set()
+    await asyncio.gather(first, *rest)
+    assert (metadata.sizes, metadata.are_before_log) == ([1, 2], [True, False])
 
 
 async def test_no_commit_is_too_large(metadata: SlowMetadata, commits: SharedCommits) -> None:

@@ -21,11 +21,13 @@ class DictTable:
     """A table that keeps its rows in a dict."""
 
     rows: dict[bytes, bytes] = field(default_factory=dict)
+    syncs: list[bool] = field(default_factory=list)
 
     def scan(self) -> list[tuple[bytes, bytes]]:
         return sorted(self.rows.items())
 
-    def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+    def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], *, syncs: bool = True) -> None:
+        self.syncs.append(syncs)
         self.rows |= dict(puts)
         for key in deletes:
             self.rows.pop(key, None)
@@ -89,3 +91,13 @@ async def test_a_lost_summary_is_noticed() -> None:
         del table.rows[SUMMARY_KEY]
         with pytest.raises(DataLossError):
             await EmbeddedMetadataStore.open(table, executor)
+
+
+async def test_a_commit_before_a_write_of_the_log_needs_no_sync_of_its_own() -> None:
+    table = DictTable()
+    with ThreadPoolExecutor(1) as executor:
+        store = await EmbeddedMetadataStore.open(table, executor)
+        table.syncs.clear()
+        await store.commit([Put("a", b"1", 0)], is_before_log=True)
+        await store.commit([Put("b", b"1", 0)])
+    assert table.syncs == [False, True]
