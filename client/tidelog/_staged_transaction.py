@@ -14,6 +14,7 @@ from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog._errors import (
     AppendUnknownError,
     ClosedError,
+    DeadlineError,
     TidelogError,
     TransactionExpiredError,
     TransactionForeignError,
@@ -30,6 +31,8 @@ from tidelog.v1 import transaction_service_pb2
 _log: Final = logging.getLogger("tidelog")
 # Of the keepalive: two signs may get lost at once before the third comes too late.
 _SIGN_SHARE: Final = 1 / 4
+# With these the server has said nothing of the transaction, nor of an earlier try to commit it.
+_UNHEARD: Final = (UnavailableError, DeadlineError)
 # Fewer batches than the server may refuse for, and little memory for those that are not acknowledged yet.
 MAX_UNACKNOWLEDGED: Final = 16
 
@@ -57,6 +60,8 @@ class StagedTransaction:
         self._numberings: dict[str, StagedNumbering] = {}
         self._unacknowledged: set[asyncio.Future[AppendResult]] = set()
         self._batches = 0
+        # Whether a commit was sent and not answered: then silence proves nothing.
+        self._may_be_committed = False
         # The first reason why it cannot be committed any more.
         self._failure: TidelogError | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(), name="tidelog-keepalive")
@@ -149,7 +154,12 @@ class StagedTransaction:
             error.effect = "none"
             raise
         except TidelogError as error:
-            if error.effect == "none" or isinstance(error, AppendUnknownError):
+            was_heard = error.effect == "none" and not isinstance(error, _UNHEARD)
+            if was_heard or (error.effect == "none" and not self._may_be_committed):
+                self._may_be_committed = False
+                raise
+            self._may_be_committed = True
+            if isinstance(error, AppendUnknownError):
                 raise
             raise AppendUnknownError(str(error), effect="unknown", values=error.values) from error
         self.forget()
