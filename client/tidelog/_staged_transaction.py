@@ -144,6 +144,8 @@ class StagedTransaction:
             self.txn_id, self._batches, terms.durability,
             {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
         )  # fmt: skip
+        # Beforehand, for the call may be cancelled.
+        was_unsure, self._may_be_committed = self._may_be_committed, True
         try:
             answer = await self._transport.call(
                 self._transport.transactions.CommitTxn, request, timeout_s=timeout_s, is_read=False, is_append=True,
@@ -154,11 +156,9 @@ class StagedTransaction:
             error.effect = "none"
             raise
         except TidelogError as error:
-            was_heard = error.effect == "none" and not isinstance(error, _UNHEARD)
-            if was_heard or (error.effect == "none" and not self._may_be_committed):
+            if error.effect == "none" and not (was_unsure and isinstance(error, _UNHEARD)):
                 self._may_be_committed = False
                 raise
-            self._may_be_committed = True
             if isinstance(error, AppendUnknownError):
                 raise
             raise AppendUnknownError(str(error), effect="unknown", values=error.values) from error
