@@ -14,10 +14,13 @@ from tidelog._append_terms import AppendTerms, check_fencing_token
 from tidelog._columns import MAX_MESSAGES_PER_BATCH
 from tidelog._errors import (
     AppendUnknownError,
+    ClosedError,
+    DeadlineError,
     InvalidRequestError,
     TidelogError,
     TransactionExpiredError,
     TransactionStateError,
+    UnavailableError,
 )
 from tidelog._sizes import Appendable, in_batches, measured
 from tidelog._staged_transaction import Condition, StagedTransaction
@@ -31,6 +34,8 @@ _MAX_REQUEST_BYTES: Final = 3 << 20
 _MAX_GATHERED_BYTES: Final = 64 << 20
 _MIN_KEEPALIVE_S: Final = 0.001
 _MAX_KEEPALIVE_S: Final = 3_600.0
+# With these the server has said nothing of the transaction, nor of an earlier try of its commit.
+_UNHEARD: Final = (UnavailableError, DeadlineError, ClosedError)
 
 
 class TransactionOptions(TypedDict, total=False):
@@ -277,7 +282,8 @@ class AsyncTransaction:
             await self.rollback()
 
     async def _commit_staged(self, staged: StagedTransaction) -> TransactionResult:
-        if self._state is not _State.COMMITTING:
+        is_unsure = self._state is _State.COMMITTING
+        if not is_unsure:
             self._check(_State.OPEN)
         names = {_full_name(vchannel): vchannel for vchannel in self._parts}
         conditions = {
@@ -295,11 +301,13 @@ class AsyncTransaction:
             given = {name: each for name, each in conditions.items() if each != Condition()}
             result = await staged.commit(self._terms, given, counts, self._timeout_s)
         except TidelogError as error:
-            if error.effect == "none":
-                self._state = _State.EXPIRED if isinstance(error, TransactionExpiredError) else _State.OPEN
+            if isinstance(error, TransactionExpiredError):
+                self._state = _State.EXPIRED if error.effect == "none" else self._state
+            elif error.effect == "none" and not (is_unsure and isinstance(error, _UNHEARD)):
+                self._state = _State.OPEN
             raise
         except TimeoutError:
-            self._state = _State.OPEN
+            self._state = _State.COMMITTING if is_unsure else _State.OPEN
             raise deadline_error("the rest of the transaction", self._timeout_s) from None
         results = {names[name]: part for name, part in result.results.items()}
         self._result, self._state = replace(result, results=results), _State.COMMITTED
