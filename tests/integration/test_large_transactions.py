@@ -166,6 +166,22 @@ async def test_many_at_once_do_not_mix(client: AsyncClient) -> None:
     assert by_txn == {result.txn_id: {b"%d" % number * 300} for number, result in enumerate(results)}
 
 
+async def test_what_a_closed_client_leaves_open_is_rolled_back_without_a_word_and_cannot_be_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
+    async with server() as client:
+        await client.create_channel("orders")
+        first, second = client.txn(), client.txn()
+        await first.append("orders", bytes(5_000))
+        await second.append("orders", bytes(5_000))
+        await client.aclose()
+
+        await first.rollback()
+        with pytest.raises(tidelog.ClosedError):
+            await second.commit()
+
+
 def test_the_synchronous_twin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
     with ServerProcess(tmp_path / "log") as process, tidelog.Client(process.grpc) as client:
