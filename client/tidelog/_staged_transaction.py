@@ -10,7 +10,14 @@ from tidelog import _wire
 from tidelog._append_lane import Submission
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
-from tidelog._errors import AppendUnknownError, DeadlineError, TidelogError, TransactionExpiredError, UnavailableError
+from tidelog._errors import (
+    AppendUnknownError,
+    DeadlineError,
+    TidelogError,
+    TransactionExpiredError,
+    TransactionStateError,
+    UnavailableError,
+)
 from tidelog._numbering import StagedNumbering
 from tidelog._sizes import Appendable
 from tidelog._transport import Transport
@@ -91,7 +98,13 @@ class StagedTransaction:
             raise self._failure
 
     async def commit(
-        self, terms: AppendTerms, conditions: Mapping[str, Condition], counts: Mapping[str, int], timeout_s: float
+        self,
+        terms: AppendTerms,
+        conditions: Mapping[str, Condition],
+        counts: Mapping[str, int],
+        *,
+        barrier_tick: int,
+        timeout_s: float,
     ) -> TransactionResult:
         """Commit once everything is staged. It may be called again until the outcome is known.
 
@@ -99,6 +112,7 @@ class StagedTransaction:
             terms: How.
             conditions: By vchannel.
             counts: How many messages each vchannel has, by full name.
+            barrier_tick: What every tick must exceed; 0 for nothing.
             timeout_s: How long it may take.
 
         Raises:
@@ -117,7 +131,7 @@ class StagedTransaction:
         self.check()
         request = _wire.commit_request(
             self.txn_id, self._batches, terms.durability,
-            {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
+            {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()}, barrier_tick,
         )  # fmt: skip
         try:
             answer = await self._transport.call(
@@ -170,8 +184,9 @@ class StagedTransaction:
                 await self._transport.call(
                     self._transport.transactions.KeepaliveTxn, request, timeout_s=self._keepalive_s, is_read=True
                 )
-            except (UnavailableError, DeadlineError):
-                # It may come back in time; if not, the next batch or the commit learns it.
+            except (UnavailableError, DeadlineError, TransactionStateError):
+                # It may come back in time; if not, the next batch or the commit learns it. Nor is one over that is
+                # being committed: it is open again if its barrier is not reached.
                 continue
             except TidelogError as error:
                 self._failure = self._failure or error

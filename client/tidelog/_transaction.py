@@ -24,6 +24,7 @@ from tidelog._errors import (
 )
 from tidelog._sizes import Appendable, in_batches, measured
 from tidelog._staged_transaction import Condition, StagedTransaction
+from tidelog._tick import MAX_TICK
 from tidelog._transport import Transport, deadline_error
 from tidelog._types import Durability, TransactionResult
 
@@ -77,7 +78,7 @@ class AsyncTransaction:
     Appends are gathered here and travel with the commit, so a small open transaction costs the server nothing and does
     not expire. From 1 MiB on one vchannel, or 3 MiB in all, they are staged on the server's disk, and travel there as
     they come: such a transaction may be larger than anybody's memory, and expires when this process is gone for
-    ``keepalive_s``.
+    ``keepalive_s``. One with a barrier is staged when it commits.
 
     Not thread-safe: use it in its client's event loop.
     """
@@ -99,6 +100,7 @@ class AsyncTransaction:
         self._terms = AppendTerms(durability).checked()
         self._parts: dict[str, TransactionPart] = {}
         self._size_bytes = 0
+        self._barrier_tick = 0
         self._staged: StagedTransaction | None = None
         # Whether there is something to stage; for the synchronous twin.
         self.is_due = False
@@ -124,6 +126,7 @@ class AsyncTransaction:
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
+        barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
     ) -> None:
@@ -135,15 +138,21 @@ class AsyncTransaction:
         the tick of the last message ever appended to it, 0 if there was none. With ``fencing_token`` only if the
         vchannel has this token. Both are compared when it commits.
 
+        With ``barrier_tick`` every tick of the transaction will be greater, which the commit may have to wait for; of
+        several the greatest counts.
+
         Raises:
             InvalidRequestError: There are no messages, or a condition contradicts an earlier one. Nothing was added.
             TransactionStateError: The transaction is over.
             TransactionError, TidelogError: Of a large transaction: why it cannot be committed any more, or that the
                 server cannot be reached now. What was appended stays appended.
             TypeError: A message is neither bytes nor a Message.
-            ValueError: The token is none.
+            ValueError: The token or the barrier is none.
         """
-        self.add(vchannel, messages, expected_last_tick=expected_last_tick, fencing_token=fencing_token)
+        self.add(
+            vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token,
+        )  # fmt: skip
         if self.is_due:
             await self.stage()
 
@@ -152,6 +161,7 @@ class AsyncTransaction:
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
+        barrier_tick: int | None,
         expected_last_tick: int | None,
         fencing_token: int | None,
     ) -> None:
@@ -162,10 +172,13 @@ class AsyncTransaction:
             raise InvalidRequestError("there are no messages: append at least one")
         if fencing_token is not None:
             check_fencing_token(fencing_token)
+        if barrier_tick is not None and not 0 <= barrier_tick <= MAX_TICK:
+            raise ValueError(f"the barrier tick is {barrier_tick}, expected 0 to {MAX_TICK}")
         part = self._parts.get(vchannel) or TransactionPart()
         expected_last_tick = _same("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
         fencing_token = _same("fencing_token", vchannel, part.fencing_token, fencing_token)
         part.expected_last_tick, part.fencing_token = expected_last_tick, fencing_token
+        self._barrier_tick = max(self._barrier_tick, barrier_tick or 0)
         part.messages.extend(several)
         part.is_plain = part.is_plain and is_plain
         part.size_bytes += size_bytes
@@ -227,6 +240,7 @@ class AsyncTransaction:
 
         Raises:
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
+            BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
             InvalidRequestError: It is too large, or a message or name is wrong. Nothing was appended.
             AppendUnknownError: Its outcome was not known in time: call again to learn it; or nobody will tell any more,
                 and then the next call says so.
@@ -236,8 +250,8 @@ class AsyncTransaction:
         if self._state is _State.COMMITTED or (self._state is _State.OPEN and not self._parts):
             self._state = _State.COMMITTED
             return self._result
-        if self._staged is not None:
-            return await self._commit_staged(self._staged)
+        if self._staged is not None or self._barrier_tick:
+            return await self._commit_staged()
         if self._state is not _State.COMMITTING:
             self._check(_State.OPEN)
             self._submit()
@@ -281,7 +295,11 @@ class AsyncTransaction:
         elif self._state is _State.OPEN:
             await self.rollback()
 
-    async def _commit_staged(self, staged: StagedTransaction) -> TransactionResult:
+    async def _commit_staged(self) -> TransactionResult:
+        """Stage the rest, and commit on the server.
+
+        Why also a small one with a barrier: an answer that waits for the clock would hold up the stream of appends.
+        """
         is_unsure = self._state is _State.COMMITTING
         if not is_unsure:
             self._check(_State.OPEN)
@@ -296,10 +314,13 @@ class AsyncTransaction:
             async with asyncio.timeout(self._timeout_s):
                 _check_names(self._parts)
                 async with self._staging:
+                    staged = self._staged or await self._begin()
                     for vchannel in [name for name, part in self._parts.items() if part.messages]:
                         await self._stage_part(staged, vchannel)
             given = {name: each for name, each in conditions.items() if each != Condition()}
-            result = await staged.commit(self._terms, given, counts, self._timeout_s)
+            result = await staged.commit(
+                self._terms, given, counts, barrier_tick=self._barrier_tick, timeout_s=self._timeout_s
+            )
         except TidelogError as error:
             if isinstance(error, TransactionExpiredError):
                 self._state = _State.EXPIRED if error.effect == "none" else self._state
