@@ -9,8 +9,10 @@ Start with ``Client`` (synchronous) or ``AsyncClient``::
             print(batch.ticks, batch.payloads)
 """
 
+from tidelog._append_responses import AppendResponse, AppendResponses, To
 from tidelog._async_client import AsyncClient
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
+from tidelog._async_wal import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
 from tidelog._batch import Batch
 from tidelog._broadcast_types import (
     AckMode,
@@ -74,6 +76,7 @@ from tidelog._sync_client import Client, Scan
 from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer, Ticket
 from tidelog._sync_transaction import Transaction
+from tidelog._sync_wal import Wal, WalBroadcast, WalTransaction
 from tidelog._tick import Tick
 from tidelog._transaction import AsyncTransaction, TransactionOptions
 from tidelog._types import (
@@ -93,6 +96,8 @@ from tidelog._types import (
 
 __all__ = [
     "AckMode",
+    "AppendResponse",
+    "AppendResponses",
     "AppendResult",
     "AppendUnknownError",
     "Appendable",
@@ -103,6 +108,9 @@ __all__ = [
     "AsyncTicket",
     "AsyncTransaction",
     "AsyncVchannel",
+    "AsyncWal",
+    "AsyncWalBroadcast",
+    "AsyncWalTransaction",
     "At",
     "BarrierNotReachedError",
     "Batch",
@@ -163,6 +171,7 @@ __all__ = [
     "Tick",
     "Ticket",
     "TidelogError",
+    "To",
     "Transaction",
     "TransactionDescription",
     "TransactionError",
@@ -177,6 +186,9 @@ __all__ = [
     "UnavailableError",
     "Vchannel",
     "VchannelDescription",
+    "Wal",
+    "WalBroadcast",
+    "WalTransaction",
 ]
 
 for _name in __all__:

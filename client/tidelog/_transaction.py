@@ -172,8 +172,7 @@ class AsyncTransaction:
             raise InvalidRequestError("there are no messages: append at least one")
         if fencing_token is not None:
             check_fencing_token(fencing_token)
-        if barrier_tick is not None and not 0 <= barrier_tick <= MAX_TICK:
-            raise ValueError(f"the barrier tick is {barrier_tick}, expected 0 to {MAX_TICK}")
+        check_barrier_tick(barrier_tick)
         part = self._parts.get(vchannel) or TransactionPart()
         expected_last_tick = _same("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
         fencing_token = _same("fencing_token", vchannel, part.fencing_token, fencing_token)
@@ -224,7 +223,7 @@ class AsyncTransaction:
             for messages, is_plain, size_bytes in in_batches(
                 gathered, max_bytes=STAGE_FROM_BYTES, max_messages=MAX_MESSAGES_PER_BATCH
             ):
-                await staged.stage(_full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
+                await staged.stage(full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
                 sent += len(messages)
                 part.size_bytes -= size_bytes
                 self._size_bytes -= size_bytes
@@ -303,7 +302,7 @@ class AsyncTransaction:
         is_unsure = self._state is _State.COMMITTING
         if not is_unsure:
             self._check(_State.OPEN)
-        names = {_full_name(vchannel): vchannel for vchannel in self._parts}
+        names = {full_name(vchannel): vchannel for vchannel in self._parts}
         conditions = {
             name: Condition(self._parts[vchannel].expected_last_tick, self._parts[vchannel].fencing_token)
             for name, vchannel in names.items()
@@ -358,14 +357,21 @@ class AsyncTransaction:
             raise TransactionStateError(f"the transaction {_TEXTS[self._state]}")
 
 
-def _full_name(vchannel: str) -> str:
+def check_barrier_tick(barrier_tick: int | None) -> None:
+    """Raise ValueError if ``barrier_tick`` is none."""
+    if barrier_tick is not None and not 0 <= barrier_tick <= MAX_TICK:
+        raise ValueError(f"the barrier tick is {barrier_tick}, expected 0 to {MAX_TICK}")
+
+
+def full_name(vchannel: str) -> str:
+    """Return ``vchannel`` with its index, which may be left out for the only one of a channel."""
     return vchannel if "/" in vchannel else f"{vchannel}/0"
 
 
 def _check_names(vchannels: Iterable[str]) -> None:
     """Raise InvalidRequestError if one vchannel goes by two names."""
     seen: set[str] = set()
-    for name in map(_full_name, vchannels):
+    for name in map(full_name, vchannels):
         if name in seen:
             raise InvalidRequestError(f"the transaction appends to {name} under two names: use one")
         seen.add(name)

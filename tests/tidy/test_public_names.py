@@ -7,6 +7,8 @@ import tidelog
 
 PUBLIC_NAMES = [
     "AckMode",
+    "AppendResponse",
+    "AppendResponses",
     "AppendResult",
     "AppendUnknownError",
     "Appendable",
@@ -17,6 +19,9 @@ PUBLIC_NAMES = [
     "AsyncTicket",
     "AsyncTransaction",
     "AsyncVchannel",
+    "AsyncWal",
+    "AsyncWalBroadcast",
+    "AsyncWalTransaction",
     "At",
     "BarrierNotReachedError",
     "Batch",
@@ -77,6 +82,7 @@ PUBLIC_NAMES = [
     "Tick",
     "Ticket",
     "TidelogError",
+    "To",
     "Transaction",
     "TransactionDescription",
     "TransactionError",
@@ -91,6 +97,9 @@ PUBLIC_NAMES = [
     "UnavailableError",
     "Vchannel",
     "VchannelDescription",
+    "Wal",
+    "WalBroadcast",
+    "WalTransaction",
 ]
 
 
