@@ -23,6 +23,7 @@ from tidelog._broadcast_types import (
     ResourceKey,
 )
 from tidelog._columns import Columns
+from tidelog._deliver_filters import DeliverFilter
 from tidelog._errors import (
     AppendUnknownError,
     BarrierNotReachedError,
@@ -66,6 +67,7 @@ from tidelog._errors import (
     UnavailableError,
 )
 from tidelog._message import Message, StoredMessage
+from tidelog._message_handler import MessageHandler
 from tidelog._positions import At, End, Start
 from tidelog._producer import AsyncProducer, AsyncTicket, ProducerOptions
 from tidelog._retry import Retry
@@ -77,6 +79,7 @@ from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer, Ticket
 from tidelog._sync_transaction import Transaction
 from tidelog._sync_wal import Wal, WalBroadcast, WalTransaction
+from tidelog._sync_wal_scanner import WalScanner
 from tidelog._tick import Tick
 from tidelog._transaction import AsyncTransaction, TransactionOptions
 from tidelog._types import (
@@ -93,6 +96,7 @@ from tidelog._types import (
     TransactionState,
     VchannelDescription,
 )
+from tidelog._wal_scanner import AsyncWalScanner
 
 __all__ = [
     "AckMode",
@@ -110,6 +114,7 @@ __all__ = [
     "AsyncVchannel",
     "AsyncWal",
     "AsyncWalBroadcast",
+    "AsyncWalScanner",
     "AsyncWalTransaction",
     "At",
     "BarrierNotReachedError",
@@ -134,6 +139,7 @@ __all__ = [
     "Columns",
     "DataLossError",
     "DeadlineError",
+    "DeliverFilter",
     "DiskFullError",
     "Durability",
     "End",
@@ -142,6 +148,7 @@ __all__ = [
     "InvalidRequestError",
     "LastTickMismatchError",
     "Message",
+    "MessageHandler",
     "OverloadedError",
     "OwnerDescription",
     "Plan",
@@ -188,6 +195,7 @@ __all__ = [
     "VchannelDescription",
     "Wal",
     "WalBroadcast",
+    "WalScanner",
     "WalTransaction",
 ]
 

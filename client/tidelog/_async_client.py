@@ -114,7 +114,7 @@ class AsyncClient(AsyncBroadcastCalls):
         return AsyncVchannel(self, name)
 
     def wal(self) -> AsyncWal:
-        """Return the log by the names of a WAL accessor. Does no I/O."""
+        """Return the log by the names of a WAL accessor, with readers that run by themselves. Does no I/O."""
         return AsyncWal(self)
 
     async def create_channel(

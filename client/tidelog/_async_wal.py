@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from tidelog._append_responses import AppendResponse, AppendResponses, Group, To, grouped, in_order
 from tidelog._batch import Batch
 from tidelog._broadcast_types import AckMode, BroadcastResult, ResourceKey
+from tidelog._deliver_filters import DeliverFilter, filter_options
 from tidelog._errors import TidelogError
+from tidelog._message_handler import Handler, HandlerCalls, calls_here
+from tidelog._positions import EARLIEST, FOLLOW, End, Start
+from tidelog._scan import Signal
 from tidelog._sizes import Appendable
 from tidelog._tick import Tick
 from tidelog._transaction import AsyncTransaction, check_barrier_tick, full_name
 from tidelog._types import AppendResult, Durability
+from tidelog._wal_scanner import AsyncWalScanner, ScannerCore
 
 if TYPE_CHECKING:
     from tidelog._async_client import AsyncClient
@@ -110,6 +115,59 @@ class AsyncWal:
     def broadcast(self) -> "AsyncWalBroadcast":
         """Return the broadcasts of the log."""
         return AsyncWalBroadcast(self._client)
+
+    def read(
+        self,
+        vchannel: str,
+        *,
+        message_handler: Handler,
+        deliver_policy: Start = EARLIEST,
+        deliver_filters: Iterable[DeliverFilter] = (),
+        until: End = FOLLOW,
+    ) -> AsyncWalScanner:
+        """Read a vchannel in the background, and hand each batch to ``message_handler``; returns at once.
+
+        The handler gets each batch once, one after the other in tick order, across lost connections and restarts of
+        the server; nothing more is read while it works. A plain function runs on the event loop, so it must not block.
+        What ends the scanner is its ``error``: a trimmed position, a vchannel that does not exist, an exception of the
+        handler, a server that stays away for ``Retry.give_up_s``, or the close of the client.
+
+        Args:
+            vchannel: What to read.
+            message_handler: A function of one batch, or an object with ``handle`` and maybe ``close``.
+            deliver_policy: Where to start: ``At.earliest()``, ``At.latest()``, ``At.tick``, ``At.after``,
+                ``At.message_id``, ``At.after_message_id`` or ``At.time``.
+            deliver_filters: What to deliver; all must pass.
+            until: Where to end; never by default.
+
+        Raises:
+            ClosedError: The client is closed.
+            TypeError, ValueError: The handler, the policy, a filter or the end is none.
+        """
+        done, opened = asyncio.Event(), asyncio.Event()
+        core = self.scanner_core(
+            vchannel, calls_here(message_handler), deliver_policy=deliver_policy, deliver_filters=deliver_filters,
+            until=until, done=done, opened=opened,
+        )  # fmt: skip
+        core.start()
+        return AsyncWalScanner(core, done, opened)
+
+    def scanner_core(
+        self,
+        vchannel: str,
+        calls: HandlerCalls,
+        *,
+        deliver_policy: Start,
+        deliver_filters: Iterable[DeliverFilter],
+        until: End,
+        done: Signal,
+        opened: Signal,
+    ) -> ScannerCore:
+        """Return what ``read`` starts; for the synchronous twin."""
+        self._client.check_open()
+        options = filter_options(deliver_filters)
+        scan = self._client.scan(vchannel, start=deliver_policy, until=until, **options)
+        return ScannerCore(scan.core, vchannel, calls, done=done, opened=opened)
 
     async def _append_group(
         self, group: Group, *, barrier_tick: int | None, durability: Durability | None, timeout_s: float | None

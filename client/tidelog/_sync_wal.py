@@ -1,5 +1,6 @@
 """The log as one object, for the synchronous client: see ``_async_wal``."""
 
+import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self, overload
@@ -9,8 +10,12 @@ from tidelog._async_wal import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
 from tidelog._background import background
 from tidelog._batch import Batch
 from tidelog._broadcast_types import BroadcastResult, ResourceKey
+from tidelog._deliver_filters import DeliverFilter
+from tidelog._message_handler import Handler
+from tidelog._positions import EARLIEST, FOLLOW, End, Start
 from tidelog._sizes import Appendable
 from tidelog._sync_transaction import Transaction
+from tidelog._sync_wal_scanner import HandlerThread, WalScanner, start
 from tidelog._tick import Tick
 from tidelog._types import AppendResult, Durability
 
@@ -72,6 +77,32 @@ class Wal:
     def broadcast(self) -> "WalBroadcast":
         """Return the broadcasts of the log."""
         return WalBroadcast(self._wal.broadcast())
+
+    def read(
+        self,
+        vchannel: str,
+        *,
+        message_handler: Handler,
+        deliver_policy: Start = EARLIEST,
+        deliver_filters: Iterable[DeliverFilter] = (),
+        until: End = FOLLOW,
+    ) -> WalScanner:
+        """Read in the background, and hand each batch to ``message_handler``; returns at once. See ``AsyncWal.read``.
+
+        The handler runs on a thread of its own: it may block, and may use the client.
+        """
+        done, opened = threading.Event(), threading.Event()
+        thread = HandlerThread(message_handler)
+        try:
+            core = self._wal.scanner_core(
+                vchannel, thread.calls, deliver_policy=deliver_policy, deliver_filters=deliver_filters, until=until,
+                done=done, opened=opened,
+            )  # fmt: skip
+            background.run(start(core))
+        except BaseException:
+            thread.end()
+            raise
+        return WalScanner(core, thread, done, opened)
 
 
 class WalTransaction:

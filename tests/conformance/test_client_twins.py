@@ -16,9 +16,10 @@ PAIRS = [
     (tidelog.AsyncWal, tidelog.Wal),
     (tidelog.AsyncWalTransaction, tidelog.WalTransaction),
     (tidelog.AsyncWalBroadcast, tidelog.WalBroadcast),
+    (tidelog.AsyncWalScanner, tidelog.WalScanner),
 ]
 # Needed by the synchronous twin itself, inside.
-INTERNAL = {"pause", "add", "stage", "check_open"}
+INTERNAL = {"pause", "add", "stage", "check_open", "scanner_core"}
 RENAMED = {"aclose": "close"}
 
 

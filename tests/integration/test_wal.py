@@ -1,4 +1,7 @@
-"""The WAL accessor of the client: appends, transactions, broadcasts. Method: each call against a real server."""
+"""The WAL accessor of the client: appends, transactions, broadcasts. Method: each call against a real server.
+
+What it reads is in test_wal_read.py.
+"""
 
 import asyncio
 import gc
@@ -255,6 +258,8 @@ async def test_each_call_of_a_closed_client_says_so() -> None:
                 await call()
         with pytest.raises(tidelog.ClosedError):
             wal.txn("orders")
+        with pytest.raises(tidelog.ClosedError):
+            wal.read("orders", message_handler=print)
         await leaked.rollback()
         assert await payloads(running, "orders") == []
 
@@ -321,3 +326,5 @@ def test_the_synchronous_twin(tmp_path: Path) -> None:
             txn.append(b"x")
         with pytest.raises(tidelog.ClosedError):
             wal.append_messages([])
+        with pytest.raises(tidelog.ClosedError):
+            wal.read("orders/0", message_handler=print)

@@ -1,11 +1,14 @@
-"""Grouping of messages for several vchannels. Method: hypothesis against the simplest model."""
+"""Grouping of messages for several vchannels, and deliver filters. Method: hypothesis against the simplest model."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog import AppendResponse, AppendResult, Message, Tick, TidelogError, To
+from tidelog import AppendResponse, AppendResult, At, DeliverFilter, Message, Tick, TidelogError, To
 from tidelog._append_responses import AppendResponses, grouped, in_order
+from tidelog._deliver_filters import filter_options
+from tidelog._positions import FOLLOW
+from tidelog._scan_plan import scan_plan
 from tidelog._transaction import full_name
 
 VCHANNELS = ("a", "a/0", "b/0", "b/1", "c")
@@ -82,3 +85,61 @@ def test_responses_are_a_sequence() -> None:
 def test_what_is_no_pair_is_refused_by_its_index(wrong: object) -> None:
     with pytest.raises(TypeError, match=r"messages\[1\]"):
         grouped([To("a", Message(b"fine")), wrong], full_name)  # type: ignore[list-item]
+
+
+TICKS = st.integers(0, 50)
+FILTERS = st.one_of(
+    TICKS.map(DeliverFilter.tick_gt),
+    TICKS.map(DeliverFilter.tick_gte),
+    st.sets(st.integers(0, 3), min_size=1).map(lambda types: DeliverFilter.message_types(*types)),
+)
+
+
+def passes(each: DeliverFilter, tick: int, message_type: int) -> bool:
+    if isinstance(each.value, frozenset):
+        return message_type in each.value
+    return tick > each.value if each.kind == "tick_gt" else tick >= each.value
+
+
+@given(st.lists(FILTERS, max_size=6))
+def test_filters_pass_together_what_each_of_them_passes(filters: list[DeliverFilter]) -> None:
+    types = [each.value for each in filters if isinstance(each.value, frozenset)]
+    if types and not frozenset.intersection(*types):
+        with pytest.raises(ValueError, match="no type in common"):
+            filter_options(filters)
+        return
+
+    options = filter_options(filters)
+
+    joined = scan_plan(At.earliest(), FOLLOW, **options).filters
+    for tick in range(52):
+        for message_type in range(4):
+            expected = all(passes(each, tick, message_type) for each in filters)
+            tick_gt, tick_gte = options.get("tick_gt"), options.get("tick_gte")
+            wanted = options.get("types")
+            found = (
+                (tick_gt is None or tick > tick_gt)
+                and (tick_gte is None or tick >= tick_gte)
+                and (wanted is None or message_type in wanted)
+            )
+            assert found == expected
+    assert len(joined) == len({each.kind for each in filters})
+
+
+def test_filters_that_cannot_be_joined_are_refused() -> None:
+    shows = DeliverFilter.message_types(1, 2)
+    hides = DeliverFilter.message_types(2, hides_broadcasts=True)
+
+    assert filter_options([hides, hides]) == {"types": frozenset([2]), "hides_broadcasts": True}
+    with pytest.raises(ValueError, match="hides_broadcasts"):
+        filter_options([shows, hides])
+    with pytest.raises(ValueError, match="no types"):
+        DeliverFilter.message_types()
+    with pytest.raises(ValueError, match="type"):
+        DeliverFilter.message_types(-1)
+    with pytest.raises(ValueError, match="tick"):
+        DeliverFilter.tick_gt(1 << 63)
+    with pytest.raises(TypeError, match="DeliverFilter"):
+        filter_options([7])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="class methods"):
+        filter_options([DeliverFilter("tick_gt", frozenset())])

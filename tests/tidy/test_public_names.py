@@ -21,6 +21,7 @@ PUBLIC_NAMES = [
     "AsyncVchannel",
     "AsyncWal",
     "AsyncWalBroadcast",
+    "AsyncWalScanner",
     "AsyncWalTransaction",
     "At",
     "BarrierNotReachedError",
@@ -45,6 +46,7 @@ PUBLIC_NAMES = [
     "Columns",
     "DataLossError",
     "DeadlineError",
+    "DeliverFilter",
     "DiskFullError",
     "Durability",
     "End",
@@ -53,6 +55,7 @@ PUBLIC_NAMES = [
     "InvalidRequestError",
     "LastTickMismatchError",
     "Message",
+    "MessageHandler",
     "OverloadedError",
     "OwnerDescription",
     "Plan",
@@ -99,6 +102,7 @@ PUBLIC_NAMES = [
     "VchannelDescription",
     "Wal",
     "WalBroadcast",
+    "WalScanner",
     "WalTransaction",
 ]
 
