@@ -9,8 +9,10 @@ Start with ``Client`` (synchronous) or ``AsyncClient``::
             print(batch.ticks, batch.payloads)
 """
 
+from tidelog._append_responses import AppendResponse, AppendResponses, To
 from tidelog._async_client import AsyncClient
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
+from tidelog._async_wal import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
 from tidelog._batch import Batch
 from tidelog._broadcast_types import (
     AckMode,
@@ -21,6 +23,7 @@ from tidelog._broadcast_types import (
     ResourceKey,
 )
 from tidelog._columns import Columns
+from tidelog._deliver_filters import DeliverFilter
 from tidelog._errors import (
     AppendUnknownError,
     BarrierNotReachedError,
@@ -64,6 +67,7 @@ from tidelog._errors import (
     UnavailableError,
 )
 from tidelog._message import Message, StoredMessage
+from tidelog._message_handler import MessageHandler
 from tidelog._positions import At, End, Start
 from tidelog._producer import AsyncProducer, AsyncTicket, ProducerOptions
 from tidelog._retry import Retry
@@ -74,6 +78,8 @@ from tidelog._sync_client import Client, Scan
 from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer, Ticket
 from tidelog._sync_transaction import Transaction
+from tidelog._sync_wal import Wal, WalBroadcast, WalTransaction
+from tidelog._sync_wal_scanner import WalScanner
 from tidelog._tick import Tick
 from tidelog._transaction import AsyncTransaction, TransactionOptions
 from tidelog._types import (
@@ -90,9 +96,12 @@ from tidelog._types import (
     TransactionState,
     VchannelDescription,
 )
+from tidelog._wal_scanner import AsyncWalScanner
 
 __all__ = [
     "AckMode",
+    "AppendResponse",
+    "AppendResponses",
     "AppendResult",
     "AppendUnknownError",
     "Appendable",
@@ -103,6 +112,10 @@ __all__ = [
     "AsyncTicket",
     "AsyncTransaction",
     "AsyncVchannel",
+    "AsyncWal",
+    "AsyncWalBroadcast",
+    "AsyncWalScanner",
+    "AsyncWalTransaction",
     "At",
     "BarrierNotReachedError",
     "Batch",
@@ -126,6 +139,7 @@ __all__ = [
     "Columns",
     "DataLossError",
     "DeadlineError",
+    "DeliverFilter",
     "DiskFullError",
     "Durability",
     "End",
@@ -134,6 +148,7 @@ __all__ = [
     "InvalidRequestError",
     "LastTickMismatchError",
     "Message",
+    "MessageHandler",
     "OverloadedError",
     "OwnerDescription",
     "Plan",
@@ -163,6 +178,7 @@ __all__ = [
     "Tick",
     "Ticket",
     "TidelogError",
+    "To",
     "Transaction",
     "TransactionDescription",
     "TransactionError",
@@ -177,6 +193,10 @@ __all__ = [
     "UnavailableError",
     "Vchannel",
     "VchannelDescription",
+    "Wal",
+    "WalBroadcast",
+    "WalScanner",
+    "WalTransaction",
 ]
 
 for _name in __all__:

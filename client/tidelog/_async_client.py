@@ -15,6 +15,7 @@ from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
 from tidelog._async_broadcasts import AsyncBroadcastCalls
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
+from tidelog._async_wal import AsyncWal
 from tidelog._broadcast_ids import BroadcastIds
 from tidelog._errors import ClosedError
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
@@ -111,6 +112,10 @@ class AsyncClient(AsyncBroadcastCalls):
     def vchannel(self, name: str) -> AsyncVchannel:
         """Return a handle of a vchannel, ``orders/0``. Does no I/O and checks nothing."""
         return AsyncVchannel(self, name)
+
+    def wal(self) -> AsyncWal:
+        """Return the log by the names of a WAL accessor, with readers that run by themselves. Does no I/O."""
+        return AsyncWal(self)
 
     async def create_channel(
         self, name: str, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
@@ -438,6 +443,11 @@ class AsyncClient(AsyncBroadcastCalls):
         """Return a scan that follows, by default from now on. Otherwise as ``scan``."""
         return self.scan(vchannels, start=start, until=until, **options)
 
+    def check_open(self) -> None:
+        """Raise ClosedError if the client is closed; for handles."""
+        if self._is_closed:
+            raise ClosedError("the client is closed: make a new one")
+
     async def aclose(self) -> None:
         """Wait until every append is settled, then close the connection. Open scans end with ClosedError."""
         self._is_closed = True
@@ -481,8 +491,7 @@ class AsyncClient(AsyncBroadcastCalls):
 
     def _session(self) -> _Session:
         """Return the session of this event loop and process, beginning it if need be."""
-        if self._is_closed:
-            raise ClosedError("the client is closed: make a new one")
+        self.check_open()
         session = self._open_session
         if session is None or session.loop is not asyncio.get_running_loop() or session.pid != os.getpid():
             transport = Transport(

@@ -123,13 +123,14 @@ class StagedTransaction:
         self.check()
 
     async def commit(
-        self, terms: AppendTerms, conditions: Mapping[str, Condition], timeout_s: float
+        self, terms: AppendTerms, conditions: Mapping[str, Condition], *, barrier_tick: int, timeout_s: float
     ) -> TransactionResult:
         """Commit what is staged. It may be called again until the outcome is known.
 
         Args:
             terms: How.
             conditions: By full name of the vchannel.
+            barrier_tick: What every tick must exceed; 0 for nothing.
             timeout_s: How long it may take.
 
         Raises:
@@ -138,11 +139,11 @@ class StagedTransaction:
         """
         if self._transport.is_closed:
             raise ClosedError(
-                "the client is closed: whether the transaction is committed is not known", effect="unknown"
+                "the client is closed: make a new one", effect="unknown" if self._may_be_committed else "none"
             )
         request = _wire.commit_request(
             self.txn_id, self._batches, terms.durability,
-            {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
+            {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()}, barrier_tick,
         )  # fmt: skip
         # Beforehand, for the call may be cancelled.
         was_unsure, self._may_be_committed = self._may_be_committed, True

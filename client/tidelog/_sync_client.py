@@ -24,6 +24,7 @@ from tidelog._sync_broadcasts import BroadcastCalls
 from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer
 from tidelog._sync_transaction import Transaction
+from tidelog._sync_wal import Wal
 from tidelog._tick import Tick
 from tidelog._transaction import TransactionOptions
 from tidelog._types import (
@@ -116,6 +117,10 @@ class Client(BroadcastCalls):
     def vchannel(self, name: str) -> Vchannel:
         """Return a handle of a vchannel, ``orders/0``. Does no I/O and checks nothing."""
         return Vchannel(self, name)
+
+    def wal(self) -> Wal:
+        """Return the log by the names of a WAL accessor. See ``AsyncClient.wal``."""
+        return Wal(self._client.wal())
 
     def create_channel(
         self, name: str, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None

@@ -32,14 +32,16 @@ class Transaction:
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
+        barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
     ) -> None:
         """Append when the transaction commits. See ``AsyncTransaction.append``."""
         with self._lock:
             self._transaction.add(
-                vchannel, messages, expected_last_tick=expected_last_tick, fencing_token=fencing_token
-            )
+                vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+                fencing_token=fencing_token,
+            )  # fmt: skip
             if self._transaction.is_due:
                 background.run(self._transaction.stage())
 

@@ -21,6 +21,7 @@ from tidelog._errors import (
 )
 from tidelog._sizes import Appendable, in_batches, measured
 from tidelog._staged_transaction import Condition, StagedTransaction
+from tidelog._tick import MAX_TICK
 from tidelog._transport import Transport, deadline_error
 from tidelog._types import Durability, TransactionResult
 
@@ -75,7 +76,7 @@ class AsyncTransaction:
     Appends are gathered here and travel with the commit, so a small open transaction costs the server nothing and does
     not expire. From 1 MiB on one vchannel, or 3 MiB in all, they are staged on the server's disk, and travel there as
     they come: such a transaction may be larger than anybody's memory, and expires when this process is gone for
-    ``keepalive_s``.
+    ``keepalive_s``. One with a barrier is staged when it commits.
 
     Not thread-safe: use it in its client's event loop.
     """
@@ -97,6 +98,7 @@ class AsyncTransaction:
         self._terms = AppendTerms(durability).checked()
         self._parts: dict[str, TransactionPart] = {}
         self._size_bytes = 0
+        self._barrier_tick = 0
         self._staged: StagedTransaction | None = None
         # Whether there is something to stage; for the synchronous twin.
         self.is_due = False
@@ -122,6 +124,7 @@ class AsyncTransaction:
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
+        barrier_tick: int | None = None,
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
     ) -> None:
@@ -133,15 +136,21 @@ class AsyncTransaction:
         the tick of the last message ever appended to it, 0 if there was none. With ``fencing_token`` only if the
         vchannel has this token. Both are compared when it commits.
 
+        With ``barrier_tick`` every tick of the transaction will be greater, which the commit may have to wait for; of
+        several the greatest counts.
+
         Raises:
             InvalidRequestError: There are no messages, or a condition contradicts an earlier one. Nothing was added.
             TransactionStateError: The transaction is over.
             TransactionError, TidelogError: Of a large transaction: why it cannot be committed any more, or that the
                 server cannot be reached now. What was appended stays appended.
             TypeError: A message is neither bytes nor a Message.
-            ValueError: The token is none.
+            ValueError: The token or the barrier is none.
         """
-        self.add(vchannel, messages, expected_last_tick=expected_last_tick, fencing_token=fencing_token)
+        self.add(
+            vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token,
+        )  # fmt: skip
         if self.is_due:
             await self.stage()
 
@@ -150,6 +159,7 @@ class AsyncTransaction:
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
+        barrier_tick: int | None,
         expected_last_tick: int | None,
         fencing_token: int | None,
     ) -> None:
@@ -160,10 +170,12 @@ class AsyncTransaction:
             raise InvalidRequestError("there are no messages: append at least one")
         if fencing_token is not None:
             check_fencing_token(fencing_token)
+        check_barrier_tick(barrier_tick)
         part = self._parts.get(vchannel) or TransactionPart()
         expected_last_tick = _same("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
         fencing_token = _same("fencing_token", vchannel, part.fencing_token, fencing_token)
         part.expected_last_tick, part.fencing_token = expected_last_tick, fencing_token
+        self._barrier_tick = max(self._barrier_tick, barrier_tick or 0)
         part.messages.extend(several)
         part.is_plain = part.is_plain and is_plain
         part.size_bytes += size_bytes
@@ -213,7 +225,7 @@ class AsyncTransaction:
                 gathered, max_bytes=STAGE_FROM_BYTES, max_messages=MAX_MESSAGES_PER_BATCH
             ):
                 async with asyncio.timeout(self._timeout_s):
-                    await staged.stage(_full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
+                    await staged.stage(full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
                 sent += len(messages)
                 part.size_bytes -= size_bytes
                 self._size_bytes -= size_bytes
@@ -233,6 +245,7 @@ class AsyncTransaction:
 
         Raises:
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
+            BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
             InvalidRequestError: It is too large, or a message or name is wrong. Nothing was appended.
             AppendUnknownError: Its outcome was not known in time: call again to learn it; or nobody will tell any more,
                 and then the next call says so.
@@ -298,10 +311,14 @@ class AsyncTransaction:
             self._staged.forget()
 
     async def _close(self) -> None:
-        """Bring the transaction on its way: nothing can be appended any more, unless this fails."""
+        """Bring the transaction on its way: nothing can be appended any more, unless this fails.
+
+        Why a small one with a barrier is staged too: an answer that waits for the clock would hold up the stream of
+        appends.
+        """
         self._state = _State.CLOSING
         try:
-            if self._staged is None and not self.is_due:
+            if self._staged is None and not self.is_due and not self._barrier_tick:
                 self._submit()
             else:
                 staged = self._staged or await self._begin()
@@ -332,14 +349,14 @@ class AsyncTransaction:
 
     async def _outcome_of_staged(self, staged: StagedTransaction) -> TransactionResult:
         """Commit what is staged; again, if an earlier try had no answer."""
-        names = {_full_name(vchannel): vchannel for vchannel in self._parts}
+        names = {full_name(vchannel): vchannel for vchannel in self._parts}
         conditions = {
             name: Condition(self._parts[vchannel].expected_last_tick, self._parts[vchannel].fencing_token)
             for name, vchannel in names.items()
         }
         given = {name: each for name, each in conditions.items() if each != Condition()}
         try:
-            result = await staged.commit(self._terms, given, self._timeout_s)
+            result = await staged.commit(self._terms, given, barrier_tick=self._barrier_tick, timeout_s=self._timeout_s)
         except TidelogError as error:
             if error.effect == "none":
                 self._state = _State.EXPIRED if isinstance(error, TransactionExpiredError) else _State.OPEN
@@ -370,14 +387,21 @@ class AsyncTransaction:
             raise TransactionStateError(f"the transaction {_TEXTS[self._state]}")
 
 
-def _full_name(vchannel: str) -> str:
+def check_barrier_tick(barrier_tick: int | None) -> None:
+    """Raise ValueError if ``barrier_tick`` is none."""
+    if barrier_tick is not None and not 0 <= barrier_tick <= MAX_TICK:
+        raise ValueError(f"the barrier tick is {barrier_tick}, expected 0 to {MAX_TICK}")
+
+
+def full_name(vchannel: str) -> str:
+    """Return ``vchannel`` with its index, which may be left out for the only one of a channel."""
     return vchannel if "/" in vchannel else f"{vchannel}/0"
 
 
 def _check_names(vchannels: Iterable[str]) -> None:
     """Raise InvalidRequestError if one vchannel goes by two names."""
     seen: set[str] = set()
-    for name in map(_full_name, vchannels):
+    for name in map(full_name, vchannels):
         if name in seen:
             raise InvalidRequestError(f"the transaction appends to {name} under two names: use one")
         seen.add(name)

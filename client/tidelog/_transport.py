@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 import grpc.aio
 
 from tidelog import _fork
-from tidelog._errors import DeadlineError, TidelogError, UnavailableError
+from tidelog._errors import ClosedError, DeadlineError, TidelogError, UnavailableError
 from tidelog._retry import Retry, may_repeat
 from tidelog._status import error_of_status
 from tidelog.v1 import (
@@ -108,7 +108,14 @@ class Transport:
         # Generated code has no annotations; its stubs serve both kinds of channel.
         self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
 
-        self.transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
+        self._transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
+
+    @property
+    def transactions(self) -> Any:
+        """Begun transactions on the first connection. Raises ClosedError: a transaction may outlive its client."""
+        if self._transactions is None:
+            raise ClosedError("the client was closed: its open transactions end with their keepalive")
+        return self._transactions
 
     @property
     def is_closed(self) -> bool:
@@ -216,7 +223,7 @@ class Transport:
             await connection.channel.close()
         # Why: gRPC's thread lives as long as its objects do, and a fork must not meet it.
         self._connections.clear()
-        self.channels = self.transactions = None
+        self.channels = self._transactions = None
         _fork.disconnected(self)
 
     def _new_connection(self) -> Connection:

@@ -311,6 +311,7 @@ def commit_request(
     batches: int,
     durability: Durability | None,
     conditions: Mapping[str, tuple[int | None, int | None]],
+    barrier_tick: int,
 ) -> transaction_service_pb2.CommitTxnRequest:
     """Return the request that commits a begun transaction; a condition is an expected last tick and a fencing token."""
     wire = [
@@ -320,7 +321,7 @@ def commit_request(
         for vchannel, (expected_last_tick, fencing_token) in conditions.items()
     ]
     return transaction_service_pb2.CommitTxnRequest(
-        txn_id=txn_id, batches=batches, conditions=wire, durability=_DURABILITIES[durability]
+        txn_id=txn_id, batches=batches, conditions=wire, durability=_DURABILITIES[durability], barrier_tick=barrier_tick
     )
 
 
@@ -329,8 +330,10 @@ def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionRes
     result = wire.result
     parts = list(map(append_result, result.parts))
     results = {name: part for name, part in zip(wire.vchannels, parts, strict=True) if name}
-    durability: Durability = parts[0].durability if parts else "sync"
-    return TransactionResult(result.txn_id, Tick(result.first_tick), Tick(result.last_tick), results, durability)
+    return TransactionResult(
+        result.txn_id, Tick(result.first_tick), Tick(result.last_tick), results, parts[0].durability,
+        parts[0].duplicate,
+    )  # fmt: skip
 
 
 def transaction_description(wire: transaction_service_pb2.TxnDescription) -> TransactionDescription:

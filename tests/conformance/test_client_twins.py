@@ -13,9 +13,13 @@ PAIRS = [
     (tidelog.AsyncProducer, tidelog.Producer),
     (tidelog.AsyncScan, tidelog.Scan),
     (tidelog.AsyncTransaction, tidelog.Transaction),
+    (tidelog.AsyncWal, tidelog.Wal),
+    (tidelog.AsyncWalTransaction, tidelog.WalTransaction),
+    (tidelog.AsyncWalBroadcast, tidelog.WalBroadcast),
+    (tidelog.AsyncWalScanner, tidelog.WalScanner),
 ]
 # Needed by the synchronous twin itself, inside.
-INTERNAL = {"pause", "add", "stage"}
+INTERNAL = {"pause", "add", "stage", "check_open", "scanner_core"}
 RENAMED = {"aclose": "close"}
 
 

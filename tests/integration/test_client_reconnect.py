@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, At, ProducerSequence
+from tidelog import AsyncClient, At, ProducerSequence, _transaction
 from tidelog.testing import start_server
 
 
@@ -22,6 +22,7 @@ class Proxy:
         self._host, _, self._port = target.rpartition(":")
         self._writers: set[asyncio.StreamWriter] = set()
         self._handlers: set[asyncio.Task[None]] = set()
+        self.refuses = False
         self.passes = asyncio.Event()
         self.passes.set()
         self.answers_pass = asyncio.Event()
@@ -31,6 +32,9 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._handlers.add(task)
+        if self.refuses:
+            writer.transport.abort()
+            return
         upstream_reader, upstream_writer = await asyncio.open_connection(self._host, int(self._port))
         self._writers |= {writer, upstream_writer}
         with suppress(OSError, asyncio.CancelledError):
@@ -395,3 +399,39 @@ async def test_what_is_too_large_for_the_server_harms_nothing_else_on_its_stream
             assert stored == [b"small"] * 100
     finally:
         await asyncio.to_thread(running.stop)
+
+
+async def test_a_commit_that_may_be_there_stays_unsettled_while_the_server_cannot_be_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
+    async with cut_off_client() as (client, proxy, direct):
+        txn = client.txn(timeout_s=1)
+        await txn.append("orders/0", bytes(5_000))
+        # Answered behind what was staged, for both travel on one stream.
+        await client.append("orders/1", b"x")
+        proxy.answers_pass.clear()
+        with pytest.raises(tidelog.AppendUnknownError):
+            await txn.commit()
+        # Nothing gets through: the next commit ends with what is harmless by itself.
+        proxy.refuses = True
+        proxy.cut()
+        client.timeout_s = 1
+        with pytest.raises(tidelog.TidelogError):
+            await client.wal_name()
+        with pytest.raises(tidelog.AppendUnknownError) as caught:
+            await txn.commit()
+        assert caught.value.effect == "unknown"
+        with pytest.raises(tidelog.TransactionStateError, match="being committed"):
+            await txn.rollback()
+        proxy.refuses = False
+
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    result = await txn.commit()
+                    break
+                except (tidelog.UnavailableError, tidelog.AppendUnknownError):
+                    continue
+        assert result is not None
+        assert [len(batch) async for batch in direct.scan("orders/0")] == [1]

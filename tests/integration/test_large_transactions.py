@@ -263,7 +263,7 @@ async def test_a_transaction_that_could_not_begin_is_begun_by_its_commit(
 ) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
     with ServerProcess(tmp_path / "log") as process:
-        async with AsyncClient(process.grpc, connect_timeout_s=3) as client:
+        async with AsyncClient(process.grpc, connect_timeout_s=1) as client:
             await client.create_channel("orders")
             port = process.grpc.rpartition(":")[2]
             process.kill()
@@ -271,8 +271,31 @@ async def test_a_transaction_that_could_not_begin_is_begun_by_its_commit(
             with pytest.raises(tidelog.UnavailableError):
                 await txn.append("orders", bytes(5_000))
             with ServerProcess(tmp_path / "log", settings={"server.grpc_port": port}):
-                await txn.commit()
+                # The connection comes back when gRPC tries again.
+                async with asyncio.timeout(30):
+                    while True:
+                        try:
+                            await txn.commit()
+                        except tidelog.UnavailableError:
+                            continue
+                        break
                 assert len(await payloads(client, "orders")) == 1
+
+
+async def test_what_a_closed_client_leaves_open_is_rolled_back_without_a_word_and_cannot_be_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
+    async with server() as client:
+        await client.create_channel("orders")
+        first, second = client.txn(), client.txn()
+        await first.append("orders", bytes(5_000))
+        await second.append("orders", bytes(5_000))
+        await client.aclose()
+
+        await first.rollback()
+        with pytest.raises(tidelog.ClosedError):
+            await second.commit()
 
 
 def test_the_synchronous_twin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

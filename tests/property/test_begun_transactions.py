@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from property.test_transactions import scanned
+from tidelog_server.broker.transactions import Committed
 from tidelog_server.core.errors import (
     InvalidTransactionStateError,
     LastTickMismatchError,
@@ -273,11 +274,12 @@ class Model:
             elif conditions:
                 wanted = LastTickMismatchError
         terms = CommitTerms(True, 0, conditions, expected)
-        outcome = await check_async(node.broker.transactions.commit(txn.txn_id, CLIENT, lambda: terms, 5.0), wanted)
+        done = await check_async(node.broker.transactions.commit(txn.txn_id, CLIENT, lambda: terms, 5.0), wanted)
+        outcome = done and done.outcome
         if txn.state == "open":
             txn.expires_s = self.clock.monotonic_s() + KEEPALIVE_S
         if txn.state == "committed":
-            assert outcome == txn.outcome
+            assert (outcome, done and done.is_repeated) == (txn.outcome, True)
         elif wanted is None:
             assert outcome is not None
             self.committed(txn, outcome)
@@ -315,10 +317,10 @@ def check(call: Callable[[], object], wanted: type[TidelogServerError] | None) -
 
 
 async def check_async(
-    call: Coroutine[Any, Any, TxnOutcome], wanted: type[TidelogServerError] | None
-) -> TxnOutcome | None:
+    call: Coroutine[Any, Any, Committed], wanted: type[TidelogServerError] | None
+) -> Committed | None:
     """As ``check``; return what the call returned."""
-    outcome: TxnOutcome | None = None
+    outcome: Committed | None = None
     refusal: TidelogServerError | None = None
     try:
         outcome = await call

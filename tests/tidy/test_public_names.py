@@ -7,6 +7,8 @@ import tidelog
 
 PUBLIC_NAMES = [
     "AckMode",
+    "AppendResponse",
+    "AppendResponses",
     "AppendResult",
     "AppendUnknownError",
     "Appendable",
@@ -17,6 +19,10 @@ PUBLIC_NAMES = [
     "AsyncTicket",
     "AsyncTransaction",
     "AsyncVchannel",
+    "AsyncWal",
+    "AsyncWalBroadcast",
+    "AsyncWalScanner",
+    "AsyncWalTransaction",
     "At",
     "BarrierNotReachedError",
     "Batch",
@@ -40,6 +46,7 @@ PUBLIC_NAMES = [
     "Columns",
     "DataLossError",
     "DeadlineError",
+    "DeliverFilter",
     "DiskFullError",
     "Durability",
     "End",
@@ -48,6 +55,7 @@ PUBLIC_NAMES = [
     "InvalidRequestError",
     "LastTickMismatchError",
     "Message",
+    "MessageHandler",
     "OverloadedError",
     "OwnerDescription",
     "Plan",
@@ -77,6 +85,7 @@ PUBLIC_NAMES = [
     "Tick",
     "Ticket",
     "TidelogError",
+    "To",
     "Transaction",
     "TransactionDescription",
     "TransactionError",
@@ -91,6 +100,10 @@ PUBLIC_NAMES = [
     "UnavailableError",
     "Vchannel",
     "VchannelDescription",
+    "Wal",
+    "WalBroadcast",
+    "WalScanner",
+    "WalTransaction",
 ]
 
 

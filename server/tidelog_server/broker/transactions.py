@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from crc32c import crc32c
@@ -61,6 +61,18 @@ class TxnDescription:
     size_bytes: int
     keepalive_s: float
     expires_in_s: float
+
+
+class Committed(NamedTuple):
+    """Where a transaction is.
+
+    Attributes:
+        outcome: See there.
+        is_repeated: Whether it was committed before, or is being so, by another call.
+    """
+
+    outcome: TxnOutcome
+    is_repeated: bool
 
 
 class Transactions:
@@ -174,7 +186,7 @@ class Transactions:
 
     async def commit(
         self, txn_id: int, client_id: str, terms_of: Callable[[], CommitTerms], wait_s: float
-    ) -> TxnOutcome:
+    ) -> Committed:
         """Commit a transaction, and return where it is; the same again for one that was committed before.
 
         Cancelling does not stop it. After an error with the effect none it is open as before.
@@ -194,7 +206,7 @@ class Transactions:
         self._expire(txn_id)
         found = self._table.find(txn_id, client_id)
         if isinstance(found, TxnOutcome):
-            return found
+            return Committed(found, is_repeated=True)
         session = self._open_session(txn_id, client_id)
         if txn_id not in self._commits:
             terms = terms_of()
@@ -205,8 +217,9 @@ class Transactions:
             committed: asyncio.Future[TxnOutcome] = asyncio.get_running_loop().create_future()
             self._commits[txn_id] = committed
             session.is_committing = True
-            return await self._tasks.finish(self._commit(session, terms, wait_s, committed))
-        return await asyncio.shield(self._commits[txn_id])
+            outcome = await self._tasks.finish(self._commit(session, terms, wait_s, committed))
+            return Committed(outcome, is_repeated=False)
+        return Committed(await asyncio.shield(self._commits[txn_id]), is_repeated=True)
 
     def describe(self, txn_id: int) -> TxnDescription | TxnOutcome:
         """Return what is known of a transaction, or its outcome. Raises as ``TxnTable.session``."""

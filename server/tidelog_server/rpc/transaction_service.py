@@ -65,9 +65,10 @@ class TransactionService:
             )
 
         client_id, wait_s = client_id_of(context), barrier_wait_s(context)
-        outcome = await self._transactions.commit(_txn_id(request), client_id, terms, wait_s)
-        names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in outcome.runs]
-        return transaction_service_pb2.CommitTxnResponse(result=_result(request.txn_id, outcome), vchannels=names)
+        committed = await self._transactions.commit(_txn_id(request), client_id, terms, wait_s)
+        names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in committed.outcome.runs]
+        result = _result(request.txn_id, committed.outcome, is_repeated=committed.is_repeated)
+        return transaction_service_pb2.CommitTxnResponse(result=result, vchannels=names)
 
     async def rollback_txn(
         self, request: transaction_service_pb2.RollbackTxnRequest, context: Context
@@ -158,7 +159,7 @@ def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:
     )
 
 
-def _result(txn_id: int, outcome: TxnOutcome) -> wal_service_pb2.TransactionResult:
+def _result(txn_id: int, outcome: TxnOutcome, *, is_repeated: bool = False) -> wal_service_pb2.TransactionResult:
     """Return where a committed transaction is, as it travels."""
     durability = message_pb2.DURABILITY_SYNC if outcome.is_synced else message_pb2.DURABILITY_OS
     if not outcome.runs:
@@ -168,8 +169,12 @@ def _result(txn_id: int, outcome: TxnOutcome) -> wal_service_pb2.TransactionResu
         last_tick = tick + run.messages - 1
         parts.append(
             wal_service_pb2.AppendResult(
-                message_id=encode_message_id(last_tick), first_tick=tick, last_tick=last_tick, durability=durability
-            )
+                message_id=encode_message_id(last_tick),
+                first_tick=tick,
+                last_tick=last_tick,
+                durability=durability,
+                duplicate=is_repeated,
+            )  # fmt: skip
         )
         tick = last_tick + 1
     return wal_service_pb2.TransactionResult(

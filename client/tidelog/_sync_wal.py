@@ -1,0 +1,191 @@
+"""The log as one object, for the synchronous client: see ``_async_wal``."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self, overload
+
+from tidelog._append_responses import AppendResponses, To
+from tidelog._async_wal import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
+from tidelog._background import background
+from tidelog._batch import Batch
+from tidelog._broadcast_types import BroadcastResult, ResourceKey
+from tidelog._deliver_filters import DeliverFilter
+from tidelog._message_handler import Handler
+from tidelog._positions import EARLIEST, FOLLOW, End, Start
+from tidelog._sizes import Appendable
+from tidelog._sync_transaction import Transaction
+from tidelog._sync_wal_scanner import HandlerThread, WalScanner, start
+from tidelog._tick import Tick
+from tidelog._types import AppendResult, Durability
+
+
+class Wal:
+    """The log of a client. See ``AsyncWal``. Any thread may use it."""
+
+    def __init__(self, wal: AsyncWal) -> None:
+        self._wal = wal
+
+    def wal_name(self) -> str:
+        """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""
+        return background.run(self._wal.wal_name())
+
+    def latest_mvcc_tick(self, vchannel: str) -> Tick:
+        """Return the tick that a reader must reach to see all that was acknowledged so far; 0 for nothing."""
+        return background.run(self._wal.latest_mvcc_tick(vchannel))
+
+    def txn(
+        self,
+        vchannel: str,
+        *,
+        keepalive_s: float | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> "WalTransaction":
+        """Return a transaction on one vchannel; use it with ``with``. See ``AsyncWal.txn``."""
+        return WalTransaction(
+            self._wal.txn(vchannel, keepalive_s=keepalive_s, durability=durability, timeout_s=timeout_s)
+        )
+
+    def append(
+        self,
+        vchannel: str,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResult:
+        """Append one message, or several as one batch, and return where they are. See ``AsyncWal.append``."""
+        return background.run(
+            self._wal.append(vchannel, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s)
+        )
+
+    def append_messages(
+        self,
+        messages: Iterable[To | tuple[str, Appendable]],
+        *,
+        barrier_tick: int | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResponses:
+        """Append to several vchannels, and return what became of each message. See ``AsyncWal.append_messages``."""
+        return background.run(
+            self._wal.append_messages(messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s)
+        )
+
+    def broadcast(self) -> "WalBroadcast":
+        """Return the broadcasts of the log."""
+        return WalBroadcast(self._wal.broadcast())
+
+    def read(
+        self,
+        vchannel: str,
+        *,
+        message_handler: Handler,
+        deliver_policy: Start = EARLIEST,
+        deliver_filters: Iterable[DeliverFilter] = (),
+        until: End = FOLLOW,
+    ) -> WalScanner:
+        """Read in the background, and hand each batch to ``message_handler``; returns at once. See ``AsyncWal.read``.
+
+        The handler runs on a thread of its own: it may block, and may use the client.
+        """
+        done, opened = threading.Event(), threading.Event()
+        thread = HandlerThread(message_handler)
+        try:
+            core = self._wal.scanner_core(
+                vchannel, thread.calls, deliver_policy=deliver_policy, deliver_filters=deliver_filters, until=until,
+                done=done, opened=opened,
+            )  # fmt: skip
+            background.run(start(core))
+        except BaseException:
+            thread.end()
+            raise
+        return WalScanner(core, thread, done, opened)
+
+
+class WalTransaction:
+    """A transaction on one vchannel: leaving a ``with`` commits, and an exception in it rolls back.
+
+    See ``AsyncWalTransaction``. Any thread may use it.
+    """
+
+    def __init__(self, transaction: AsyncWalTransaction) -> None:
+        self.vchannel = transaction.vchannel
+        self._check_open = transaction.check_open
+        self._transaction = Transaction(transaction.transaction)
+
+    @property
+    def result(self) -> AppendResult:
+        """Where the messages are. See ``AsyncWalTransaction.result``."""
+        return self._transaction.result.results[self.vchannel]
+
+    @property
+    def txn_id(self) -> int:
+        """What its messages carry in the log. See ``AsyncWalTransaction.txn_id``."""
+        return self._transaction.result.txn_id
+
+    def append(self, messages: Appendable | Sequence[Appendable], *, barrier_tick: int | None = None) -> None:
+        """Append when the transaction commits. See ``AsyncWalTransaction.append``."""
+        self._check_open()
+        self._transaction.append(self.vchannel, messages, barrier_tick=barrier_tick)
+
+    def commit(self) -> AppendResult | None:
+        """Commit, and return where the messages are. See ``AsyncWalTransaction.commit``."""
+        committed = self._transaction.commit()
+        return None if committed is None else committed.results[self.vchannel]
+
+    def rollback(self) -> None:
+        """Forget all messages. See ``AsyncWalTransaction.rollback``."""
+        self._transaction.rollback()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._transaction.__exit__(kind, error, trace)
+
+
+class WalBroadcast:
+    """One message to many vchannels, which their consumers acknowledge. See ``AsyncWalBroadcast``."""
+
+    def __init__(self, broadcast: AsyncWalBroadcast) -> None:
+        self._broadcast = broadcast
+
+    def append(
+        self,
+        vchannels: Iterable[str],
+        message: Appendable,
+        *,
+        resource_keys: Iterable[ResourceKey] = (),
+        wait_s: float | None = None,
+        barrier_tick: int | None = None,
+        timeout_s: float | None = None,
+    ) -> BroadcastResult:
+        """Append one message to many vchannels, to all or to none, at one tick. See ``AsyncClient.broadcast``."""
+        return background.run(
+            self._broadcast.append(
+                vchannels, message, resource_keys=resource_keys, wait_s=wait_s, barrier_tick=barrier_tick,
+                timeout_s=timeout_s,
+            )
+        )  # fmt: skip
+
+    @overload
+    def ack(self, broadcast: int, vchannels: str | Iterable[str]) -> None: ...
+    @overload
+    def ack(self, broadcast: Batch) -> None: ...
+    def ack(self, broadcast: int | Batch, vchannels: str | Iterable[str] | None = None) -> None:
+        """Acknowledge a broadcast, durably. See ``AsyncWalBroadcast.ack``."""
+        # The twin says which combinations there are.
+        background.run(self._broadcast.ack(broadcast, vchannels))  # type: ignore[arg-type]
+
+    def block_until_resource_key_ack_once(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
+        """Return once one vchannel has acknowledged. See ``AsyncWalBroadcast.block_until_resource_key_ack_once``."""
+        background.run(self._broadcast.block_until_resource_key_ack_once(key, timeout_s=timeout_s))
+
+    def block_until_resource_key_ack_all(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
+        """Return once all vchannels have. See ``AsyncWalBroadcast.block_until_resource_key_ack_all``."""
+        background.run(self._broadcast.block_until_resource_key_ack_all(key, timeout_s=timeout_s))

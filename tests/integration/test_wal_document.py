@@ -1,0 +1,64 @@
+"""What client/WAL.md shows works, and what it names exists. Method: run its example; look up the names of its table."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import tidelog
+from tidelog.testing import start_server
+from tidelog_testing.processes import ROOT
+
+PAGE = (ROOT / "client" / "WAL.md").read_text()
+OWNERS = {
+    "wal": tidelog.AsyncWal,
+    "txn": tidelog.AsyncWalTransaction,
+    "broadcast": tidelog.AsyncWalBroadcast,
+    "scanner": tidelog.AsyncWalScanner,
+    "client": tidelog.AsyncClient,
+    "At": tidelog.At,
+    "DeliverFilter": tidelog.DeliverFilter,
+}
+# What the interface has that the page is about, without Go's generated or deprecated names.
+THEIRS = (
+    "Init", "Release", "WAL", "BarrierTimeTick", "TxnOption.VChannel", "Keepalive", "ReadOption.VChannel",
+    "DeliverPolicy", "DeliverFilter", "message.Handler", "Scanner.Done", "Scanner.Error", "Scanner.Close", "WALName",
+    "GetLatestMVCCTimestampIfLocal", "Txn", "RawAppend", "Broadcast", "Read", "AppendMessages",
+    "AppendMessagesWithOption", "AppendResponses", "Broadcast.Append", "Broadcast.Ack", "BlockUntilResourceKeyAckOnce",
+    "BlockUntilResourceKeyAckAll", "Txn.Append", "Txn.Commit", "Txn.Rollback",
+)  # fmt: skip
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    [example] = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    program = tmp_path / "example.py"
+    with start_server() as running:
+        program.write_text(example.replace("127.0.0.1:7420", running.endpoint))
+        done = subprocess.run(
+            [sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False,
+            env={"PYTHONPATH": f"{ROOT / 'client'}"},
+        )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("5 orders\n")
+
+
+def test_the_names_of_the_table_exist() -> None:
+    rows = [line.split("|")[1:4] for line in PAGE.splitlines() if line.startswith("| ")]
+    named = [found for _, ours, why in rows for found in re.findall(r"`(?:await )?(\w+)\.(\w+)", ours + why)]
+
+    assert len(named) > 25
+    assert [f"{owner}.{name}" for owner, name in named if owner in OWNERS and not _has(OWNERS[owner], name)] == []
+    classes = {name for _, ours, why in rows for name in re.findall(r"\b([A-Z]\w+Error)\b", ours + why)}
+    built_in = {"TypeError", "ValueError"}
+    assert {name for name in classes - built_in if not hasattr(tidelog, name)} == set()
+
+
+def test_everything_of_the_interface_has_a_row() -> None:
+    theirs = " ".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| "))
+
+    assert [name for name in THEIRS if name not in theirs] == []
+
+
+def _has(owner: type, name: str) -> bool:
+    return hasattr(owner, name) or name == "done"
