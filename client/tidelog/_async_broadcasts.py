@@ -25,6 +25,8 @@ from tidelog.v1 import broadcast_service_pb2 as pb
 
 # The server answers after a minute at most; shorter, so that a lost connection is noticed sooner.
 _POLL_S: Final = 30.0
+# How much later than it was asked to may the server answer.
+_SLACK_S: Final = 1.0
 _MAX_WAIT_MS: Final = 600_000
 OPEN_STATES: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
 """Those of broadcasts that are not finished."""
@@ -49,7 +51,7 @@ class AsyncBroadcastCalls(ABC):
 
     async def broadcast(
         self,
-        vchannels: Iterable[str],
+        vchannels: str | Iterable[str],
         message: Appendable,
         *,
         resource_keys: Iterable[ResourceKey] = (),
@@ -84,7 +86,7 @@ class AsyncBroadcastCalls(ABC):
             raise ValueError(f"wait_s is {wait_s}, expected 0 to {_MAX_WAIT_MS // 1_000}")
         (full,) = as_messages([message])
         request = pb.BroadcastRequest(
-            vchannels=vchannels,
+            vchannels=[vchannels] if isinstance(vchannels, str) else vchannels,
             message=_wire.message_to_wire(full),
             resource_keys=map(_wire_broadcast.resource_key, resource_keys),
             wait_timeout_ms=round((wait_s or 0.0) * 1_000),
@@ -150,7 +152,7 @@ class AsyncBroadcastCalls(ABC):
                 answer = await self._poll(request, left_s)
             except (UnavailableError, DeadlineError):
                 pause_s = next(pauses_s)
-                if left_s <= pause_s:
+                if end_s - asyncio.get_running_loop().time() <= pause_s:
                     raise
                 # A server that is restarted knows what is waited for: it is in its metadata.
                 await asyncio.sleep(pause_s)
@@ -226,7 +228,7 @@ class AsyncBroadcastCalls(ABC):
         request.timeout_ms = round(poll_s * 1_000)
         with _own_connection(transport) as connection:
             answer: pb.WaitAckedResponse = await transport.call(
-                connection.broadcasts.WaitAcked, request, timeout_s=poll_s + self.timeout_s, is_read=True
+                connection.broadcasts.WaitAcked, request, timeout_s=poll_s + min(self.timeout_s, _SLACK_S), is_read=True
             )
         return answer
 

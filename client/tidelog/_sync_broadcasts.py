@@ -23,7 +23,7 @@ class BroadcastCalls:
 
     def broadcast(
         self,
-        vchannels: Iterable[str],
+        vchannels: str | Iterable[str],
         message: Appendable,
         *,
         resource_keys: Iterable[ResourceKey] = (),

@@ -202,6 +202,21 @@ def test_one_that_was_opened_outlives_those_that_were_not(monkeypatch: pytest.Mo
     assert len(table) == 3
 
 
+def test_those_of_the_server_itself_stay_and_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 2)
+    table = ProducerTable({(1, "_broadcast-1"): a_window(1)})
+    table.put((1, "loader"), ProducerWindow(1))
+    for number in range(5):
+        changes = table.put((1, f"_broadcast-{number}"), a_window(number))
+        assert [window for _, window in changes] == [a_window(number)]
+        table.put((1, f"p{number}"), ProducerWindow(1))
+
+    assert sorted(table.keys("_broadcast-")) == [(1, f"_broadcast-{number}") for number in range(5)]
+    assert len(table) == 2
+    table.remove((1, "_broadcast-1"))
+    assert table.window((1, "_broadcast-1")) is None
+
+
 def test_the_table_shrinks_again_after_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
         store = FaultyStore()

@@ -1,6 +1,7 @@
 """Acknowledging broadcasts, and waiting until others have."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from tidelog_server.broker.broadcast_book import BroadcastBook
@@ -76,12 +77,18 @@ class BroadcastAcks:
             for broadcast_id in wanted:
                 self._check_accepted(broadcast_id)
         elif not wanted:
-            wanted = self._book.keys.holders(name)
+            # Not those that were given the key this very moment, and may never be accepted.
+            book = self._book
+            wanted = [each for each in book.keys.holders(name) if each in book.live or each in book.table.open]
+        left = deque(wanted)
         with self._book.watching(wanted) as changed:
             try:
                 async with asyncio.timeout(timeout_s):
-                    while not self._is_acked(wanted, once=once, may_be_aborted=name is not None):
+                    while True:
+                        # First: one whose acceptance failed is in no table, and yet not over.
                         self._node.admission.check_storage()
+                        if self._is_acked(left, once=once, may_be_aborted=name is not None):
+                            break
                         changed.clear()
                         await changed.wait()
             except TimeoutError:
@@ -94,16 +101,22 @@ class BroadcastAcks:
         if not is_known and broadcast_id > book.table.floor:
             raise BroadcastNotExistError(broadcast_id)
 
-    def _is_acked(self, broadcast_ids: Sequence[int], *, once: bool, may_be_aborted: bool) -> bool:
-        if once and broadcast_ids:
-            return any(self._acks(each) or self._is_over(each, may_be_aborted=may_be_aborted) for each in broadcast_ids)
-        return all(self._is_over(each, may_be_aborted=may_be_aborted) for each in broadcast_ids)
+    def _is_acked(self, left: deque[int], *, once: bool, may_be_aborted: bool) -> bool:
+        """Tell whether there is nothing to wait for any more; those that are over are taken from ``left``."""
+        if once and left:
+            if any(self._acks(each) for each in left):
+                return True
+            return any(self._is_over(each, may_be_aborted=may_be_aborted) for each in left)
+        while left and self._is_over(left[0], may_be_aborted=may_be_aborted):
+            left.popleft()
+        return not left
 
     def _is_over(self, broadcast_id: int, *, may_be_aborted: bool) -> bool:
         found = self._book.table.find(broadcast_id)
         if isinstance(found, Tombstone) and found.state is BroadcastState.ABORTED and not may_be_aborted:
             raise BroadcastAbortedError(broadcast_id=broadcast_id, abort_reason=found.abort_reason)
-        return not isinstance(found, Task) and broadcast_id not in self._book.live
+        book = self._book
+        return not isinstance(found, Task) and broadcast_id not in book.live and broadcast_id not in book.unsure
 
     def _acks(self, broadcast_id: int) -> int:
         task = self._book.table.open.get(broadcast_id)

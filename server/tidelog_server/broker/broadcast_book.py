@@ -15,6 +15,7 @@ from tidelog_server.core.limits import (
     BROADCAST_NOTE_WITHIN_S,
     MAX_BROADCAST_WAITERS,
     MAX_TOMBSTONES,
+    MAX_WATCHED_BROADCASTS,
     TOMBSTONE_SWEEP_INTERVAL_S,
 )
 from tidelog_server.core.producers import ProducerKey
@@ -55,6 +56,7 @@ class BroadcastBook:
         table: What is known of them.
         keys: Who holds which key.
         live: Those on their way to WAIT_ACK.
+        unsure: Those that storage failed under: nobody knows how far they got.
         stale_windows: Of those that are there; they are removed with the next write.
     """
 
@@ -62,6 +64,7 @@ class BroadcastBook:
         self.table = BroadcastTable()
         self.keys = ResourceKeys()
         self.live: dict[int, Live] = {}
+        self.unsure: set[int] = set()
         self.stale_windows: list[ProducerKey] = []
         self.waiters = 0
         self._node = node
@@ -71,6 +74,8 @@ class BroadcastBook:
         self._savers: dict[int, list[asyncio.Future[None]]] = {}
         # Who looks again when something happens to a broadcast.
         self._watchers: dict[int, set[asyncio.Event]] = {}
+        # Over all who watch, each with all of its.
+        self._watched_ids = 0
         self._sweep_wanted = asyncio.Event()
 
     def now_ms(self) -> int:
@@ -135,8 +140,10 @@ class BroadcastBook:
     def fail(self, live: Live, error: BaseException) -> None:
         """Let nobody wait for a broadcast that this process will not bring any further."""
         self.live.pop(live.task.record.broadcast_id, None)
+        self.unsure.add(live.task.record.broadcast_id)
         _reject(live.outcome, error)
         live.has_left.set()
+        self._wake(live.task.record.broadcast_id)
 
     async def sweep(self) -> None:
         """Forget old broadcasts, and the windows of those that need none, for ever."""
@@ -173,14 +180,18 @@ class BroadcastBook:
         Raises:
             RateLimitRejectedError: Too many wait.
         """
-        if self.waiters >= MAX_BROADCAST_WAITERS:
-            raise RateLimitRejectedError(
-                f"{self.waiters} calls wait for keys or acknowledgements, at most {MAX_BROADCAST_WAITERS} may: wait "
-                "and repeat",
-                waiters=self.waiters, max_waiters=MAX_BROADCAST_WAITERS,
-            )  # fmt: skip
         changed, watched = asyncio.Event(), set(broadcast_ids)
+        for what, total, maximum in (
+            ("calls", self.waiters + 1, MAX_BROADCAST_WAITERS),
+            ("ids", self._watched_ids + len(watched), MAX_WATCHED_BROADCASTS),
+        ):
+            if total > maximum:
+                raise RateLimitRejectedError(
+                    f"{total} {what} would wait for keys or acknowledgements, at most {maximum} may: wait and repeat",
+                    **{what: total, f"max_{what}": maximum},
+                )
         self.waiters += 1
+        self._watched_ids += len(watched)
         self._node.watchers.add(changed)
         for broadcast_id in watched:
             self._watchers.setdefault(broadcast_id, set()).add(changed)
@@ -188,6 +199,7 @@ class BroadcastBook:
             yield changed
         finally:
             self.waiters -= 1
+            self._watched_ids -= len(watched)
             self._node.watchers.discard(changed)
             for broadcast_id in watched:
                 watchers = self._watchers[broadcast_id]

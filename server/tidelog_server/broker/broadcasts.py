@@ -47,6 +47,8 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
 _log = structlog.get_logger()
+# About what a name takes in memory beside its letters.
+_NAME_BYTES: Final = 64
 _OPEN_STATES: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
 
 
@@ -116,6 +118,8 @@ class Broadcasts:
         # Channels that are about to be destroyed: they take no new broadcasts.
         self._leaving: set[str] = set()
         self._waiting_bytes = 0
+        # Of those that have their keys and are not durable yet.
+        self._accepted_bytes = 0
 
     async def open(self) -> None:
         """Load all broadcasts, and append those that were accepted and are not in the log.
@@ -185,7 +189,7 @@ class Broadcasts:
             RateLimitRejectedError, DiskFullError, ShutdownError: Nothing happened.
             StorageFailedError: See ``effect``.
         """
-        self._node.admission.check_storage()
+        self._check_storage(request.broadcast_id)
         oracle = self._node.shared.oracle
         if request.broadcast_id > oracle.now():
             raise InvalidRequestError(
@@ -199,7 +203,7 @@ class Broadcasts:
                 return known
             if broadcast_id <= self._book.table.floor:
                 raise BroadcastForgottenError(broadcast_id=broadcast_id, floor=self._book.table.floor)
-            with self._room_for(request.batch):
+            with self._room_for(request):
                 if request.wait_s or request.barrier_tick:
                     # At once, so that nobody waits in vain.
                     self._check(request)
@@ -207,6 +211,8 @@ class Broadcasts:
                 await self._acquire(broadcast_id, request)
                 # Ordering: from here on without an await, so that a cancelled call leaves its keys to nobody else.
                 live = self._begin(broadcast_id, request)
+                # Given back once it is durable, so that those on their way to the log are counted.
+                self._accepted_bytes += len(live.targets) * len(request.batch.columns)
             tick = await self._tasks.finish(self._carry_out(live, request.batch, request.barrier_tick))
         return BroadcastResult(broadcast_id, tick, is_duplicate=False)
 
@@ -232,12 +238,21 @@ class Broadcasts:
         tick = task.tick if live is None else await asyncio.shield(live.outcome)
         if not tick:
             # It was accepted, and storage failed before it was appended.
-            self._node.admission.check_storage()
+            self._check_storage(broadcast_id)
         return BroadcastResult(broadcast_id, tick, is_duplicate=True)
 
+    def _check_storage(self, broadcast_id: int) -> None:
+        """Raise why nothing is changed now; the effect is unknown for one that may have been accepted before."""
+        failure = self._node.admission.failure
+        if failure is not None and (broadcast_id in self._book.unsure or broadcast_id in self._book.table.open):
+            raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
+        self._node.admission.check_storage()
+
     @contextmanager
-    def _room_for(self, batch: Batch) -> Iterator[None]:
-        size_bytes = len(batch.columns)
+    def _room_for(self, request: BroadcastRequest) -> Iterator[None]:
+        names = sum(map(len, request.vchannels)) + _NAME_BYTES * len(request.vchannels)
+        keys = sum(len(key.name.domain) + len(key.name.key) + _NAME_BYTES for key in request.resource_keys)
+        size_bytes = len(request.batch.columns) + names + keys
         if self._waiting_bytes + size_bytes > MAX_WAITING_BROADCAST_BYTES:
             raise RateLimitRejectedError(
                 f"broadcasts with {self._waiting_bytes} bytes wait for keys, at most {MAX_WAITING_BROADCAST_BYTES} are "
@@ -260,7 +275,7 @@ class Broadcasts:
         for log, _ in targets:
             if log.name in self._leaving:
                 raise ChannelNotExistError(log.name, "is being destroyed")
-        admission.check_room(len(targets) * len(request.batch.columns))
+        admission.check_room(self._accepted_bytes + len(targets) * len(request.batch.columns))
         self._check_open(len(targets))
         return targets
 
@@ -348,16 +363,25 @@ class Broadcasts:
             hit(Failpoint.BROADCAST_ACCEPTED)
             self._book.table.add(task)
             self._node.metrics.broadcasts_accepted.inc()
-            tick = await self._append(live, batch, barrier_tick)
+            tick = await self._append_accepted(live, batch, barrier_tick)
             hit(Failpoint.BROADCAST_APPENDED)
         except BaseException as error:
             # Its keys stay taken: it may be in the metadata, and then a restart goes on with it.
             self._book.fail(live, error)
             raise
+        finally:
+            self._accepted_bytes -= len(live.targets) * len(batch.columns)
         task.want_appended(tick, self._book.now_ms())
         self._book.start_saving(task)
         live.outcome.set_result(tick)
         return tick
+
+    async def _append_accepted(self, live: Live, batch: Batch, barrier_tick: int) -> Tick:
+        try:
+            return await self._append(live, batch, barrier_tick)
+        except StorageFailedError as error:
+            # Whatever failed: it is accepted, and a restart may go on with it.
+            raise StorageFailedError(error.values["cause"], effect=Effect.UNKNOWN) from error
 
     async def _append(self, live: Live, batch: Batch, barrier_tick: int) -> Tick:
         """Append an accepted broadcast, and return its tick once it is durable."""
@@ -468,9 +492,14 @@ class Broadcasts:
 
     async def left(self, channels: Sequence[str]) -> None:
         """Count the vchannels of channels that are gone as acknowledged, durably: nobody can do so any more."""
-        tasks = [task for channel in channels for task in self._book.table.of_channel(channel)]
+        going = set(channels)
+        # Once each, though it may be for several of the channels.
+        tasks = list({id(task): task for channel in channels for task in self._book.table.of_channel(channel)}.values())
         for task in tasks:
-            task.want_acks(self._gone(task), self._book.now_ms())
+            gone = (bit for bit, name in enumerate(task.record.vchannels) if name.partition("/")[0] in going)
+            task.want_acks(sum(1 << bit for bit in gone), self._book.now_ms())
+            # There may be thousands, and others want their turn.
+            await asyncio.sleep(0)
         await asyncio.gather(*(self._book.saved(task) for task in tasks))
 
     def _gone(self, task: Task) -> int:

@@ -9,6 +9,7 @@ back, a key that one owner wants twice, and attempts that fail because somebody 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from tidelog_server.core.broadcasts import KeyName, ResourceKey
@@ -132,7 +133,8 @@ class ResourceKeys:
     ) -> Conflict | None:
         """Return what keeps ``owner`` from ``keys``: a holder, or in ``queues`` one that comes before it."""
         for key in keys:
-            for other, is_shared in self._holders.get(key.name, {}).items():
+            # One stands for all: several hold a key only if all of them share it.
+            for other, is_shared in islice(self._holders.get(key.name, {}).items(), 1):
                 if not (is_shared and key.is_shared):
                     return Conflict(key, other)
             for other, is_shared in queues.get(key.name, {}).items() if queues else ():

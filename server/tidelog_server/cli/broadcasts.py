@@ -1,7 +1,7 @@
 """``tidelog broadcast``: send, wait for, acknowledge, list, describe and abort broadcasts."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -17,7 +17,8 @@ VchannelsArgument = Annotated[
     list[str],
     typer.Argument(metavar="VCHANNEL...", help="CHANNEL/INDEX, or CHANNEL for all of its.", show_default=False),
 ]
-IdArgument = Annotated[int, typer.Argument(metavar="BROADCAST_ID", min=1, show_default=False)]
+_MAX_ID: Final = (1 << 63) - 1
+IdArgument = Annotated[int, typer.Argument(metavar="BROADCAST_ID", min=1, max=_MAX_ID, show_default=False)]
 
 
 def register(app: typer.Typer) -> None:
@@ -85,7 +86,7 @@ def status(
 
 def ack(
     broadcast_id: IdArgument,
-    vchannels: Annotated[list[str], typer.Argument(metavar="VCHANNEL...", show_default=False)],
+    names: VchannelsArgument,
     *,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
@@ -95,10 +96,10 @@ def ack(
 
     async def command() -> None:
         async with connected(endpoint) as client:
-            await client.ack(broadcast_id, vchannels)
+            await client.ack(broadcast_id, await vchannels_of(client, names))
 
     run(command(), timeout)
-    note(f"acknowledged {broadcast_id} on {', '.join(vchannels)}", quiet=quiet)
+    note(f"acknowledged {broadcast_id} on {', '.join(names)}", quiet=quiet)
 
 
 def wait(
@@ -110,7 +111,9 @@ def wait(
     quiet: QuietOption = False,
 ) -> None:
     """Wait until a broadcast, or all that hold a resource key now, are acknowledged; without --timeout for ever."""
-    target = int(what) if what.isdecimal() else _keys_of([what], shared=False)[0]
+    target = int(what) if what.isascii() and what.isdecimal() else _keys_of([what], shared=False)[0]
+    if isinstance(target, int) and target > _MAX_ID:
+        raise CommandError(f"{what} is no id of a broadcast: it is at most {_MAX_ID}", ExitCode.USAGE)
 
     async def command() -> None:
         async with connected(endpoint) as client:
@@ -118,11 +121,13 @@ def wait(
                 target, mode=AckMode.ONCE if once else AckMode.ALL, timeout_s=_FOREVER_S if timeout is None else timeout
             )
 
-    run(command())
+    # A little more, so that the answer to the wait itself is told.
+    run(command(), None if timeout is None else timeout + _ANSWER_S)
     note(f"acknowledged: {what}", quiet=quiet)
 
 
 _FOREVER_S = 1e9
+_ANSWER_S = 1.0
 
 
 def list_broadcasts(

@@ -61,6 +61,8 @@ MAX_OPEN_BROADCAST_VCHANNELS: Final = 1_000_000
 MAX_WAITING_BROADCAST_BYTES: Final = 64 * MIB
 # Calls that wait for keys or acknowledgements.
 MAX_BROADCAST_WAITERS: Final = 10_000
+# Over all of them: some 200 bytes each.
+MAX_WATCHED_BROADCASTS: Final = 200_000
 MAX_RESOURCE_WAIT_MS: Final = 10 * 60 * 1_000
 MAX_ACK_WAIT_MS: Final = 60_000
 MAX_ABORT_REASON_BYTES: Final = 256

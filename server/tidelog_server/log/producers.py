@@ -16,6 +16,7 @@ from tidelog_server.core.errors import (
     SequenceReusedError,
 )
 from tidelog_server.core.limits import MAX_PRODUCERS
+from tidelog_server.core.names import RESERVED_PREFIX
 from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerKey, ProducerSequence, ProducerWindow, Result
 from tidelog_server.log.committer import PendingAppend, WindowChange
 
@@ -70,15 +71,18 @@ class ProducerTable:
     """The producers of a node. Lives on the event loop.
 
     Past MAX_PRODUCERS the one unused for longest is forgotten: first among those that nobody opened, whose names are
-    mostly used once, and only when none is left among the opened ones. One with batches in flight is in use.
+    mostly used once, and only when none is left among the opened ones. One with batches in flight is in use. Those of
+    the server itself, whose names begin with ``_``, do not count and stay until they are removed.
     """
 
     def __init__(self, windows: Mapping[ProducerKey, ProducerWindow]) -> None:
         # Those used last are at the end of each.
         self._unopened: OrderedDict[ProducerKey, _Producer] = OrderedDict()
         self._opened: OrderedDict[ProducerKey, _Producer] = OrderedDict()
+        # Of the server itself: whoever writes them removes them too, and nothing else does.
+        self._reserved: OrderedDict[ProducerKey, _Producer] = OrderedDict()
         for key, window in sorted(windows.items(), key=lambda item: item[1].last_tick):
-            self._home(window)[key] = _Producer(window)
+            self._home(key, window)[key] = _Producer(window)
 
     def __len__(self) -> int:
         return len(self._unopened) + len(self._opened)
@@ -93,7 +97,7 @@ class ProducerTable:
         producer = self._find(key)
         if producer is None:
             return None
-        self._home(producer.window).move_to_end(key)
+        self._home(key, producer.window).move_to_end(key)
         return producer.in_flight.get(sequence)
 
     def note(
@@ -123,23 +127,24 @@ class ProducerTable:
 
     def put(self, key: ProducerKey, window: ProducerWindow) -> tuple[WindowChange, ...]:
         """Replace or add a window; return what must be written for it, the removal of others included."""
-        producer = self._unopened.pop(key, None) or self._opened.pop(key, None)
+        producer = self._pop(key)
         if producer is None:
             producer = _Producer(window)
         producer.window = window
-        forgotten = self._forget_some() if MAX_PRODUCERS <= len(self) else ()
-        self._home(window)[key] = producer
+        home = self._home(key, window)
+        forgotten = self._forget_some() if MAX_PRODUCERS <= len(self) and home is not self._reserved else ()
+        home[key] = producer
         return ((key, window), *forgotten)
 
     def remove(self, key: ProducerKey) -> WindowChange:
         """Forget a producer that has no batches in flight; return what must be written for it."""
-        producer = self._unopened.pop(key, None) or self._opened.pop(key, None)
+        producer = self._pop(key)
         assert producer is None or not producer.in_flight
         return key, None
 
     def keys(self, prefix: str) -> list[ProducerKey]:
-        """Return the producers whose ids begin with ``prefix``. Looks at all of them: meant for the start."""
-        return [key for home in (self._unopened, self._opened) for key in home if key[1].startswith(prefix)]
+        """Return the producers of the server itself whose ids begin with ``prefix``."""
+        return [key for key in self._reserved if key[1].startswith(prefix)]
 
     def _track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
         """Remember a batch until it is settled."""
@@ -156,15 +161,20 @@ class ProducerTable:
     def forget(self, vchannel_ids: Iterable[int]) -> None:
         """Forget the producers of vchannels that are gone."""
         gone = set(vchannel_ids)
-        for home in (self._unopened, self._opened):
+        for home in (self._unopened, self._opened, self._reserved):
             for key in [key for key in home if key[0] in gone]:
                 del home[key]
 
-    def _home(self, window: ProducerWindow) -> "OrderedDict[ProducerKey, _Producer]":
+    def _home(self, key: ProducerKey, window: ProducerWindow) -> "OrderedDict[ProducerKey, _Producer]":
+        if key[1].startswith(RESERVED_PREFIX):
+            return self._reserved
         return self._opened if window.epoch else self._unopened
 
     def _find(self, key: ProducerKey) -> _Producer | None:
-        return self._unopened.get(key) or self._opened.get(key)
+        return self._unopened.get(key) or self._opened.get(key) or self._reserved.get(key)
+
+    def _pop(self, key: ProducerKey) -> _Producer | None:
+        return self._unopened.pop(key, None) or self._opened.pop(key, None) or self._reserved.pop(key, None)
 
     def _forget_some(self) -> tuple[WindowChange, ...]:
         """Make room for one more, and for more if there are too many since a time when all were in use."""

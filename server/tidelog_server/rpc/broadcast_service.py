@@ -44,6 +44,8 @@ _STATES: Final = {
 _OF_WIRE: Final = {wire: state for state, wire in _STATES.items()}
 _OPEN: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
 
+_MAX_ID_DIGITS: Final = 20
+
 
 class BroadcastService:
     """Broadcasts and their acknowledgements."""
@@ -127,7 +129,8 @@ class BroadcastService:
         if unknown:
             raise InvalidRequestError(f"state {min(unknown)} is unknown: use 1 to {len(_OF_WIRE)}", field="states")
         # The token is the last id of the page before, so broadcasts may come and go between pages.
-        if request.page_token and not (request.page_token.isascii() and request.page_token.isdecimal()):
+        token = request.page_token
+        if token and (len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal())):
             raise InvalidRequestError("the page token is none of this server's: leave it out", field="page_token")
         found, has_more = self._broker.broadcasts.page(
             [_OF_WIRE[state] for state in request.states] or _OPEN,

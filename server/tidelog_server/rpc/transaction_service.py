@@ -17,6 +17,7 @@ from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.options import barrier_wait_s, client_id_of, conditions_of, needs_sync
 
 _US_PER_S: Final = 1_000_000
+_MAX_ID_DIGITS: Final = 20
 # Each may have 256 vchannels with long names.
 _PAGE: Final = 100
 
@@ -90,7 +91,8 @@ class TransactionService:
         """Tell of open transactions, a page of them."""
         after_id = 0
         if request.page_token:
-            if not request.page_token.isascii() or not request.page_token.isdecimal():
+            token = request.page_token
+            if len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal()):
                 raise InvalidRequestError(
                     "the page token is none: use next_page_token of the page before", field="page_token"
                 )
@@ -174,7 +176,7 @@ def _result(txn_id: int, outcome: TxnOutcome, *, is_repeated: bool = False) -> w
                 last_tick=last_tick,
                 durability=durability,
                 duplicate=is_repeated,
-            )  # fmt: skip
+            )
         )
         tick = last_tick + 1
     return wal_service_pb2.TransactionResult(

@@ -13,6 +13,7 @@ from tidelog_server.broker import broadcast_book, broadcast_table, broadcasts
 from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone
 from tidelog_server.broker.broadcast_store import BroadcastStore
 from tidelog_server.broker.broadcast_table import BroadcastTable, Task
+from tidelog_server.broker.broadcasts import BroadcastResult
 from tidelog_server.core.broadcasts import BroadcastState, KeyName
 from tidelog_server.core.errors import (
     BroadcastForgottenError,
@@ -25,7 +26,7 @@ from tidelog_server.core.errors import (
     ShutdownError,
     StorageFailedError,
 )
-from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS
+from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.log.broadcast import WINDOW_PREFIX
 from tidelog_server.metadata.memory import MemoryMetadataStore
@@ -48,11 +49,14 @@ class GatedMetadata(MemoryMetadataStore):
         self.stops: Callable[[Sequence[Change]], bool] = lambda _: False
         self.may_go = asyncio.Event()
         self.has_stopped = asyncio.Event()
+        self.fails: StorageFailedError | None = None
 
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         if self.stops(changes):
             self.has_stopped.set()
             await self.may_go.wait()
+        if self.fails is not None:
+            raise self.fails
         return await super().commit(changes, is_before_log=is_before_log)
 
     def stop_at(self, name: str) -> None:
@@ -430,3 +434,67 @@ async def test_metrics_tell_what_is_open_and_who_waits() -> None:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_nobody_is_told_of_acknowledgements_when_the_acceptance_fails() -> None:
+    metadata = GatedMetadata()
+    async with running_node(LastingStore(), metadata=metadata) as node:
+        await prepare(node)
+        metadata.stop_at("/task")
+        request = a_broadcast(LANES, keys=[KEY], broadcast_id=await an_id(node))
+        call = asyncio.ensure_future(node.broker.broadcasts.broadcast(request))
+        await metadata.has_stopped.wait()
+        acks = node.broker.broadcasts.acks
+        waits = [
+            asyncio.ensure_future(acks.wait([], KEY.name, 60.0, once=True)),
+            asyncio.ensure_future(acks.wait([request.broadcast_id], None, 60.0, once=False)),
+        ]
+        await asyncio.sleep(0)
+        failure = StorageFailedError("write: no space left on device", effect=Effect.UNKNOWN)
+        node.log._failed(failure)
+        metadata.fails = failure
+        metadata.go_on()
+
+        for wait in waits:
+            with pytest.raises(StorageFailedError):
+                await wait
+        with pytest.raises(StorageFailedError):
+            await call
+        with pytest.raises(StorageFailedError) as caught:
+            await node.broker.broadcasts.broadcast(request)
+        assert caught.value.effect is Effect.UNKNOWN
+
+
+async def test_once_asks_for_any_acknowledgement_whatever_became_of_the_others() -> None:
+    async with running_node(LastingStore()) as node:
+        await prepare(node)
+        broadcasts = node.broker.broadcasts
+        aborted, acked = [await broadcasts.broadcast(a_broadcast(LANES)) for _ in range(2)]
+        await broadcasts.abort(aborted.broadcast_id, "gone")
+        await broadcasts.acks.ack(acked.broadcast_id, LANES[:1])
+
+        for ids in ([aborted.broadcast_id, acked.broadcast_id], [acked.broadcast_id, aborted.broadcast_id]):
+            assert await broadcasts.acks.wait(ids, None, 0.0, once=True) == []
+
+
+async def test_broadcasts_that_are_on_their_way_count_as_in_flight() -> None:
+    metadata = GatedMetadata()
+    payload = bytes(40_000)
+    limits = Limits(max_in_flight_bytes=8 << 20)
+    async with running_node(LastingStore(), limits, metadata=metadata) as node:
+        await prepare(node)
+        metadata.stop_at("/task")
+        # Each is 120 kB on three vchannels.
+        calls = [
+            asyncio.ensure_future(node.broker.broadcasts.broadcast(a_broadcast(LANES, payload))) for _ in range(80)
+        ]
+        await metadata.has_stopped.wait()
+        async with asyncio.timeout(10):
+            while not any(call.done() for call in calls):
+                await asyncio.sleep(0)
+        metadata.go_on()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+
+    refused = [outcome for outcome in outcomes if isinstance(outcome, RateLimitRejectedError)]
+    assert 5 < len(refused) < 20
+    assert all(isinstance(outcome, BroadcastResult | RateLimitRejectedError) for outcome in outcomes)
