@@ -5,7 +5,6 @@ next call starts it anew, in the parent as in the child.
 """
 
 import asyncio
-import gc
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -85,8 +84,6 @@ class Background:
                 self._loop = self._thread = None
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
-            # gRPC's thread ends with the last of its objects, some of which refer to each other.
-            gc.collect()
 
     def forget(self) -> None:
         """Forget the thread, which a fork does not copy."""

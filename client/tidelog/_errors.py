@@ -379,7 +379,7 @@ class ClosedError(TidelogError):
 
 
 class ForkError(TidelogError):
-    """This process was forked while its parent had streams open, so gRPC cannot work here."""
+    """This process was forked while its parent had streams open or used gRPC otherwise, so gRPC cannot work here."""
 
 
 _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 
 import tidelog
@@ -137,6 +139,26 @@ def test_a_client_goes_on_in_a_forked_child_and_in_its_parent(client: Client) ->
     assert client.append("orders/0", b"after").first_tick
     stored = [payload for batch in client.scan("orders/0") for payload in batch.payloads]
     assert stored == [b"before", b"child", b"after"]
+
+
+def test_a_client_that_is_used_right_before_a_fork_goes_on_in_every_child(client: Client) -> None:
+    for _ in range(20):
+        client.append("orders/0", b"before")
+        assert in_a_forked_child(lambda: client.append("orders/0", b"child").durability) == "'sync'"
+
+
+def test_a_child_forked_while_others_used_grpc_is_told_so_at_once(client: Client) -> None:
+    with grpc.insecure_channel(client.endpoint) as channel:
+        grpc.channel_ready_future(channel).result(timeout=10)
+        begin_s = time.monotonic()
+
+        answer = in_a_forked_child(lambda: client.append("orders/0", b"child"))
+
+        assert answer == "ForkError"
+        assert time.monotonic() - begin_s < 10
+        assert client.append("orders/0", b"parent").first_tick
+    del channel
+    assert in_a_forked_child(lambda: client.append("orders/0", b"child").durability) == "'sync'"
 
 
 def test_a_child_forked_while_a_stream_was_open_is_told_so_and_the_parent_goes_on(client: Client) -> None:
