@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Final
 
+from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
 from tidelog_server.metadata.store import Change, Put, RevisionConflictError, Versioned
-
-MAX_CHANGES_PER_COMMIT: Final = 128
 
 
 class RevisionedMap:
