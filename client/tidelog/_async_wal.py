@@ -71,13 +71,16 @@ class AsyncWal:
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> Coroutine[Any, Any, AppendResult]:
         """Append one message, or several as one batch, and return where they are; see ``AsyncClient.append``."""
         return self._client.append(
-            vchannel, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
-        )
+            vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+        )  # fmt: skip
 
     async def append_messages(
         self,
@@ -224,13 +227,23 @@ class AsyncWalTransaction:
         """What its messages carry in the log. Raises TransactionStateError: it is not committed, or had none."""
         return self.transaction.result.txn_id
 
-    async def append(self, messages: Appendable | Sequence[Appendable], *, barrier_tick: int | None = None) -> None:
+    async def append(
+        self,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
+    ) -> None:
         """Append one message or several when the transaction commits, behind earlier ones.
 
-        With ``barrier_tick`` every tick of the transaction will be greater. Raises as ``AsyncTransaction.append``.
+        The barrier, the conditions and what it raises are those of ``AsyncTransaction.append``.
         """
         self.check_open()
-        await self.transaction.append(self.vchannel, messages, barrier_tick=barrier_tick)
+        await self.transaction.append(
+            self.vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token,
+        )  # fmt: skip
 
     async def commit(self) -> AppendResult | None:
         """Commit, and return where the messages are; None if there are none. See ``AsyncTransaction.commit``.

@@ -53,13 +53,17 @@ class Wal:
         messages: Appendable | Sequence[Appendable],
         *,
         barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
         """Append one message, or several as one batch, and return where they are. See ``AsyncWal.append``."""
-        return background.run(
-            self._wal.append(vchannel, messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s)
-        )
+        appending = self._wal.append(
+            vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
+        )  # fmt: skip
+        return background.run(appending)
 
     def append_messages(
         self,
@@ -126,10 +130,20 @@ class WalTransaction:
         """What its messages carry in the log. See ``AsyncWalTransaction.txn_id``."""
         return self._transaction.result.txn_id
 
-    def append(self, messages: Appendable | Sequence[Appendable], *, barrier_tick: int | None = None) -> None:
+    def append(
+        self,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
+    ) -> None:
         """Append when the transaction commits. See ``AsyncWalTransaction.append``."""
         self._check_open()
-        self._transaction.append(self.vchannel, messages, barrier_tick=barrier_tick)
+        self._transaction.append(
+            self.vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token,
+        )  # fmt: skip
 
     def commit(self) -> AppendResult | None:
         """Commit, and return where the messages are. See ``AsyncWalTransaction.commit``."""

@@ -50,6 +50,29 @@ async def test_an_append_exceeds_its_barrier(client: AsyncClient, wal: AsyncWal)
         await wal.append("orders/0", b"b", barrier_tick=ticks[-1] + HOUR, timeout_s=2)
 
 
+async def test_conditions_hold_or_nothing_is_appended(client: AsyncClient, wal: AsyncWal) -> None:
+    first = await wal.append("orders/0", b"a", expected_last_tick=0)
+    await client.fence("orders/0", 7)
+
+    with pytest.raises(tidelog.LastTickMismatchError) as mismatch:
+        await wal.append("orders/0", b"b", expected_last_tick=first.last_tick - 1)
+    with pytest.raises(tidelog.FencedError):
+        await wal.append("orders/0", b"b", fencing_token=6)
+    with pytest.raises(tidelog.LastTickMismatchError):
+        async with wal.txn("orders/0") as txn:
+            await txn.append(b"b", expected_last_tick=first.last_tick - 1)
+    with pytest.raises(tidelog.FencedError):
+        async with wal.txn("orders/0") as txn:
+            await txn.append(b"b", fencing_token=6)
+
+    assert mismatch.value.last_tick == first.last_tick
+    assert await payloads(client, "orders/0") == [b"a"]
+    async with wal.txn("orders/0") as txn:
+        await txn.append(b"b", expected_last_tick=first.last_tick, fencing_token=7)
+    await wal.append("orders/0", b"c", expected_last_tick=txn.result.last_tick, fencing_token=7)
+    assert await payloads(client, "orders/0") == [b"a", b"b", b"c"]
+
+
 async def test_a_transaction_commits_at_the_end_of_its_block(client: AsyncClient, wal: AsyncWal) -> None:
     ticks = await client.allocate_ticks(1_000_000)
     async with wal.txn("orders/0", durability="os", keepalive_s=1, timeout_s=5) as txn:
@@ -299,6 +322,10 @@ def test_the_synchronous_twin(tmp_path: Path) -> None:
         ticks = client.allocate_ticks(1_000_000)
         last = wal.append("orders/0", b"a", barrier_tick=ticks[-1])
         assert wal.latest_mvcc_tick("orders/0") == last.last_tick > ticks[-1]
+        with pytest.raises(tidelog.LastTickMismatchError):
+            wal.append("orders/0", b"never", expected_last_tick=0)
+        with pytest.raises(tidelog.FencedError), wal.txn("orders/0") as fenced:
+            fenced.append(b"never", fencing_token=1)
         with wal.txn("orders/0", keepalive_s=1) as txn:
             txn.append([b"b", b"c"], barrier_tick=last.last_tick)
         assert (txn.commit(), txn.vchannel) == (txn.result, "orders/0")
