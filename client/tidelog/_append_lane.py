@@ -1,6 +1,7 @@
 """A lane: the appends to one vchannel on the same terms, from the caller to the answer. Pure."""
 
 import asyncio
+import enum
 from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -178,6 +179,44 @@ class Batch:
             submission.fail(error)
 
 
+class Hold(enum.Enum):
+    """Why nothing of a lane is sent, though something waits."""
+
+    NONE = enum.auto()
+    OVERLOAD = enum.auto()
+    """The server has no room for it: until ``AppendQueue.release``, or the next stream."""
+    STREAM = enum.auto()
+    """The server would refuse it again on this stream."""
+
+
+@dataclass(slots=True)
+class Refusal:
+    """From where on all that is on its way gets new numbers, once it is surely refused and all before is answered.
+
+    Attributes:
+        sequence: The first number that was refused.
+        was_lost: Whether the batch with that number had been sent before.
+        is_forgotten: Whether the server has forgotten the producer, which then needs another name.
+    """
+
+    sequence: int
+    was_lost: bool
+    is_forgotten: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Failure:
+    """What stopped a lane: nothing is sent any more but what was sent before it.
+
+    Attributes:
+        sequence: Of the batch that met it.
+        error: Why.
+    """
+
+    sequence: int
+    error: TidelogError
+
+
 def _sequence(batch: Batch) -> int:
     return batch.sequence
 
@@ -195,15 +234,9 @@ class Lane:
         waiting: Not sent yet.
         batches_in_flight: Sent and not answered.
         unsure: Numbered batches that are to be sent again, as they are, in order.
-        is_held: Whether nothing is sent before the next stream, for the server refuses it on this one, or before
-            ``release``.
-        may_be_released: Whether the server may take it on this stream, a little later.
-        renumbers: From which sequence on all that is on its way is to get new numbers, once it is known to be refused
-            and all before it is answered; None for nothing.
-        renumbers_were_lost: Whether the batch that was refused there had been sent before.
-        is_forgotten: Whether the server has forgotten the producer, which then needs another name.
-        failure: Why nothing is sent any more but what was sent before it.
-        failed_sequence: Of the batch that met ``failure``.
+        hold: Why nothing of it is sent.
+        refusal: What was refused and gets new numbers; None for nothing.
+        failure: What has stopped it; None for nothing.
     """
 
     vchannel: str
@@ -213,13 +246,9 @@ class Lane:
     waiting_bytes: int = 0
     batches_in_flight: int = 0
     unsure: deque[Batch] = field(default_factory=deque)
-    is_held: bool = False
-    may_be_released: bool = False
-    renumbers: int | None = None
-    renumbers_were_lost: bool = False
-    is_forgotten: bool = False
-    failure: TidelogError | None = None
-    failed_sequence: int = 0
+    hold: Hold = Hold.NONE
+    refusal: Refusal | None = None
+    failure: Failure | None = None
     is_listed: bool = False
 
     @property
@@ -229,10 +258,10 @@ class Lane:
 
     def may_send(self) -> bool:
         """Tell whether a batch may go now."""
-        if self.is_held:
+        if self.hold is not Hold.NONE:
             return False
-        if self.renumbers is not None:
-            return bool(self.unsure) and self.unsure[0].sequence < self.renumbers
+        if self.refusal is not None:
+            return bool(self.unsure) and self.unsure[0].sequence < self.refusal.sequence
         if self.unsure:
             return True
         if not self.waiting:
@@ -245,28 +274,31 @@ class Lane:
                 return True
         return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
 
-    def renumber_from(self, batch: Batch) -> None:
+    def renumber_from(self, batch: Batch, *, is_forgotten: bool = False) -> None:
         """Let ``batch``, which was refused, and what stands behind it get new numbers."""
-        if self.renumbers is None or batch.sequence < self.renumbers:
-            self.renumbers, self.renumbers_were_lost = batch.sequence, batch.was_lost
+        if self.refusal is None:
+            self.refusal = Refusal(batch.sequence, batch.was_lost)
+        elif batch.sequence < self.refusal.sequence:
+            self.refusal.sequence, self.refusal.was_lost = batch.sequence, batch.was_lost
+        self.refusal.is_forgotten |= is_forgotten
 
     def will_renumber(self, batch: Batch) -> bool:
         """Tell whether ``batch`` stands at or behind one that was refused."""
-        return self.renumbers is not None and self.renumbers <= batch.sequence
+        return self.refusal is not None and self.refusal.sequence <= batch.sequence
 
     def renumbers_surely(self, batch: Batch) -> bool:
         """Tell whether ``batch`` was only ever sent behind one that was refused, so that it cannot be in the log."""
-        return self.will_renumber(batch) and not self.renumbers_were_lost
+        return self.refusal is not None and self.refusal.sequence <= batch.sequence and not self.refusal.was_lost
 
     def may_renumber(self) -> bool:
         """Tell whether the time for new numbers has come."""
-        if self.renumbers is None or self.batches_in_flight or self.is_held:
+        if self.refusal is None or self.batches_in_flight or self.hold is not Hold.NONE:
             return False
-        return not self.unsure or self.renumbers <= self.unsure[0].sequence
+        return not self.unsure or self.refusal.sequence <= self.unsure[0].sequence
 
     def has_failed_before(self, batch: Batch) -> bool:
         """Tell whether a batch before ``batch`` has failed, so that this one cannot be in the log."""
-        return self.failure is not None and self.failed_sequence < batch.sequence
+        return self.failure is not None and self.failure.sequence < batch.sequence
 
     def send_again(self, batch: Batch) -> None:
         """Note that ``batch`` is to be sent again, in its place."""
@@ -285,10 +317,10 @@ class Lane:
         if self.numbering.is_independent:
             self.renumber_from(batch)
         elif not self.has_failed_before(batch):
-            self.failure, self.failed_sequence = error, batch.sequence
+            self.failure = Failure(batch.sequence, error)
         elif error.effect == "none":
             assert self.failure is not None
-            error = self.stopped(self.failure)
+            error = self.stopped(self.failure.error)
         batch.fail(error)
 
     def stopped(self, failure: TidelogError) -> TidelogError:

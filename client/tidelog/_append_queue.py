@@ -10,29 +10,24 @@ place, until the server has answered, for the server takes each number once.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from math import inf
-from typing import Final, cast
+from typing import Final
 
 from tidelog import _wire
-from tidelog._append_lane import Batch, Lane, Submission, TransactionPart, TransactionSubmission
+from tidelog._append_contents import encode, results, wrong_answer
+from tidelog._append_lane import Batch, Failure, Hold, Lane, Submission, TransactionSubmission
 from tidelog._append_terms import AppendTerms
-from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns, encode_messages, encode_payloads
-from tidelog._columns_parts import with_txn_ends
+from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns
 from tidelog._errors import (
     AppendUnknownError,
     InvalidRequestError,
     OverloadedError,
     SequenceGapError,
-    ServerError,
     TidelogError,
     copy_of,
 )
-from tidelog._message import Message
-from tidelog._numbering import Numbering, StagedNumbering, Verdict, verdict
-from tidelog._sizes import Appendable
-from tidelog._types import AppendResult, TransactionResult
+from tidelog._numbering import Numbering, Verdict, verdict
 from tidelog.v1 import wal_service_pb2
 
 MAX_COALESCED_BYTES: Final = 1 << 20
@@ -108,7 +103,7 @@ class AppendQueue:
         batch = self._in_flight.popleft()
         assert batch.request_id == response.request_id
         self._landed(batch)
-        error = error or _wrong_answer(batch, response)
+        error = error or wrong_answer(batch, response)
         if error is None:
             self._settle(batch.submissions, response)
         else:
@@ -135,19 +130,19 @@ class AppendQueue:
                 lane.send_again(batch)
             self._list(lane)
         for lane in list(self._lanes.values()):
-            lane.is_held = lane.may_be_released = False
+            lane.hold = Hold.NONE
             self._list(lane)
 
     @property
     def has_releasable(self) -> bool:
         """Whether something was refused that the server may take a little later."""
-        return any(lane.is_held and lane.may_be_released for lane in self._lanes.values())
+        return any(lane.hold is Hold.OVERLOAD for lane in self._lanes.values())
 
     def release(self) -> None:
         """Let what the server had no room for be sent again."""
         for lane in list(self._lanes.values()):
-            if lane.may_be_released:
-                lane.is_held = lane.may_be_released = False
+            if lane.hold is Hold.OVERLOAD:
+                lane.hold = Hold.NONE
                 self._list(lane)
 
     def fail_waiting(self, error: TidelogError) -> None:
@@ -206,7 +201,7 @@ class AppendQueue:
         if lane.may_renumber():
             self._renumber(lane)
         if lane.failure is not None:
-            self._stop(lane, lane.failure)
+            self._stop(lane, lane.failure.error)
         if lane.is_empty:
             self._lanes.pop((lane.vchannel, lane.terms, lane.numbering), None)
         elif not lane.is_listed and lane.may_send():
@@ -219,7 +214,7 @@ class AppendQueue:
             return None
         try:
             lane.vchannel.encode()
-            content = _encode(submissions)
+            content = encode(submissions)
         except (TypeError, ValueError) as error:
             self._refuse(lane, submissions, error)
             return None
@@ -258,8 +253,8 @@ class AppendQueue:
         refusal = InvalidRequestError(f"a message cannot be encoded: {error}")
         refusal.__cause__ = error
         submissions[0].fail(refusal)
-        if lane.numbering is not None and not lane.numbering.is_independent:
-            lane.failure, lane.failed_sequence = lane.failure or refusal, lane.numbering.next().sequence
+        if lane.numbering is not None and not lane.numbering.is_independent and lane.failure is None:
+            lane.failure = Failure(lane.numbering.next().sequence, refusal)
 
     def _refuse_in_flight(self, batch: Batch, error: TidelogError) -> None:
         """Do with a batch that has just landed what its refusal demands."""
@@ -285,11 +280,10 @@ class AppendQueue:
                 lane.send_again(batch)
                 # What is refused by itself would be refused again on this stream.
                 if not isinstance(error, SequenceGapError):
-                    lane.is_held, lane.may_be_released = True, isinstance(error, OverloadedError)
+                    lane.hold = Hold.OVERLOAD if isinstance(error, OverloadedError) else Hold.STREAM
             case Verdict.RENUMBER:
                 lane.send_again(batch)
-                lane.renumber_from(batch)
-                lane.is_forgotten = True
+                lane.renumber_from(batch, is_forgotten=True)
             case Verdict.GIVE_UP:
                 known = _as_known(batch, error)
                 if lane.will_renumber(batch) and isinstance(error, SequenceGapError):
@@ -302,14 +296,15 @@ class AppendQueue:
 
     def _renumber(self, lane: Lane) -> None:
         """Let everything that was refused be sent again, with new numbers."""
-        assert lane.numbering is not None
-        assert lane.renumbers is not None
-        if lane.is_forgotten or lane.renumbers_were_lost or any(batch.was_lost for batch in lane.unsure):
-            lane.numbering.renew()
+        numbering, refusal = lane.numbering, lane.refusal
+        assert numbering is not None
+        assert refusal is not None
+        lane.refusal = None
+        if refusal.is_forgotten or refusal.was_lost or any(batch.was_lost for batch in lane.unsure):
+            numbering.renew()
         else:
             # Nothing was taken under these numbers, and nothing is on its way any more.
-            lane.numbering.rewind(lane.renumbers)
-        lane.renumbers, lane.is_forgotten = None, False
+            numbering.rewind(refusal.sequence)
         while lane.unsure:
             batch = lane.unsure.pop()
             if batch.was_lost:
@@ -345,31 +340,8 @@ class AppendQueue:
 
     @staticmethod
     def _settle(submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse) -> None:
-        for submission, result in zip(submissions, _results(submissions, response), strict=True):
+        for submission, result in zip(submissions, results(submissions, response), strict=True):
             submission.succeed(result)
-
-
-def as_messages(messages: Sequence[Appendable]) -> list[Message]:
-    """Return ``messages`` with each payload wrapped."""
-    return [message if isinstance(message, Message) else Message(message) for message in messages]
-
-
-def _wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) -> TidelogError | None:
-    if isinstance(batch.lane.numbering, StagedNumbering):
-        number = response.result.txn_sequence
-        if number == batch.sequence:
-            return None
-        return ServerError(f"the server took batch {batch.sequence} as number {number}", effect="unknown")
-    first = batch.submissions[0]
-    result: wal_service_pb2.AppendResult | wal_service_pb2.TransactionResult = response.result
-    has_parts = True
-    if isinstance(first, TransactionSubmission):
-        result = response.transaction
-        has_parts = len(response.transaction.parts) == len(first.parts)
-    ticks = result.last_tick - result.first_tick + 1
-    if ticks == batch.count and has_parts:
-        return None
-    return ServerError(f"the server gave {ticks} ticks to {batch.count} messages", effect="unknown")
 
 
 _ABANDONED: Final = AppendUnknownError(
@@ -402,60 +374,3 @@ def _may_share(first: Submission, head: Submission) -> bool:
     if isinstance(first, TransactionSubmission):
         return first.may_share_with(head)
     return not (head.travels_alone or first.travels_alone)
-
-
-def _results(
-    submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse
-) -> Iterable[AppendResult | TransactionResult]:
-    """Return what each caller gets of the answer to all of them."""
-    if isinstance(submissions[0], TransactionSubmission):
-        counts = [
-            {vchannel: len(part.messages) for vchannel, part in submission.parts.items()}
-            for submission in submissions
-            if isinstance(submission, TransactionSubmission)
-        ]
-        return _wire.transaction_results(counts, response.transaction)
-    whole = _wire.append_result(response.result)
-    if len(submissions) == 1:
-        return (whole,)
-    ends = list(accumulate(submission.count for submission in submissions))
-    return (whole.part(begin, end) for begin, end in pairwise([0, *ends]))
-
-
-def _encode(submissions: list[Submission]) -> Columns | bytes:
-    """Return what the submissions bring: a batch, or for transactions the bytes of ``_wire.transaction_field``."""
-    transactions = [submission for submission in submissions if isinstance(submission, TransactionSubmission)]
-    if transactions:
-        return _wire.transaction_field(_wire_parts(transactions))
-    if all(submission.is_plain for submission in submissions):
-        payloads = [cast("Sequence[bytes]", submission.messages) for submission in submissions]
-        return encode_payloads(payloads[0] if len(payloads) == 1 else list(chain.from_iterable(payloads)))
-    return encode_messages(list(chain.from_iterable(as_messages(s.messages) for s in submissions)))
-
-
-def _wire_parts(transactions: list[TransactionSubmission]) -> list[_wire.WirePart]:
-    first = transactions[0]
-    if len(transactions) > 1:
-        return [_shared_part(vchannel, [each.parts[vchannel] for each in transactions]) for vchannel in first.parts]
-    return [
-        _wire.WirePart(
-            vchannel,
-            [
-                _encode_messages(part.messages[begin : begin + MAX_MESSAGES_PER_BATCH], is_plain=part.is_plain)
-                for begin in range(0, len(part.messages), MAX_MESSAGES_PER_BATCH)
-            ],
-            part.expected_last_tick,
-            part.fencing_token,
-        )
-        for vchannel, part in first.parts.items()
-    ]
-
-
-def _shared_part(vchannel: str, parts: list[TransactionPart]) -> _wire.WirePart:
-    messages = list(chain.from_iterable(part.messages for part in parts))
-    columns = _encode_messages(messages, is_plain=all(part.is_plain for part in parts))
-    return _wire.WirePart(vchannel, [with_txn_ends(columns, list(accumulate(len(part.messages) for part in parts)))])
-
-
-def _encode_messages(messages: Sequence[Appendable], *, is_plain: bool) -> Columns:
-    return encode_payloads(cast("Sequence[bytes]", messages)) if is_plain else encode_messages(as_messages(messages))

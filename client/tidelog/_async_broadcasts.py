@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from tidelog import _wire, _wire_broadcast
-from tidelog._append_queue import as_messages
+from tidelog._append_contents import as_messages
 from tidelog._batch import Batch
 from tidelog._broadcast_ids import BroadcastIds
 from tidelog._broadcast_types import (

@@ -10,7 +10,7 @@ from typing import Final, Self, Unpack
 
 # Ordering: `_fork` before everything else, for it has a say in how grpc is imported.
 from tidelog import _fork, _wire  # noqa: F401 - imported for its effect
-from tidelog._append_queue import as_messages
+from tidelog._append_contents import as_messages
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
 from tidelog._async_broadcasts import AsyncBroadcastCalls

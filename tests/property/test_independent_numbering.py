@@ -1,0 +1,208 @@
+"""Transactions that share a lane depend on nothing before them: one that is refused stops no other, and none is twice.
+
+Method: the client's queue against a model of a server, as in test_numbering.py, which here refuses some for good, has
+no room for others, and takes old requests of a stream that was cut after new ones.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog import (
+    AppendUnknownError,
+    InvalidRequestError,
+    LastTickMismatchError,
+    OverloadedError,
+    SequenceGapError,
+    ShutdownError,
+    TidelogError,
+    TransactionResult,
+)
+from tidelog._append_lane import TransactionPart, TransactionSubmission
+from tidelog._append_queue import AppendQueue
+from tidelog._append_terms import DEFAULT_TERMS
+from tidelog._columns import decode_payloads
+from tidelog._numbering import Numbering
+from tidelog._wire import columns_from_wire
+from tidelog.v1 import wal_service_pb2
+
+VCHANNEL: Final = "a/0"
+LOST: Final = AppendUnknownError("lost", effect="unknown")
+PASSING: Final = {"shutdown": ShutdownError("later"), "overload": OverloadedError("no room")}
+
+
+@dataclass
+class Stream:
+    """Requests and answers on their way; once cut, the answers go nowhere."""
+
+    requests: deque[bytes] = field(default_factory=deque)
+    answers: deque[tuple[wal_service_pb2.AppendStreamResponse, TidelogError | None]] = field(default_factory=deque)
+
+
+@dataclass
+class Server:
+    """What a server does with numbered transactions, told as simply as it can be."""
+
+    log: list[bytes] = field(default_factory=list)
+    # First position and number of messages of each request, by producer.
+    results: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
+        """Take the oldest request of ``stream``, or refuse it with ``refusal``."""
+        request = wal_service_pb2.AppendStreamRequest.FromString(stream.requests.popleft())
+        response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
+        stream.answers.append((response, refusal or self._append(request, response)))
+
+    def _append(
+        self, request: wal_service_pb2.AppendStreamRequest, response: wal_service_pb2.AppendStreamResponse
+    ) -> TidelogError | None:
+        producer, [part] = request.options.producer, request.transaction.parts
+        results = self.results.setdefault(producer.producer_id, [])
+        payloads = decode_payloads(columns_from_wire(part.batches[0].SerializeToString()))
+        # What is wrong in itself is seen before its number is.
+        if any(payload.startswith(b"bad") for payload in payloads):
+            return InvalidRequestError("bad")
+        if producer.sequence > len(results) + 1:
+            return SequenceGapError("gap", values={"expected_sequence": str(len(results) + 1)})
+        is_new = producer.sequence == len(results) + 1
+        if is_new:
+            if part.HasField("expected_last_tick"):
+                return LastTickMismatchError("no")
+            results.append((len(self.log), len(payloads)))
+            self.log += payloads
+        first, count = results[producer.sequence - 1]
+        assert self.log[first : first + count] == payloads
+        result = response.transaction
+        result.txn_id, result.first_tick, result.last_tick = first, first, first + count - 1
+        result.parts.add(first_tick=first, last_tick=first + count - 1, duplicate=not is_new)
+        return None
+
+
+class World:
+    """A client, a server, and the streams between them."""
+
+    def __init__(self) -> None:
+        self.queue = AppendQueue(max_in_flight_bytes=8 << 20)
+        self.server = Server()
+        self.stream = Stream()
+        self.cut_off: list[Stream] = []
+        self.numbering = Numbering(is_independent=True)
+        self.submissions: list[TransactionSubmission] = []
+
+    def submit(self, kind: str, count: int) -> None:
+        """Submit a transaction of so many messages: a good one, a bad one, or one with a condition that fails."""
+        name = b"%s %d" % (kind.encode(), len(self.submissions))
+        messages = [b"%s.%d" % (name, index) for index in range(count)]
+        part = TransactionPart([*messages], expected_last_tick=1 if kind == "conditional" else None)
+        future: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
+        submission = TransactionSubmission((), True, 10, future, parts={VCHANNEL: part})
+        self.submissions.append(submission)
+        self.queue.submit(VCHANNEL, DEFAULT_TERMS, submission, self.numbering)
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            if (batch := self.queue.next_batch()) is not None:
+                self.stream.requests.append(batch.request)
+
+    def serve(self, count: int) -> None:
+        for _ in range(min(count, len(self.stream.requests))):
+            self.server.serve(self.stream)
+
+    def refuse(self, why: str) -> None:
+        """Refuse for now all that is on its way, and tell so."""
+        while self.stream.requests:
+            self.server.serve(self.stream, PASSING[why])
+        self.answer(len(self.stream.answers))
+
+    def answer(self, count: int) -> None:
+        for _ in range(min(count, len(self.stream.answers))):
+            self.queue.answered(*self.stream.answers.popleft())
+
+    def release(self) -> None:
+        self.queue.release()
+
+    def cut(self) -> None:
+        self.cut_off.append(self.stream)
+        self.stream = Stream()
+        self.queue.interrupted(LOST)
+
+    def serve_late(self) -> None:
+        """Let the server come to a request of a stream that was cut."""
+        for stream in self.cut_off:
+            if stream.requests:
+                self.server.serve(stream)
+                return
+
+    def finish(self) -> None:
+        """Let everything be answered by a server that refuses nothing for now."""
+        for _ in range(10_000):
+            if self.queue.is_idle:
+                break
+            self.release()
+            self.send(1)
+            self.serve(1)
+            self.answer(1)
+        else:
+            pytest.fail("something is never answered")
+        while any(stream.requests for stream in self.cut_off):
+            self.serve_late()
+
+
+COUNTS = st.integers(1, 4)
+STEPS = st.one_of(
+    st.tuples(st.just("submit"), st.sampled_from(["good", "good", "bad", "conditional"]), COUNTS),
+    st.tuples(st.sampled_from(["send", "serve", "answer"]), COUNTS),
+    st.tuples(st.just("refuse"), st.sampled_from(sorted(PASSING))),
+    st.sampled_from([("cut",), ("serve_late",), ("release",)]),
+)
+
+
+def play(steps: list[tuple[str, ...]]) -> World:
+    async def playing() -> World:
+        world = World()
+        for name, *arguments in steps:
+            getattr(world, name)(*arguments)
+            if name == "refuse" and arguments == ["shutdown"]:
+                # A server that shuts down answers what it has, and ends the stream.
+                world.cut()
+        world.finish()
+        return world
+
+    return asyncio.run(playing())
+
+
+@given(st.lists(STEPS, min_size=10, max_size=80))
+def test_each_transaction_is_there_once_or_not_at_all_as_its_outcome_says(steps: list[tuple[str, ...]]) -> None:
+    world = play(steps)
+
+    log = world.server.log
+    assert len(log) == len(set(log))
+    for submission in world.submissions:
+        messages = submission.parts[VCHANNEL].messages
+        match submission.outcome:
+            case TransactionResult() as result:
+                place = result.results[VCHANNEL]
+                assert log[place.first_tick : place.last_tick + 1] == messages
+            case TidelogError(effect="none"):
+                assert not set(messages) & set(log)
+            case TidelogError():
+                assert set(messages) <= set(log) or not set(messages) & set(log)
+            case None:
+                pytest.fail("it has no outcome")
+
+
+@given(st.lists(STEPS, min_size=10, max_size=80))
+def test_a_refusal_harms_no_other_transaction(steps: list[tuple[str, ...]]) -> None:
+    world = play([step for step in steps if step != ("cut",)])
+
+    for submission in world.submissions:
+        [message] = submission.parts[VCHANNEL].messages[:1]
+        assert isinstance(message, bytes)
+        kind, _, _ = message.partition(b" ")
+        kinds = {b"good": TransactionResult, b"bad": InvalidRequestError, b"conditional": LastTickMismatchError}
+        assert isinstance(submission.outcome, kinds[kind])

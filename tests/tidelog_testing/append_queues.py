@@ -1,0 +1,53 @@
+"""Drive the client's pure queue of appends by hand."""
+
+import asyncio
+
+from tidelog import AppendResult, TidelogError
+from tidelog._append_lane import Batch, Submission
+from tidelog._append_queue import AppendQueue
+from tidelog._append_terms import DEFAULT_TERMS
+from tidelog._columns import decode_payloads
+from tidelog._numbering import Numbering
+from tidelog._sizes import Appendable, measure_all
+from tidelog._wire import columns_from_wire
+from tidelog.v1 import wal_service_pb2
+
+
+def submit(queue: AppendQueue, *messages: Appendable, vchannel: str = "a/0") -> "asyncio.Future[AppendResult]":
+    is_plain, size_bytes = measure_all(messages)
+    future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+    queue.submit(vchannel, DEFAULT_TERMS, Submission(messages, is_plain, size_bytes, future))
+    return future
+
+
+def request_of(batch: Batch) -> wal_service_pb2.AppendStreamRequest:
+    return wal_service_pb2.AppendStreamRequest.FromString(batch.request)
+
+
+def payloads_of(batch: Batch | None) -> list[bytes]:
+    assert batch is not None
+    return decode_payloads(columns_from_wire(request_of(batch).columns.SerializeToString()))
+
+
+def answer(queue: AppendQueue, batch: Batch, first_tick: int, error: TidelogError | None = None) -> None:
+    response = wal_service_pb2.AppendStreamResponse(request_id=batch.request_id)
+    response.result.first_tick = first_tick
+    response.result.last_tick = first_tick + batch.count - 1
+    queue.answered(response, error)
+
+
+def a_queue(max_in_flight_bytes: int = 8 << 20) -> AppendQueue:
+    return AppendQueue(max_in_flight_bytes=max_in_flight_bytes)
+
+
+def submit_numbered(queue: AppendQueue, numbering: Numbering, message: Appendable) -> "asyncio.Future[AppendResult]":
+    is_plain, size_bytes = measure_all([message])
+    future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+    queue.submit("a/0", DEFAULT_TERMS, Submission([message], is_plain, size_bytes, future), numbering)
+    return future
+
+
+def next_numbered(queue: AppendQueue) -> Batch:
+    batch = queue.next_batch()
+    assert batch is not None
+    return batch
