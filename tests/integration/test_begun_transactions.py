@@ -4,6 +4,7 @@ Method: raw calls to a server in this process, on both stores; scans say what is
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tidelog.v1 import channel_service_pb2, error_pb2, message_pb2
 from tidelog.v1 import transaction_service_pb2 as txns
 from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_server.core import limits
+from tidelog_server.runtime.clock import SystemClock
 from tidelog_testing.batches import a_columns
 from tidelog_testing.grpc_calls import Client, connected, named, refusal_of, running_server
 
@@ -142,6 +144,19 @@ async def test_silence_ends_a_transaction_for_good_and_any_sign_keeps_it(client:
         assert (await refusal_of(call)).reason == R.REASON_TRANSACTION_EXPIRED
     await client.commit(kept)
     assert [payload for *_, payload in await client.rows("orders/0")] == [b"kept"]
+
+
+async def test_a_pause_of_the_server_does_not_end_a_transaction(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = await client.begin("orders/0", keepalive_us=5_000_000)
+    await client.append("orders/0", b"kept", txn_id=kept)
+
+    monkeypatch.setattr(SystemClock, "monotonic_s", lambda _: time.monotonic() + 3_600)
+
+    assert (await client.transactions.KeepaliveTxn(txns.KeepaliveTxnRequest(txn_id=kept))).keepalive_us == 5_000_000
+    await client.commit(kept)
+    assert len(await client.rows("orders/0")) == 1
 
 
 async def test_a_batch_with_a_sequence_is_staged_once(client: Client) -> None:
@@ -345,10 +360,14 @@ async def test_a_commit_that_overtakes_the_answers_of_its_batches_is_there_after
         results = []
         for number in range(100):
             txn_id = await client.begin()
-            _, result = await asyncio.gather(
-                client.append("orders", b"%d" % number, bytes(5_000), txn_id=txn_id), client.commit(txn_id)
-            )
-            results.append(result)
+            appending = asyncio.ensure_future(client.append("orders", b"%d" % number, bytes(5_000), txn_id=txn_id))
+            committing = asyncio.ensure_future(client.commit(txn_id))
+            results.append(await committing)
+            if not results[-1].parts:
+                # The commit has overtaken the batch itself.
+                assert (await refusal_of(appending)).reason == R.REASON_INVALID_TRANSACTION_STATE
+            else:
+                await appending
     ticks = [tick for result in results for part in result.parts for tick in range(part.first_tick, part.last_tick + 1)]
     assert ticks
     for _ in range(2):

@@ -7,10 +7,12 @@ repeated, with and without errors, as a client that lost answers does.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +43,14 @@ VCHANNELS: Final = ("a/0", "a/1", "b/0")
 SLOTS: Final = st.integers(0, 1)
 KEEPALIVE_S: Final = 100.0
 CLIENT: Final = "client"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leaps_are_no_pauses() -> Iterator[None]:
+    """Let a leap of the clock be time that has passed."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tidelog_server.broker.transactions._MAX_PAUSE_S", inf)
+        yield
 
 
 class LeapingClock:
@@ -206,7 +216,7 @@ class Model:
         targets = [Target(*node.broker.find(name)) for name in step.vchannels]
         session = await node.broker.transactions.begin(targets, round(KEEPALIVE_S * 1e6), CLIENT)
         assert all(session.txn_id > txn.txn_id for txn in self.slots.values())
-        self.slots[step.slot] = Txn(session.txn_id, step.vchannels, session.expires_s)
+        self.slots[step.slot] = Txn(session.txn_id, step.vchannels, self.clock.monotonic_s() + KEEPALIVE_S)
 
     async def append(self, node: Node, step: Append) -> None:
         tick = await node.append(step.vchannel, a_batch(*[b"plain"] * step.count))

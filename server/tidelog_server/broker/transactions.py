@@ -28,11 +28,14 @@ from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.txn_commit import CommitTerms, SubmittedCommit, try_commit
 from tidelog_server.log.txn_table import BatchOfTxn, EndCause, Target, TxnSession, TxnTable
+from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
 # How late it may be noticed that a keepalive has run out, where nobody asks.
 _SWEEP_EVERY_S: Final = 0.25
+# What a pause of this process takes of a keepalive: more than a busy event loop is late.
+_MAX_PAUSE_S: Final = 2 * _SWEEP_EVERY_S
 # The disk of discarded batches is given back once there are so many bytes of them.
 _RECLAIM_AT_BYTES: Final = 64 * MIB
 # While the store removes something, nothing is written.
@@ -84,6 +87,7 @@ class Transactions:
         self._tasks = tasks
         self._on_disk_freed = on_disk_freed
         self._table: TxnTable
+        self._clock: AwakeClock
         # Of those that are being committed, and of those whose commit has an unknown outcome.
         self._commits: dict[int, asyncio.Future[TxnOutcome]] = {}
         # Ended ones whose batches are still there.
@@ -100,6 +104,7 @@ class Transactions:
             _log.info("open_transactions_discarded", places=len(leftovers))
             self._on_disk_freed()
         self._table = TxnTable(limits, store.txn_outcomes(), self._node.shared.oracle.last + 1)
+        self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
         self._tasks.start("transactions", self._sweep())
         self._tasks.start("discarded transactions", self._discard())
 
@@ -249,7 +254,7 @@ class Transactions:
     # -- Private -------------------------------------------------------------------------------------------
 
     def _now_s(self) -> float:
-        return self._node.shared.clock.monotonic_s()
+        return self._clock.now_s()
 
     def _open_session(self, txn_id: int, client_id: str | None) -> TxnSession:
         self._expire(txn_id)
@@ -338,6 +343,7 @@ class Transactions:
         """End transactions whose client is gone, for ever."""
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
+            self._clock.beat()
             self._expire_all()
 
     async def _discard(self) -> None:

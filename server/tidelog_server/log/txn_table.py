@@ -117,7 +117,7 @@ class TxnSession:
         txn_id: A tick, so that later ones are greater.
         client_id: Who began it; empty for a client without a name.
         keepalive_s: How long it lives without a sign of its client.
-        expires_s: Monotonic.
+        expires_s: On the clock of whoever keeps the table, which never goes back.
         is_bound: Whether it may only append to the vchannels that it was begun for.
         lanes: Its vchannels by id, in the order in which they joined.
         batches: How many batches are staged.

@@ -1,4 +1,4 @@
-"""The one place that reads clocks."""
+"""The one place that reads clocks, and what is made of them."""
 
 import time
 from typing import Protocol
@@ -28,3 +28,26 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """Return seconds since some moment."""
         return time.monotonic()
+
+
+class AwakeClock:
+    """The time that passed while this process could do its work.
+
+    A process that is stopped, or whose machine sleeps, cannot hear its clients, so their time shall not run out
+    meanwhile: between two beats at most ``max_step_s`` passes here. Lives on the event loop.
+    """
+
+    def __init__(self, clock: Clock, max_step_s: float) -> None:
+        self._clock = clock
+        self._max_step_s = max_step_s
+        self._beat_s = clock.monotonic_s()
+        self._awake_s = 0.0
+
+    def now_s(self) -> float:
+        """Return seconds since this was made. Never goes back."""
+        return self._awake_s + min(self._clock.monotonic_s() - self._beat_s, self._max_step_s)
+
+    def beat(self) -> None:
+        """Note that work gets done; call it more often than every ``max_step_s``."""
+        self._awake_s = self.now_s()
+        self._beat_s = self._clock.monotonic_s()
