@@ -104,7 +104,8 @@ class StagedTransaction:
     def check(self) -> None:
         """Raise why the transaction cannot be committed any more, if so."""
         if self._failure is not None:
-            raise self._failure
+            # A copy, because an error that is raised holds on to whoever it passes, and this one is kept.
+            raise copy_of(self._failure)
 
     async def settled(self, timeout_s: float) -> None:
         """Return once everything is staged.
@@ -200,7 +201,7 @@ class StagedTransaction:
                     self._transport.transactions.KeepaliveTxn, request, timeout_s=self._keepalive_s, is_read=True
                 )
             except (TransactionExpiredError, TransactionNotFoundError, TransactionForeignError) as error:
-                self._failure = self._failure or error
+                self._failure = self._failure or copy_of(error)
                 return
             except TidelogError as error:
                 # The server may come back in time; if not, the next batch or the commit learns it.

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import tidelog
 from tidelog import AsyncClient, _transaction
 from tidelog.testing import server
 from tidelog_testing.grpc_calls import running_server
-from tidelog_testing.processes import ServerProcess
+from tidelog_testing.processes import ServerProcess, lasting_port
 from tidelog_testing.reads import payloads
 
 
@@ -108,6 +109,27 @@ async def test_one_that_nobody_has_any_more_ends(client: AsyncClient) -> None:
     async with asyncio.timeout(10):
         while await client.list_txns():
             await asyncio.sleep(0.05)
+
+
+async def test_one_that_failed_is_kept_by_nobody(client: AsyncClient) -> None:
+    txn = client.txn()
+    await txn.append("orders/0", bytes(10_000))
+    [open_] = await client.list_txns()
+    await client.abort_txn(open_.txn_id, reason="maintenance")
+    errors = list[str]()
+    async with asyncio.timeout(10):
+        while len(errors) < 2:
+            try:
+                await txn.append("orders/0", bytes(10_000))
+            except tidelog.TransactionExpiredError as error:
+                errors.append(str(error))
+
+    kept = weakref.ref(txn)
+    del txn
+    gc.collect()
+
+    assert kept() is None
+    assert errors[0] == errors[1]
 
 
 async def test_an_aborted_one_says_so_and_stays_over(client: AsyncClient) -> None:
@@ -262,15 +284,15 @@ async def test_a_transaction_that_could_not_begin_is_begun_by_its_commit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
-    with ServerProcess(tmp_path / "log") as process:
+    port = lasting_port()
+    with ServerProcess(tmp_path / "log", port) as process:
         async with AsyncClient(process.grpc, connect_timeout_s=1) as client:
             await client.create_channel("orders")
-            port = process.grpc.rpartition(":")[2]
             process.kill()
             txn = client.txn()
             with pytest.raises(tidelog.UnavailableError):
                 await txn.append("orders", bytes(5_000))
-            with ServerProcess(tmp_path / "log", settings={"server.grpc_port": port}):
+            with ServerProcess(tmp_path / "log", port):
                 # The connection comes back when gRPC tries again.
                 async with asyncio.timeout(30):
                     while True:
@@ -317,14 +339,14 @@ def test_the_synchronous_twin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 async def test_a_server_that_restarts_ends_an_open_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 2_000)
-    with ServerProcess(tmp_path / "log") as process:
+    port = lasting_port()
+    with ServerProcess(tmp_path / "log", port) as process:
         async with AsyncClient(process.grpc) as client:
             await client.create_channel("orders")
             txn = client.txn()
             await txn.append("orders", bytes(5_000))
-            port = process.grpc.rpartition(":")[2]
             process.kill()
-            with ServerProcess(tmp_path / "log", settings={"server.grpc_port": port}):
+            with ServerProcess(tmp_path / "log", port):
                 with pytest.raises(tidelog.TransactionExpiredError):
                     await txn.commit()
                 assert await payloads(client, "orders") == []
