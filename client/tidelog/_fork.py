@@ -5,7 +5,8 @@ with a segmentation fault at its first call (grpcio 1.85). So whoever can pause 
 after it, in the parent as in the child; and where something had to stay open, the child gets a ForkError instead.
 
 gRPC's threads end a little after its last object is freed, and not before the last of whoever else in the process uses
-gRPC. A child that was forked while they run waits for connections that never come, so it gets a ForkError as well.
+gRPC. A child that was forked while they run waits for connections that never come, so it gets a ForkError as well,
+unless gRPC has its fork handlers.
 
 gRPC has fork handlers of its own, which serve its synchronous interface only, and crash about one child in four when
 the asynchronous one is in use, whatever the child does. They are left out, unless grpc was imported before or the
@@ -15,6 +16,7 @@ environment asks for them.
 import gc
 import importlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,6 +27,7 @@ from weakref import WeakSet
 from tidelog._errors import ForkError
 
 _FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
+_TRUE: Final = ("1", "true", "yes", "on", "y", "t")
 _THREADS: Final = Path("/proc/self/task")
 """One folder for each thread of this process, on Linux; elsewhere gRPC's threads are not seen."""
 _GRPC_THREADS: Final = ("event_engine", "grpc_global_tim", "lifeguard")
@@ -39,13 +42,15 @@ def _import_grpc_without_fork_handlers() -> bool:
     Returns:
         Whether it has its fork handlers all the same.
     """
-    was_set = _FORK_SUPPORT in os.environ
-    os.environ.setdefault(_FORK_SUPPORT, "0")
+    wanted = os.environ.get(_FORK_SUPPORT)
+    if "grpc" in sys.modules:
+        # It was imported without this, and has them by default.
+        return wanted is None or wanted.lower() in _TRUE
+    os.environ[_FORK_SUPPORT] = wanted or "0"
     importlib.import_module("grpc")
-    if was_set:
-        return os.environ[_FORK_SUPPORT].lower() in ("1", "true", "yes", "on", "y", "t")
-    del os.environ[_FORK_SUPPORT]
-    return False
+    if wanted is None:
+        del os.environ[_FORK_SUPPORT]
+    return wanted is not None and wanted.lower() in _TRUE
 
 
 _GRPC_HAS_FORK_HANDLERS: Final = _import_grpc_without_fork_handlers()

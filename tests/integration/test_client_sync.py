@@ -1,17 +1,12 @@
-"""The synchronous client, and forks. Method: real processes and threads against a server in a process of its own.
-
-Why its own process: a server in this one would have gRPC open at every fork.
-"""
+"""The synchronous client. Method: real threads against a server in a process of its own."""
 
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import grpc
 import pytest
 
 import tidelog
@@ -42,24 +37,6 @@ def client(endpoint: str, request: pytest.FixtureRequest) -> Iterator[Client]:
         client.create_channel("orders", vchannels=2)
         yield client
         client.destroy_channels(["orders"])
-
-
-def in_a_forked_child(work: Callable[[], object]) -> str:
-    """Return what ``work`` returns, or the name of the error that it raises, in a child made by ``os.fork``."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            answer = repr(work())
-        except BaseException as error:  # noqa: BLE001 - it is the answer
-            answer = type(error).__name__
-        os.write(writing, answer.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        answer = pipe.read()
-    assert os.waitpid(child, 0)[1] == 0
-    return answer
 
 
 def test_calls_do_without_await_what_their_twins_do(client: Client) -> None:
@@ -128,43 +105,3 @@ def test_ctrl_c_ends_a_call_that_waits(client: Client) -> None:
 
         client.append("orders/0", b"still there")
         assert next(tail).payloads == [b"still there"]
-
-
-def test_a_client_goes_on_in_a_forked_child_and_in_its_parent(client: Client) -> None:
-    client.append("orders/0", b"before")
-
-    answer = in_a_forked_child(lambda: client.append("orders/0", b"child").durability)
-
-    assert answer == "'sync'"
-    assert client.append("orders/0", b"after").first_tick
-    stored = [payload for batch in client.scan("orders/0") for payload in batch.payloads]
-    assert stored == [b"before", b"child", b"after"]
-
-
-def test_a_client_that_is_used_right_before_a_fork_goes_on_in_every_child(client: Client) -> None:
-    for _ in range(20):
-        client.append("orders/0", b"before")
-        assert in_a_forked_child(lambda: client.append("orders/0", b"child").durability) == "'sync'"
-
-
-def test_a_child_forked_while_others_used_grpc_is_told_so_at_once(client: Client) -> None:
-    with grpc.insecure_channel(client.endpoint) as channel:
-        grpc.channel_ready_future(channel).result(timeout=10)
-        begin_s = time.monotonic()
-
-        answer = in_a_forked_child(lambda: client.append("orders/0", b"child"))
-
-        assert answer == "ForkError"
-        assert time.monotonic() - begin_s < 10
-        assert client.append("orders/0", b"parent").first_tick
-    del channel
-    assert in_a_forked_child(lambda: client.append("orders/0", b"child").durability) == "'sync'"
-
-
-def test_a_child_forked_while_a_stream_was_open_is_told_so_and_the_parent_goes_on(client: Client) -> None:
-    with client.tail("orders/0") as tail:
-        answer = in_a_forked_child(lambda: client.append("orders/0", b"child"))
-
-        client.append("orders/0", b"parent")
-        assert next(tail).payloads == [b"parent"]
-    assert answer == "ForkError"
