@@ -17,7 +17,7 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, At, BroadcastResult, BroadcastState, ResourceKey
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.processes import ServerDiedError, ServerProcess
+from tidelog_testing.processes import ServerDiedError, ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 
@@ -136,8 +136,8 @@ async def test_every_accepted_broadcast_is_everywhere_once_whatever_dies(
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     run, seen, died_at_start = Run(random.Random(seed)), list[int](), 0
-    server = ServerProcess(tmp_path / "log")
-    port = {"server.grpc_port": server.grpc.rpartition(":")[2]}
+    port = lasting_port()
+    server = ServerProcess(tmp_path / "log", port)
     retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
     async with AsyncClient(server.grpc, timeout_s=60, connect_timeout_s=30, retry=retry) as client:
         await client.create_channel("left", vchannels=3)
@@ -180,8 +180,8 @@ async def test_every_accepted_broadcast_is_everywhere_once_whatever_dies(
 
 async def test_a_wait_for_acknowledgements_goes_on_across_a_killed_server(tmp_path: Path) -> None:
     key = ResourceKey("test", "x")
-    server = ServerProcess(tmp_path / "log")
-    port = {"server.grpc_port": server.grpc.rpartition(":")[2]}
+    port = lasting_port()
+    server = ServerProcess(tmp_path / "log", port)
     async with AsyncClient(server.grpc, retry=tidelog.Retry(base_s=0.01, cap_s=0.1)) as client:
         await client.create_channel("left", vchannels=3)
         result = await client.broadcast(LANES[:3], b"x", resource_keys=[key])

@@ -15,7 +15,7 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, AsyncProducer, AsyncTicket, ProducerSequence
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.processes import ServerProcess
+from tidelog_testing.processes import ServerProcess, lasting_port
 from tidelog_testing.reads import payloads
 
 pytestmark = pytest.mark.crash
@@ -147,8 +147,8 @@ async def test_a_producer_sends_on_over_killed_servers_and_each_message_is_there
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     chance = random.Random(seed)
-    server = ServerProcess(tmp_path / "log")
-    port = server.grpc.rpartition(":")[2]
+    port = lasting_port()
+    server = ServerProcess(tmp_path / "log", port)
     is_over = asyncio.Event()
     sendings = {f"p{index}": Sending(VCHANNELS[index % 2]) for index in range(4)}
     retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
@@ -166,10 +166,10 @@ async def test_a_producer_sends_on_over_killed_servers_and_each_message_is_there
             await sending.tickets[-1]
             await asyncio.to_thread(server.kill)
             setting = {VARIABLE: f"{point}:{chance.randint(1, 30)}"} if point else {}
-            server = ServerProcess(tmp_path / "log", {"server.grpc_port": port}, env=setting)
+            server = ServerProcess(tmp_path / "log", port, env=setting)
             if point:
                 await asyncio.to_thread(server.wait)
-                server = ServerProcess(tmp_path / "log", {"server.grpc_port": port})
+                server = ServerProcess(tmp_path / "log", port)
         is_over.set()
         await asyncio.gather(*load)
         for producer in producers.values():

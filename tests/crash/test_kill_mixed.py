@@ -17,7 +17,7 @@ import tidelog
 from tidelog import AsyncClient, _transaction
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.mixed_load import Log, Record, check, prepare, read_log, run_load
-from tidelog_testing.processes import ServerDiedError, ServerProcess
+from tidelog_testing.processes import ServerDiedError, ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 
@@ -38,8 +38,8 @@ class Storm:
     def __init__(self, folder: Path, record: Record) -> None:
         self.folder = folder
         self.record = record
-        self.server = ServerProcess(folder)
-        self.port = {"server.grpc_port": self.server.grpc.rpartition(":")[2]}
+        self.port = lasting_port()
+        self.server = ServerProcess(folder, self.port)
         self.rounds = 0
         self.died_at_start = 0
 

@@ -19,7 +19,7 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, At, TransactionResult, _transaction
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.processes import ServerProcess
+from tidelog_testing.processes import ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 
@@ -140,8 +140,8 @@ async def test_no_transaction_is_there_in_part_or_twice_whatever_dies(
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
     run = Run(random.Random(seed))
-    server = ServerProcess(tmp_path / "log")
-    port = {"server.grpc_port": server.grpc.rpartition(":")[2]}
+    port = lasting_port()
+    server = ServerProcess(tmp_path / "log", port)
     retry = tidelog.Retry(base_s=0.01, cap_s=0.1)
     async with AsyncClient(server.grpc, connect_timeout_s=30, retry=retry) as client:
         for channel in ("debits", "credits"):

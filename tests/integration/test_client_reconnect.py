@@ -119,8 +119,9 @@ async def test_a_bounded_scan_keeps_the_end_that_it_began_with() -> None:
         async with client.scan("orders/0", max_response_bytes=1) as scan:
             seen = list((await anext(scan)).payloads)
             # Everything from here on was not acknowledged when the scan was opened. The cut comes when the scan has
-            # learnt its end, which it asks for while it opens.
-            await client.wal_name()
+            # learnt its end, which it asks for while it is read.
+            assert scan.core._end is not None
+            await scan.core._end
             await direct.append("orders/0", b"later")
             proxy.cut()
             async for batch in scan:

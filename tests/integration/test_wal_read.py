@@ -15,7 +15,7 @@ import tidelog
 from tidelog import AsyncClient, AsyncWal, At, Batch, DeliverFilter, Message, Retry, Tick
 from tidelog._positions import Start
 from tidelog.testing import server
-from tidelog_testing.processes import ServerProcess
+from tidelog_testing.processes import ServerProcess, lasting_port
 
 IN_TIME_S = 20
 
@@ -355,8 +355,8 @@ def test_the_end_of_the_event_loop_closes_the_handler() -> None:
 
 
 async def test_a_server_that_dies_and_comes_back_costs_the_handler_nothing_and_repeats_nothing(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "log") as process:
-        port = process.grpc.rpartition(":")[2]
+    port = lasting_port()
+    with ServerProcess(tmp_path / "log", port) as process:
         async with AsyncClient(process.grpc) as client:
             await client.create_channel("orders")
             wal, notes = client.wal(), Notes()
@@ -365,7 +365,7 @@ async def test_a_server_that_dies_and_comes_back_costs_the_handler_nothing_and_r
             scanner = wal.read("orders", message_handler=notes, deliver_filters=filters)
             await notes.has(8)
             process.kill()
-            with ServerProcess(tmp_path / "log", settings={"server.grpc_port": port}):
+            with ServerProcess(tmp_path / "log", port):
                 async with asyncio.timeout(IN_TIME_S):
                     while True:
                         try:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import secrets
 import select
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -16,7 +18,24 @@ from typing import Final, Self
 ROOT: Final = Path(__file__).resolve().parents[2]
 _START_WITHIN_S: Final = 60.0
 _END_WITHIN_S: Final = 60.0
+# Linux gives connections those from 32,768 on.
+_LASTING_PORTS: Final = range(20_000, 32_000)
 _PYTHON_PATH: Final = os.pathsep.join(str(ROOT / folder) for folder in ("client", "server", "tests"))
+
+
+def lasting_port() -> dict[str, object]:
+    """Return settings with a gRPC port for servers that come one after the other.
+
+    It is none of those that the system gives to connections, so nobody takes it between one server and the next.
+    """
+    while True:
+        port = _LASTING_PORTS[secrets.randbelow(len(_LASTING_PORTS))]
+        with socket.socket() as listening:
+            try:
+                listening.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return {"server.grpc_port": port}
 
 
 class ServerDiedError(Exception):
