@@ -5,7 +5,6 @@ no room for others, and takes old requests of a stream that was cut after new on
 """
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import (
-    AppendUnknownError,
     InvalidRequestError,
     LastTickMismatchError,
     OverloadedError,
@@ -24,24 +22,15 @@ from tidelog import (
     TransactionResult,
 )
 from tidelog._append_lane import TransactionPart, TransactionSubmission
-from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import DEFAULT_TERMS
 from tidelog._columns import decode_payloads
 from tidelog._numbering import Numbering
 from tidelog._wire import columns_from_wire
 from tidelog.v1 import wal_service_pb2
+from tidelog_testing.append_queues import Network, Stream
 
 VCHANNEL: Final = "a/0"
-LOST: Final = AppendUnknownError("lost", effect="unknown")
 PASSING: Final = {"shutdown": ShutdownError("later"), "overload": OverloadedError("no room")}
-
-
-@dataclass
-class Stream:
-    """Requests and answers on their way; once cut, the answers go nowhere."""
-
-    requests: deque[bytes] = field(default_factory=deque)
-    answers: deque[tuple[wal_service_pb2.AppendStreamResponse, TidelogError | None]] = field(default_factory=deque)
 
 
 @dataclass
@@ -83,14 +72,12 @@ class Server:
         return None
 
 
-class World:
-    """A client, a server, and the streams between them."""
+class World(Network):
+    """A client with transactions, a server, and the streams between them."""
 
     def __init__(self) -> None:
-        self.queue = AppendQueue(max_in_flight_bytes=8 << 20)
         self.server = Server()
-        self.stream = Stream()
-        self.cut_off: list[Stream] = []
+        super().__init__(self.server)
         self.numbering = Numbering(is_independent=True)
         self.submissions: list[TransactionSubmission] = []
 
@@ -104,39 +91,14 @@ class World:
         self.submissions.append(submission)
         self.queue.submit(VCHANNEL, DEFAULT_TERMS, submission, self.numbering)
 
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            if (batch := self.queue.next_batch()) is not None:
-                self.stream.requests.append(batch.request)
-
-    def serve(self, count: int) -> None:
-        for _ in range(min(count, len(self.stream.requests))):
-            self.server.serve(self.stream)
-
     def refuse(self, why: str) -> None:
         """Refuse for now all that is on its way, and tell so."""
         while self.stream.requests:
             self.server.serve(self.stream, PASSING[why])
         self.answer(len(self.stream.answers))
 
-    def answer(self, count: int) -> None:
-        for _ in range(min(count, len(self.stream.answers))):
-            self.queue.answered(*self.stream.answers.popleft())
-
     def release(self) -> None:
         self.queue.release()
-
-    def cut(self) -> None:
-        self.cut_off.append(self.stream)
-        self.stream = Stream()
-        self.queue.interrupted(LOST)
-
-    def serve_late(self) -> None:
-        """Let the server come to a request of a stream that was cut."""
-        for stream in self.cut_off:
-            if stream.requests:
-                self.server.serve(stream)
-                return
 
     def finish(self) -> None:
         """Let everything be answered by a server that refuses nothing for now."""

@@ -5,33 +5,23 @@ is on its way at any point, and whose old requests may still reach the server af
 """
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog import AppendResult, AppendUnknownError, SequenceGapError, ShutdownError, TidelogError
+from tidelog import AppendResult, SequenceGapError, ShutdownError, TidelogError
 from tidelog._append_lane import Submission
-from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import DEFAULT_TERMS
 from tidelog._columns import decode_payloads
 from tidelog._numbering import Numbering
 from tidelog._wire import columns_from_wire
 from tidelog.v1 import wal_service_pb2
+from tidelog_testing.append_queues import LOST, Network, Stream
 
 VCHANNELS = ("a/0", "b/0")
 _LARGE_BYTES = 1 << 16
-LOST = AppendUnknownError("lost", effect="unknown")
-
-
-@dataclass
-class Stream:
-    """Requests and answers on their way; once cut, the answers go nowhere."""
-
-    requests: deque[bytes] = field(default_factory=deque)
-    answers: deque[tuple[wal_service_pb2.AppendStreamResponse, TidelogError | None]] = field(default_factory=deque)
 
 
 @dataclass
@@ -42,11 +32,11 @@ class Server:
     # First position and number of messages of each batch, by vchannel and producer.
     results: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
 
-    def serve(self, stream: Stream, *, refuses: bool) -> None:
-        """Take the oldest request of ``stream``."""
+    def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
+        """Take the oldest request of ``stream``, or refuse it with ``refusal``."""
         request = wal_service_pb2.AppendStreamRequest.FromString(stream.requests.popleft())
         response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
-        stream.answers.append((response, ShutdownError("no") if refuses else self._append(request, response)))
+        stream.answers.append((response, refusal or self._append(request, response)))
 
     def _append(
         self, request: wal_service_pb2.AppendStreamRequest, response: wal_service_pb2.AppendStreamResponse
@@ -67,14 +57,12 @@ class Server:
         return None
 
 
-class World:
-    """A client, a server, and the streams between them."""
+class World(Network):
+    """A client with producers, a server, and the streams between them."""
 
     def __init__(self) -> None:
-        self.queue = AppendQueue(max_in_flight_bytes=8 << 20)
         self.server = Server()
-        self.stream = Stream()
-        self.cut_off: list[Stream] = []
+        super().__init__(self.server)
         self.numberings = {name: Numbering() for name in VCHANNELS}
         self.submitted: dict[str, list[bytes]] = {name: [] for name in VCHANNELS}
         self.futures: list[tuple[str, list[bytes], asyncio.Future[AppendResult]]] = []
@@ -95,36 +83,11 @@ class World:
             self.submit(vchannel, 1 + number)
         self.send(count)
 
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            if (batch := self.queue.next_batch()) is not None:
-                self.stream.requests.append(batch.request)
-
-    def serve(self, count: int) -> None:
-        for _ in range(min(count, len(self.stream.requests))):
-            self.server.serve(self.stream, refuses=False)
-
     def refuse(self, count: int) -> None:
         """Let the server refuse what comes next, as when it shuts down, and tell so."""
         for _ in range(min(count, len(self.stream.requests))):
-            self.server.serve(self.stream, refuses=True)
+            self.server.serve(self.stream, ShutdownError("no"))
         self.answer(len(self.stream.answers))
-
-    def answer(self, count: int) -> None:
-        for _ in range(min(count, len(self.stream.answers))):
-            self.queue.answered(*self.stream.answers.popleft())
-
-    def cut(self) -> None:
-        self.cut_off.append(self.stream)
-        self.stream = Stream()
-        self.queue.interrupted(LOST)
-
-    def serve_late(self) -> None:
-        """Let the server come to a request of a stream that was cut."""
-        for stream in self.cut_off:
-            if stream.requests:
-                self.server.serve(stream, refuses=False)
-                return
 
     def forget(self) -> None:
         """Let the server forget all producers, which it does only to those that are idle, and go on.

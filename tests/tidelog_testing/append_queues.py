@@ -1,8 +1,11 @@
-"""Drive the client's pure queue of appends by hand."""
+"""Drive the client's pure queue of appends by hand, or against a model of a server over streams that break."""
 
 import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from tidelog import AppendResult, TidelogError
+from tidelog import AppendResult, AppendUnknownError, TidelogError
 from tidelog._append_lane import Batch, Submission
 from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import DEFAULT_TERMS
@@ -51,3 +54,61 @@ def next_numbered(queue: AppendQueue) -> Batch:
     batch = queue.next_batch()
     assert batch is not None
     return batch
+
+
+LOST = AppendUnknownError("lost", effect="unknown")
+
+
+@dataclass
+class Stream:
+    """Requests and answers on their way; once cut, the answers go nowhere."""
+
+    requests: deque[bytes] = field(default_factory=deque)
+    answers: deque[tuple[wal_service_pb2.AppendStreamResponse, TidelogError | None]] = field(default_factory=deque)
+
+
+class ServerModel(Protocol):
+    """What a server does, told simply."""
+
+    def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
+        """Take the oldest request of ``stream``, or refuse it with ``refusal``."""
+        ...
+
+
+class Network:
+    """A client's queue, a server, and the streams between them."""
+
+    def __init__(self, server: ServerModel) -> None:
+        self.queue = a_queue()
+        self.stream = Stream()
+        self.cut_off: list[Stream] = []
+        self._server = server
+
+    def send(self, count: int) -> None:
+        """Let so many batches go on their way."""
+        for _ in range(count):
+            if (batch := self.queue.next_batch()) is not None:
+                self.stream.requests.append(batch.request)
+
+    def serve(self, count: int) -> None:
+        """Let so many reach the server."""
+        for _ in range(min(count, len(self.stream.requests))):
+            self._server.serve(self.stream)
+
+    def answer(self, count: int) -> None:
+        """Let so many answers reach the client."""
+        for _ in range(min(count, len(self.stream.answers))):
+            self.queue.answered(*self.stream.answers.popleft())
+
+    def cut(self) -> None:
+        """Lose the answers that are on their way, and have another stream."""
+        self.cut_off.append(self.stream)
+        self.stream = Stream()
+        self.queue.interrupted(LOST)
+
+    def serve_late(self) -> None:
+        """Let the server come to a request of a stream that was cut."""
+        for stream in self.cut_off:
+            if stream.requests:
+                self._server.serve(stream)
+                return
