@@ -99,6 +99,7 @@ class AsyncBroadcastCalls(ABC):
         """Acknowledge a broadcast on vchannels, durably; doing so twice is no error, nor is it for a finished one.
 
         Raises:
+            BroadcastNotFoundError: The server has accepted none with this id. Nothing was acknowledged.
             BroadcastVchannelError: The broadcast is not for one of them. Nothing was acknowledged.
             InvalidRequestError: An id or a name is none.
             UnavailableError, DeadlineError, StorageFailedError: See ``effect``; acknowledging again is safe.

@@ -90,6 +90,8 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
      R.REASON_INVALID_ARGUMENT, INVALID, "names 0 vchannels"),
     ("an ack of a wrong name", "Ack", pb.AckRequest(broadcast_id=1, vchannels=["one/x"]),
      R.REASON_INVALID_NAME, INVALID, "<channel>/<index>"),
+    ("an ack of an unknown one", "Ack", pb.AckRequest(broadcast_id=5, vchannels=["one"]),
+     R.REASON_BROADCAST_NOT_EXIST, MISSING, "broadcast 5 is not known"),
     ("a wait for nothing", "WaitAcked", pb.WaitAckedRequest(), R.REASON_INVALID_ARGUMENT, INVALID, "say what to wait"),
     ("a wait for no id", "WaitAcked", pb.WaitAckedRequest(broadcast_ids=[0]),
      R.REASON_INVALID_ARGUMENT, INVALID, "stands for none"),

@@ -108,7 +108,10 @@ async def test_a_broadcast_is_finished_once_all_have_acknowledged(client: AsyncC
     assert (done.state, done.acked_vchannels, done.tick) == ("done", 4, result.tick)
     assert done.finished_time_ms is not None
     await client.ack(result.broadcast_id, "orders/0")
-    await client.ack(1, "nowhere/7")
+    # Whoever takes its tick for its id acknowledges nothing.
+    for unknown in (1, result.tick):
+        with pytest.raises(tidelog.BroadcastNotFoundError):
+            await client.ack(unknown, "orders/0")
 
 
 async def test_the_short_name_of_a_lone_vchannel_will_do(client: AsyncClient) -> None:

@@ -337,7 +337,7 @@ def test_open_transactions_are_listed_described_and_aborted(endpoint: str, chann
         refused(endpoint, ExitCode.USAGE, "txn", "abort", txn_id)
         succeeds(endpoint, "txn", "abort", txn_id, "--reason", "test")
         assert "an operator aborted it" in refused(endpoint, ExitCode.CONFLICT, "txn", "describe", txn_id)
-        assert "never begun" in refused(endpoint, ExitCode.NOT_FOUND, "txn", "describe", str((1 << 63) - 1))
+        assert "not begun" in refused(endpoint, ExitCode.NOT_FOUND, "txn", "describe", str((1 << 63) - 1))
         with pytest.raises(tidelog.TransactionExpiredError):
             txn.commit()
 

@@ -233,7 +233,7 @@ async def test_a_vchannel_under_two_names_is_refused(client: AsyncClient) -> Non
     await txn.append("payments", b"a")
     await txn.append("payments/0", b"b")
 
-    with pytest.raises(tidelog.InvalidRequestError, match="two parts for payments/0"):
+    with pytest.raises(tidelog.InvalidRequestError, match="names payments/0 twice"):
         await txn.commit()
 
 

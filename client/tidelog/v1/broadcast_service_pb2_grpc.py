@@ -87,7 +87,7 @@ class BroadcastServiceServicer:
 
     def Ack(self, request, context):
         """Ack notes, durably, that vchannels have acknowledged a broadcast. Doing so twice is no error, nor is it for a
-        broadcast that is not known, which was finished long ago.
+        broadcast that was finished, also long ago; it is for one that was never accepted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

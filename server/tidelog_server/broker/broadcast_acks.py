@@ -33,7 +33,8 @@ class BroadcastAcks:
         Acknowledgements that come while one is made durable share a commit. Cancelling ends the wait only.
 
         Raises:
-            BroadcastVchannelUnknownError: The broadcast is not for one of them. Nothing happened.
+            BroadcastNotExistError: The broadcast was never accepted. Nothing happened.
+            BroadcastVchannelUnknownError: It is not for one of them. Nothing happened.
             InvalidNameError, InvalidRequestError: A name is none. Nothing happened.
             StorageFailedError, ShutdownError: See ``effect``.
         """
@@ -43,6 +44,7 @@ class BroadcastAcks:
         if (live := book.live.get(broadcast_id)) is not None and broadcast_id not in book.table.open:
             # Named before it is accepted, by somebody who chose the id himself.
             await asyncio.shield(live.outcome)
+        self._check_accepted(broadcast_id)
         found = book.table.find(broadcast_id)
         if not isinstance(found, Task):
             return

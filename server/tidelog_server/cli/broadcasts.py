@@ -47,7 +47,9 @@ def send(
         list[str] | None,
         typer.Option("--shared-key", help="The same, shared with others that share it.", show_default=False),
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, max=600, help="Seconds to wait for keys that others hold.")] = 0,
+    wait: Annotated[
+        float, typer.Option(min=0, max=600, help="Seconds to wait for keys that others hold, beside --timeout.")
+    ] = 0,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,

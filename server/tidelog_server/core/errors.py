@@ -277,7 +277,9 @@ class TransactionNotExistError(TidelogServerError):
 
     def __init__(self, txn_id: int) -> None:
         super().__init__(
-            f"transaction {txn_id} was never begun here: take ids from BeginTxn of this server", txn_id=txn_id
+            f"transaction {txn_id} was not begun on this server: correct the id; one that was committed in a single "
+            "request, as small ones are, is known from its messages only",
+            txn_id=txn_id,
         )
 
 
@@ -351,7 +353,7 @@ class ResourceAcquiredError(TidelogServerError):
     def __init__(self, *, domain: str, key: str, mode: str, broadcast_id: int) -> None:
         super().__init__(
             f"the resource key '{key}' of domain '{domain}', wanted {mode}, belongs to broadcast {broadcast_id}: wait "
-            "until that one is acknowledged, or give a time to wait",
+            "until that one is acknowledged, for longer if you did",
             domain=domain, key=key, mode=mode, broadcast_id=broadcast_id,
         )  # fmt: skip
 

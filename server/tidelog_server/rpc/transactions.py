@@ -97,7 +97,8 @@ def check_distinct(names: Sequence[str]) -> None:
     for name in names:
         if name in seen:
             raise InvalidRequestError(
-                f"the transaction has two parts for {name}: put their batches into one", field="parts"
+                f"the transaction names {name} twice, maybe once without its index: use one name, and one part",
+                field="parts",
             )
         seen.add(name)
 

@@ -4,9 +4,12 @@ Method: a node whose store and metadata outlive it, and whose metadata waits whe
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
+import structlog
 import structlog.testing
 
 from tidelog_server.broker import broadcast_book, broadcast_table, broadcasts
@@ -393,11 +396,23 @@ async def test_nobody_holds_a_key_that_nobody_took() -> None:
         assert await node.broker.broadcasts.acks.wait([], KeyName("d", "k"), 0, once=False) == []
 
 
+@contextmanager
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """Gather what is logged, at whatever level servers of other tests in this process were told to log."""
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    try:
+        with structlog.testing.capture_logs() as events:
+            yield events
+    finally:
+        structlog.configure(**before)
+
+
 async def test_an_abort_is_noted_once_with_its_reason() -> None:
     async with running_node(LastingStore()) as node:
         await prepare(node)
         result = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
-        with structlog.testing.capture_logs() as events:
+        with logged() as events:
             await node.broker.broadcasts.abort(result.broadcast_id, "its consumer is gone")
             await node.broker.broadcasts.abort(result.broadcast_id, "again")
 
