@@ -94,6 +94,7 @@ class _Forks:
         self.has_released = False
         self._grpc_runs = _grpc_runs()
         while self._grpc_runs and not self.connected and time.monotonic() < give_up_s:
+            # They are no threads of Python's, which could be joined.
             time.sleep(_POLL_S)
             self._grpc_runs = _grpc_runs()
 

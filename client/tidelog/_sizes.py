@@ -1,6 +1,7 @@
 """Checks what people append, once, and measures it."""
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from tidelog._message import Message
 
@@ -65,5 +66,6 @@ def measure_all(messages: Sequence[Appendable]) -> tuple[bool, int]:
         TypeError: One of them is neither bytes nor a Message.
     """
     if set(map(type, messages)) <= {bytes}:
-        return True, sum(map(len, messages)) + _OVERHEAD_BYTES * len(messages)  # type: ignore[arg-type]  # bytes, seen above
+        payloads = cast("Sequence[bytes]", messages)
+        return True, sum(map(len, payloads)) + _OVERHEAD_BYTES * len(payloads)
     return False, sum(map(measure, messages))

@@ -105,10 +105,9 @@ class Transport:
         self.connect_timeout_s = connect_timeout_s
         self.retry = retry
         self._connections = [self._new_connection()]
-        # Generated code has no annotations; its stubs serve both kinds of channel.
-        self.channels: Any = channel_service_pb2_grpc.ChannelServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
-
-        self._transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(self._connections[0].channel)  # type: ignore[no-untyped-call]
+        first = self._connections[0].channel
+        self.channels = _stub(channel_service_pb2_grpc.ChannelServiceStub, first)
+        self._transactions = _stub(transaction_service_pb2_grpc.TransactionServiceStub, first)
 
     @property
     def transactions(self) -> Any:
@@ -235,9 +234,8 @@ class Transport:
         scan: Any = channel.unary_stream(
             "/tidelog.v1.WalService/Scan", request_serializer=wal_service_pb2.ScanRequest.SerializeToString
         )
-        # Generated code has no annotations.
-        wal = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
-        broadcasts = broadcast_service_pb2_grpc.BroadcastServiceStub(channel)  # type: ignore[no-untyped-call]
+        wal = _stub(wal_service_pb2_grpc.WalServiceStub, channel)
+        broadcasts = _stub(broadcast_service_pb2_grpc.BroadcastServiceStub, channel)
         return Connection(channel, wal, broadcasts, append_stream, scan)
 
 
@@ -251,3 +249,8 @@ def _is_lost(failure: Exception) -> bool:
 def deadline_error(what: str, timeout_s: float) -> TidelogError:
     """Return the error for something that was never sent within its time."""
     return DeadlineError(f"{what} was not sent within {timeout_s:.1f} s: nothing happened; repeat it or wait longer")
+
+
+def _stub(kind: Any, channel: grpc.aio.Channel) -> Any:
+    """Return the calls of a service. Why Any: generated code has no annotations, and serves both kinds of channel."""
+    return kind(channel)

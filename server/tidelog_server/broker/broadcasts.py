@@ -19,7 +19,7 @@ from tidelog_server.broker.broadcast_records import TaskRecord, Tombstone
 from tidelog_server.broker.broadcast_store import BroadcastStore, Loaded
 from tidelog_server.broker.broadcast_table import Task
 from tidelog_server.broker.resource_keys import Conflict
-from tidelog_server.core.broadcasts import BroadcastState, ResourceKey
+from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, ResourceKey
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
     BroadcastForgottenError,
@@ -49,7 +49,6 @@ from tidelog_server.runtime.tasks import TaskOwner
 _log = structlog.get_logger()
 # About what a name takes in memory beside its letters.
 _NAME_BYTES: Final = 64
-_OPEN_STATES: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,9 +412,9 @@ class Broadcasts:
         """Return broadcasts in one of ``states`` with greater ids, in order, and whether there are more."""
         wanted = frozenset(states)
         candidates: dict[int, Task | Tombstone] = {}
-        if wanted.intersection(_OPEN_STATES):
+        if wanted.intersection(OPEN_STATES):
             candidates |= self._book.table.open
-        if wanted.difference(_OPEN_STATES):
+        if wanted.difference(OPEN_STATES):
             candidates |= self._book.table.tombstones
         found = sorted(key for key, each in candidates.items() if after_id < key and each.state in wanted)
         return [candidates[key] for key in found[:max_count]], max_count < len(found)

@@ -140,11 +140,11 @@ def list_broadcasts(
     output: OutputOption = None,
 ) -> None:
     """List broadcasts that are not finished, oldest first."""
-    states = list(BroadcastState) if everything else [BroadcastState.PENDING, BroadcastState.WAIT_ACK]
 
     async def command() -> list[BroadcastSummary]:
         async with connected(endpoint) as client:
-            return [summary async for summary in client.list_broadcasts(states)]
+            listed = client.list_broadcasts(list(BroadcastState)) if everything else client.list_broadcasts()
+            return [summary async for summary in listed]
 
     print_records([_row(summary) for summary in run(command(), timeout)], output)
 

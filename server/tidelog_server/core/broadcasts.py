@@ -1,7 +1,7 @@
 """What is said of broadcasts on every layer: states, and the keys that they hold."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class BroadcastState(StrEnum):
@@ -15,6 +15,10 @@ class BroadcastState(StrEnum):
     """Acknowledged by all."""
     ABORTED = "aborted"
     """Given up by an operator; its message stays in the log."""
+
+
+OPEN_STATES: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
+"""Those of broadcasts that are not finished."""
 
 
 class KeyName(NamedTuple):

@@ -9,7 +9,7 @@ from tidelog_server.broker.broadcast_records import Tombstone, digest_of
 from tidelog_server.broker.broadcast_table import Task
 from tidelog_server.broker.broadcasts import BroadcastRequest
 from tidelog_server.broker.broker import Broker
-from tidelog_server.core.broadcasts import BroadcastState, KeyName, ResourceKey
+from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName, ResourceKey
 from tidelog_server.core.errors import BatchTooLargeError, InvalidRequestError
 from tidelog_server.core.limits import (
     MAX_ABORT_REASON_BYTES,
@@ -42,7 +42,6 @@ _STATES: Final = {
     BroadcastState.ABORTED: pb.BROADCAST_STATE_ABORTED,
 }
 _OF_WIRE: Final = {wire: state for state, wire in _STATES.items()}
-_OPEN: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
 
 _MAX_ID_DIGITS: Final = 20
 
@@ -133,7 +132,7 @@ class BroadcastService:
         if token and (len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal())):
             raise InvalidRequestError("the page token is none of this server's: leave it out", field="page_token")
         found, has_more = self._broker.broadcasts.page(
-            [_OF_WIRE[state] for state in request.states] or _OPEN,
+            [_OF_WIRE[state] for state in request.states] or OPEN_STATES,
             int(request.page_token or "0"),
             request.page_size or MAX_BROADCASTS_PAGE,
         )
