@@ -244,7 +244,7 @@ async def test_a_barrier_that_is_not_reached_leaves_it_open(client: Client) -> N
     now = await client.wal.AllocateTicks(wal.AllocateTicksRequest())
     request = txns.CommitTxnRequest(txn_id=txn_id, barrier_tick=now.first_tick + (3_600_000 << 18))
 
-    refusal = await refusal_of(client.transactions.CommitTxn(request, timeout=1))
+    refusal = await refusal_of(client.transactions.CommitTxn(request, timeout=3))
 
     assert refusal.reason == R.REASON_BARRIER_NOT_REACHED
     await client.append("orders/0", b"b", txn_id=txn_id)

@@ -34,7 +34,7 @@ from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_server.rpc import status
 from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.columns import ColumnsView, check
-from tidelog_server.rpc.options import barrier_wait_s, client_id_of, conditions_of, needs_sync, producer_of
+from tidelog_server.rpc.options import client_id_of, conditions_of, longest_wait_s, needs_sync, producer_of
 from tidelog_server.rpc.results import result_of, transaction_result
 from tidelog_server.rpc.rows import encode_rows
 from tidelog_server.rpc.staging import StageIntent, check_staging
@@ -183,7 +183,7 @@ class AppendCalls:
                 settled.set_result(None)
 
         intent = self._intent(target, batch, request.options, client_id_of(context), on_settled)
-        append = intent.attempt() or await self.submit_later(intent, barrier_wait_s(context))
+        append = intent.attempt() or await self.submit_later(intent, longest_wait_s(context, MAX_BARRIER_WAIT_S))
         await settled
         if (failure := append.failure) is not None:
             raise unknown_outcome(failure)

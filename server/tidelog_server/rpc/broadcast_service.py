@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from tidelog.v1 import broadcast_service_pb2 as pb
 from tidelog_server.broker.broadcast_records import Tombstone, digest_of
@@ -31,10 +31,9 @@ from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.calls import Context
 from tidelog_server.rpc.columns import ColumnsView, check
+from tidelog_server.rpc.options import longest_wait_s
 from tidelog_server.rpc.rows import encode_rows
 
-# What is left of a call's deadline for its answer.
-_ANSWER_WITHIN_S: Final = 0.05
 _STATES: Final = {
     BroadcastState.PENDING: pb.BROADCAST_STATE_PENDING,
     BroadcastState.WAIT_ACK: pb.BROADCAST_STATE_WAIT_ACK,
@@ -89,9 +88,9 @@ class BroadcastService:
                 keys,
                 digest_of(request.vchannels, keys, columns),
                 request.broadcast_id,
-                min(request.wait_timeout_ms / 1_000, _left_s(context, MAX_RESOURCE_WAIT_MS / 1_000)),
+                min(request.wait_timeout_ms / 1_000, longest_wait_s(context, MAX_RESOURCE_WAIT_MS / 1_000)),
                 request.barrier_tick,
-                _left_s(context, MAX_BARRIER_WAIT_S),
+                longest_wait_s(context, MAX_BARRIER_WAIT_S),
             )
         )
         return pb.BroadcastResponse(broadcast_id=result.broadcast_id, tick=result.tick, duplicate=result.is_duplicate)
@@ -229,10 +228,3 @@ def _check_text(text: str, max_bytes: int, field: str) -> None:
     size_bytes = len(text.encode())
     if not 1 <= size_bytes <= max_bytes:
         raise InvalidRequestError(f"{field} has {size_bytes} bytes, expected 1 to {max_bytes}", field=field)
-
-
-def _left_s(context: Context, max_s: float) -> float:
-    """Return how long a call may wait so that its answer still comes in time."""
-    # None without a deadline, though the type says otherwise.
-    remaining_s = cast("float | None", context.time_remaining())
-    return max_s if remaining_s is None else max(0.0, min(max_s, remaining_s - _ANSWER_WITHIN_S))

@@ -4,7 +4,7 @@ from typing import Final, cast
 
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTES
+from tidelog_server.core.limits import MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.names import RESERVED_PREFIX, shown
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
@@ -13,9 +13,9 @@ from tidelog_server.rpc.calls import Context
 CLIENT_ID_KEY: Final = "tidelog-client-id"
 """Metadata in which a client names itself."""
 
-# What is left of a call's deadline for its answer.
+# What is left of a call's deadline for its answer: so much, or this share of it if that is more.
 _ANSWER_WITHIN_S: Final = 0.05
-_BARRIER_SLICE: Final = 0.9
+_ANSWER_SHARE: Final = 0.1
 # One more still fits into a signed number of 64 bits.
 _MAX_SEQUENCE: Final = (1 << 63) - 2
 
@@ -76,12 +76,13 @@ def needs_sync(durability: int, *, syncs_by_default: bool) -> bool:
             )
 
 
-def barrier_wait_s(context: Context) -> float:
-    """Return how long a call may wait for its barrier so that its answer still comes in time."""
+def longest_wait_s(context: Context, max_s: float) -> float:
+    """Return how long a call may wait, at most ``max_s``, so that its answer still comes before its deadline."""
     # None without a deadline, though the type says otherwise.
     remaining_s = cast("float | None", context.time_remaining())
-    wait_s = MAX_BARRIER_WAIT_S if remaining_s is None else min(remaining_s, MAX_BARRIER_WAIT_S)
-    return max(0.0, min(wait_s * _BARRIER_SLICE, wait_s - _ANSWER_WITHIN_S))
+    if remaining_s is None:
+        return max_s
+    return max(0.0, min(max_s, remaining_s - max(_ANSWER_WITHIN_S, remaining_s * _ANSWER_SHARE)))
 
 
 def client_id_of(context: Context) -> str:

@@ -7,14 +7,14 @@ from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.broker.transactions import TxnDescription, check_targets
 from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_OWNER_FIELD_BYTES
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_OWNER_FIELD_BYTES
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import Target
 from tidelog_server.rpc.calls import Context
-from tidelog_server.rpc.options import barrier_wait_s, client_id_of, conditions_of, needs_sync
+from tidelog_server.rpc.options import client_id_of, conditions_of, longest_wait_s, needs_sync
 
 _US_PER_S: Final = 1_000_000
 _MAX_ID_DIGITS: Final = 20
@@ -65,7 +65,7 @@ class TransactionService:
                 request.batches if request.HasField("batches") else None,
             )
 
-        client_id, wait_s = client_id_of(context), barrier_wait_s(context)
+        client_id, wait_s = client_id_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)
         committed = await self._transactions.commit(_txn_id(request), client_id, terms, wait_s)
         names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in committed.outcome.runs]
         result = _result(request.txn_id, committed.outcome, is_repeated=committed.is_repeated)
