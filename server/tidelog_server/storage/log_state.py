@@ -22,12 +22,19 @@ from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
 CHUNK_BATCHES: Final = 1_024
 """A chunk is closed at so many entries even if it is small: it bounds what a trim and the start-up gate walk."""
 
+TAIL_BATCHES: Final = 64
+"""A vchannel's tail is written with every so manieth entry: the start adds at most so many, less one, to each tail.
+
+Why: a broadcast has one entry on each of many vchannels, and a tail takes as long to write as the entry does.
+"""
+
 
 class StagedEntry(NamedTuple):
-    """What to write for an entry: its header row, and the chunk that it closes, if any."""
+    """What to write for an entry: its header row, and the tail and the chunk that it closes, if they are due."""
 
     key: bytes
     header: bytes
+    tail: TailRow | None
     chunk: ChunkRow | None
 
 
@@ -97,7 +104,7 @@ class LogState:
         key, header, chain_hash = pack_header(
             entry, previous_tick=tail.last_tick, sequence=sequence, previous_hash=self._chain_hash
         )
-        tail = _extended(tail, entry, sequence, chain_hash)
+        tail = extended(tail, entry, sequence, chain_hash)
         chunk = None
         if tail.open_bytes >= CHUNK_BYTES or tail.open_batches >= CHUNK_BATCHES:
             chunk = open_chunk(tail)
@@ -106,7 +113,7 @@ class LogState:
         self._sequence = sequence
         self._chain_hash = chain_hash
         self._last_tick = max(self._last_tick, tail.last_tick)
-        return StagedEntry(key, header, chunk)
+        return StagedEntry(key, header, None if chunk is None and tail.batches % TAIL_BATCHES else tail, chunk)
 
     def publish(self) -> None:
         """Make what was staged visible."""
@@ -214,7 +221,7 @@ def as_vchannel_tail(row: TailRow, fencing_token: int = 0) -> VchannelTail:
     )  # fmt: skip
 
 
-def _extended(tail: TailRow, entry: NewEntry, sequence: int, chain_hash: bytes) -> TailRow:
+def extended(tail: TailRow, entry: NewEntry | EntryHeader, sequence: int, chain_hash: bytes) -> TailRow:
     """Return the tail after one more entry. Positional, for it runs for each entry."""
     base_tick, count, size_bytes = entry.base_tick, entry.count, entry.columns_bytes
     return TailRow(

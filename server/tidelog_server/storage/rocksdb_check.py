@@ -4,12 +4,13 @@ Every check raises DataLossError and names what is missing. The order is from ch
 proportional to the number of vchannels and chunks, not to the data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+from rocksdict import RdictIter
 
 from tidelog_server.core.entries import HASH_BYTES, EntryHeader
 from tidelog_server.core.errors import DataLossError
@@ -40,6 +41,7 @@ from tidelog_server.storage.codec import (
 from tidelog_server.storage.head_file import Head
 from tidelog_server.storage.keys import (
     STORE_KEY,
+    log_end_key,
     log_key,
     parse_chunk_key,
     parse_fence_key,
@@ -48,8 +50,8 @@ from tidelog_server.storage.keys import (
     parse_txn_key,
     txn_range,
 )
-from tidelog_server.storage.log_state import LogState
-from tidelog_server.storage.rocksdb_engine import BLOB_FAMILIES, Engine, engine_errors, multi_get, scan
+from tidelog_server.storage.log_state import LogState, extended
+from tidelog_server.storage.rocksdb_engine import BLOB_FAMILIES, Engine, engine_errors, multi_get, read_options, scan
 from tidelog_server.storage.rocksdb_pressure import integer_property
 from tidelog_server.storage.rocksdb_reader import EntryReader, check_continuity, stored_columns
 
@@ -61,6 +63,7 @@ class StoreIndex(NamedTuple):
     """The rows of the index family, decoded.
 
     Attributes:
+        tails: As of the last entry of each vchannel, which their rows may be behind.
         txns: Last tick of each transaction with staged batches on each vchannel; 0 of those not committed.
     """
 
@@ -114,9 +117,34 @@ def load_index(engine: Engine) -> StoreIndex:
             raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
     if store is None:
         raise DataLossError("the store's own row is missing from the index: restore the data folder from a backup")
-    index = StoreIndex(store, tails, chunks, fencing_tokens, txns, outcomes)
+    index = StoreIndex(store, _caught_up(engine, tails), chunks, fencing_tokens, txns, outcomes)
     _check_owners(index)
     return index
+
+
+def _caught_up(engine: Engine, tails: Mapping[int, TailRow]) -> dict[int, TailRow]:
+    """Return the tails after the entries that were written since their rows were.
+
+    Raises:
+        DataLossError: An entry is damaged or missing.
+    """
+    with engine_errors("reading headers"):
+        # One for all: making one takes as long as reading dozens of rows.
+        rows = engine.log.iter(read_options())
+        return {vchannel_id: _with_rest(rows, vchannel_id, tail) for vchannel_id, tail in tails.items()}
+
+
+def _with_rest(rows: RdictIter, vchannel_id: int, tail: TailRow) -> TailRow:
+    rows.seek(log_key(vchannel_id, tail.last_tick + 1))
+    end_key = log_end_key(vchannel_id)
+    while rows.valid() and (key := rows.key()) < end_key:
+        header = unpack_header(key, rows.value())
+        if header.previous_tick != tail.last_tick:
+            raise _unlike("the entry after it", vchannel_id, header.previous_tick)
+        tail = extended(tail, header, header.sequence, header.chain_hash)
+        rows.next()
+    rows.status()
+    return tail
 
 
 def _check_owners(index: StoreIndex) -> None:

@@ -132,18 +132,18 @@ class RocksdbLogStore:
         committed: dict[TxnPlace, int] = {}
         state.begin()
         for entry in entries:
-            key, header, chunk = state.stage(entry)
+            key, header, tail, chunk = state.stage(entry)
             batch.put(key, header, log)
             if entry.staged is None:
                 batch.put(key, entry.columns, columns)
             else:
                 committed[_place_of(entry)] = entry.last_tick
             self._unasked_bytes += len(entry.columns) + _ROWS_BYTES
+            if tail:
+                batch.put(tail_key(entry.vchannel_id), pack_tail(entry.vchannel_id, tail), index)
             if chunk:
                 row = pack_chunk(entry.vchannel_id, chunk)
                 batch.put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
-        for vchannel_id, tail in state.staged.items():
-            batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), index)
         if beside is not NOTHING_BESIDE:
             self._put_beside(batch, beside)
         # Ordering: behind the batches, for a transaction may stage its last ones and commit in one write.

@@ -6,6 +6,7 @@ only ours can notice.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,27 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     store.write([new_entry(2, 5_000)])
     assert store.head.sequence == head.sequence + 1
     store.close()
+
+
+@pytest.mark.parametrize("trims_at", [0, 1, 70, 1_100])
+@pytest.mark.parametrize("entries", [1, 63, 64, 65, 127, 1_023, 1_024, 1_025, 1_100])
+def test_tails_are_caught_up_at_the_start(tmp_path: Path, entries: int, trims_at: int) -> None:
+    written = run_of_entries(1, entries)
+    with closing(open_rocksdb_log_store(tmp_path / "store")) as store:
+        store.create_vchannels([1, 2, 3])
+        for number in range(0, entries, 30):
+            store.write(written[number : number + 30])
+            # Another vchannel, so that the last entry of the store is not the last of this one.
+            store.write(run_of_entries(2, 1, first_tick=written[number].base_tick))
+            if number <= trims_at < number + 30:
+                store.trim(1, written[min(trims_at, entries - 1)].base_tick + 1)
+        before, tails = store.head, dict(store._state.tails)
+        chunks = [store.chunks(vchannel_id, 0, END) for vchannel_id in (1, 2, 3)]
+    with closing(open_rocksdb_log_store(tmp_path / "store")) as store:
+        assert (store.head, store._state.tails) == (before, tails)
+        assert [store.chunks(vchannel_id, 0, END) for vchannel_id in (1, 2, 3)] == chunks
+        store.write(run_of_entries(1, 1, first_tick=written[-1].last_tick + 1))
+        assert store.tail(1).batches == entries + 1
 
 
 def test_the_engine_runs_with_the_options_that_durability_needs(store: RocksdbLogStore) -> None:
@@ -249,6 +271,7 @@ FIRST = run_of_entries(1, 1)[0].base_tick
 SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
     "first entry of a chunk": lambda engine, _: engine.log.delete(log_key(1, FIRST)),
     "last entry": lambda engine, tail: engine.log.delete(log_key(1, tail.last_base_tick)),
+    "entry behind the tail row": lambda engine, tail: engine.log.delete(log_key(1, tail.last_base_tick - 22)),
     "entry of the open chunk": lambda engine, tail: engine.log.delete(log_key(1, tail.open_first_tick)),
     "chunk row": lambda engine, _: engine.index.delete(chunk_key(1, FIRST)),
     "tail row": lambda engine, _: engine.index.delete(tail_key(1)),
