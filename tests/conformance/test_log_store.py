@@ -166,7 +166,9 @@ def test_a_read_stops_after_the_entry_that_fills_the_page(store: LogStore) -> No
 
 def test_columns_come_in_the_order_asked_for_over_any_vchannels(store: LogStore) -> None:
     store.create_vchannels([1, 2])
-    written = [*run_of_entries(1, 3), *run_of_entries(2, 3)]
+    # A store may keep small columns elsewhere than large ones.
+    sizes = (0, 1, 511, 512, 513, 4_095, 4_096, 100)
+    written = [new_entry(1 + i % 2, 100 * (i + 1), size_bytes=size_bytes) for i, size_bytes in enumerate(sizes)]
     store.write(written)
     headers = [*store.headers(2, 0, END, 9), *store.headers(1, 0, END, 9)]
     columns_at = {(entry.vchannel_id, entry.base_tick): entry.columns for entry in written}
@@ -174,9 +176,10 @@ def test_columns_come_in_the_order_asked_for_over_any_vchannels(store: LogStore)
     assert store.columns([]) == []
 
 
-def test_columns_trimmed_or_dropped_meanwhile_are_none(store: LogStore) -> None:
+@pytest.mark.parametrize("size_bytes", [100, 5_000])
+def test_columns_trimmed_or_dropped_meanwhile_are_none(store: LogStore, size_bytes: int) -> None:
     store.create_vchannels([1, 2])
-    store.write([*run_of_entries(1, 2), *run_of_entries(2, 1)])
+    store.write([*run_of_entries(1, 2, size_bytes=size_bytes), *run_of_entries(2, 1, size_bytes=size_bytes)])
     headers = [*store.headers(1, 0, END, 9), *store.headers(2, 0, END, 9)]
     store.trim(1, headers[1].base_tick)
     store.drop_vchannels([2])
@@ -472,7 +475,8 @@ def test_gauges_have_names_with_units(store: LogStore) -> None:
     assert store.stall_reason() is None
 
 
-def test_readers_see_no_hole_while_entries_are_written_and_trimmed(store: LogStore) -> None:
+@pytest.mark.parametrize("size_bytes", [100, 4_000])
+def test_readers_see_no_hole_while_entries_are_written_and_trimmed(store: LogStore, size_bytes: int) -> None:
     store.create_vchannels([1])
     is_done = Event()
 
@@ -491,7 +495,7 @@ def test_readers_see_no_hole_while_entries_are_written_and_trimmed(store: LogSto
     with ThreadPoolExecutor(2) as pool:
         readers = [pool.submit(read_until_done) for _ in range(2)]
         try:
-            for i, entry in enumerate(run_of_entries(1, 2_000, size_bytes=4_000)):
+            for i, entry in enumerate(run_of_entries(1, 2_000, size_bytes=size_bytes)):
                 store.write([entry])
                 if i % 100 == 99:
                     store.sync()

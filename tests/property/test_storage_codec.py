@@ -15,6 +15,7 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.storage import keys
 from tidelog_server.storage.codec import (
+    MAX_INLINE_BYTES,
     ChunkRow,
     StoreRow,
     TailRow,
@@ -48,7 +49,7 @@ entries = st.builds(
     count=st.integers(1, (1 << 32) - 1),
     message_type=st.integers(-1, (1 << 32) - 1),
     columns_crc32c=st.integers(0, (1 << 32) - 1),
-    columns=st.binary(max_size=100),
+    columns=st.binary(max_size=100) | st.binary(min_size=MAX_INLINE_BYTES - 1, max_size=MAX_INLINE_BYTES + 2),
     broadcast_id=st.just(0) | ticks,
 )
 
@@ -88,6 +89,7 @@ def test_a_header_comes_back(entry: NewEntry, previous_tick: int, sequence: int,
         assert getattr(header, name) == getattr(entry, name)
     assert (header.previous_tick, header.sequence, header.chain_hash) == (previous_tick, sequence, chain_hash)
     assert header.columns_bytes == len(entry.columns)
+    assert header.inline_columns == (entry.columns if len(entry.columns) <= MAX_INLINE_BYTES else None)
     assert chained_hash(previous_hash, key, value) == chain_hash
 
 
@@ -112,7 +114,14 @@ ROWS: list[tuple[bytes, Callable[[bytes], object]]] = [
         )[1],
         lambda value: unpack_header(keys.log_key(7, 1), value),
     ),
-]
+    (
+        pack_header(
+            NewEntry(7, Tick(1), 1, 1, 1, bytes(MAX_INLINE_BYTES + 1)),
+            previous_tick=0, sequence=1, previous_hash=bytes(16),
+        )[1],
+        lambda value: unpack_header(keys.log_key(7, 1), value),
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("row", "unpack"), ROWS)

@@ -116,6 +116,8 @@ class EntryHeader:
         columns_bytes: Length of the columns.
         stored_crc32c: CRC-32C of the columns' bytes as they are stored; the store checks it on each read.
         staged_sequence: Number of the staged batch that its columns are; 0 if they were written with the entry.
+        inline_columns: Its columns, if the store keeps them beside the header, as they were read; None if not. Whoever
+            wants columns asks the store, which checks them.
     """
 
     vchannel_id: int
@@ -131,6 +133,7 @@ class EntryHeader:
     txn: TxnSpan | None = None
     staged_sequence: int = 0
     broadcast_id: int = 0
+    inline_columns: bytes | None = None
 
     @property
     def last_tick(self) -> Tick:

@@ -33,8 +33,16 @@ from tidelog_server.storage.keys import (
 ROW_VERSION: Final = 1
 NO_HASH: Final = bytes(HASH_BYTES)
 
-# version, kind, reserved, count, message_type, columns_crc32c, columns_bytes, stored_crc32c, previous_tick, sequence
+MAX_INLINE_BYTES: Final = 512
+"""Columns of up to so many bytes lie in the row of their header.
+
+Why: one more row takes RocksDB longer than so few bytes, to write and to read. Who needs headers only reads them too.
+"""
+
+# version, kind, flags, count, message_type, columns_crc32c, columns_bytes, stored_crc32c, previous_tick, sequence
 _HEADER: Final = struct.Struct(">BBHIqIIIQQ")
+# Flag: the columns follow behind the CRC.
+_INLINE: Final = 1
 # The fields of TxnSpan in order; behind the others in an entry of a transaction.
 _SPAN: Final = struct.Struct(">QQQ")
 # Those of an entry whose columns were staged: the number of the staged batch as well.
@@ -44,13 +52,13 @@ _BROADCAST: Final = struct.Struct(">Q")
 _CRC_BYTES: Final = 4
 # Behind the fields: chain hash and CRC.
 _SEAL_BYTES: Final = HASH_BYTES + _CRC_BYTES
-_KIND_BY_BYTES: Final = {
-    _HEADER.size + _SEAL_BYTES: EntryKind.MESSAGES,
-    _HEADER.size + _SPAN.size + _SEAL_BYTES: EntryKind.TXN_MESSAGES,
-    _HEADER.size + _BROADCAST.size + _SEAL_BYTES: EntryKind.BROADCAST_MESSAGE,
-    _HEADER.size + _STAGED_SPAN.size + _SEAL_BYTES: EntryKind.STAGED_MESSAGES,
+_BYTES_BY_KIND: Final[dict[int, int]] = {
+    EntryKind.MESSAGES: _HEADER.size + _SEAL_BYTES,
+    EntryKind.TXN_MESSAGES: _HEADER.size + _SPAN.size + _SEAL_BYTES,
+    EntryKind.BROADCAST_MESSAGE: _HEADER.size + _BROADCAST.size + _SEAL_BYTES,
+    EntryKind.STAGED_MESSAGES: _HEADER.size + _STAGED_SPAN.size + _SEAL_BYTES,
 }
-assert list(_KIND_BY_BYTES) == [64, 88, 72, 92]
+assert list(_BYTES_BY_KIND.values()) == [64, 88, 72, 92]
 
 # version, then the fields of TailRow in order.
 _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
@@ -155,19 +163,26 @@ def roll_hash(before: bytes, chain_hash: bytes) -> bytes:
     return blake2b(before + chain_hash, digest_size=HASH_BYTES).digest()
 
 
+def is_inline(entry: NewEntry) -> bool:
+    """Tell whether the columns of an entry go into the row of its header."""
+    return entry.staged is None and len(entry.columns) <= MAX_INLINE_BYTES
+
+
 def pack_header(
     entry: NewEntry, *, previous_tick: int, sequence: int, previous_hash: bytes
 ) -> tuple[bytes, bytes, bytes]:
     """Return the entry's key, the value of its header row, and its chain hash."""
     key = log_key(entry.vchannel_id, entry.base_tick)
     kind, more, stored_crc32c = _kind_of(entry)
+    columns = entry.columns if is_inline(entry) else None
     body = key + _HEADER.pack(
-        ROW_VERSION, kind, 0, entry.count, entry.message_type, entry.columns_crc32c, entry.columns_bytes,
-        stored_crc32c, previous_tick, sequence,
+        ROW_VERSION, kind, 0 if columns is None else _INLINE, entry.count, entry.message_type, entry.columns_crc32c,
+        entry.columns_bytes, stored_crc32c, previous_tick, sequence,
     ) + more  # fmt: skip
     chain_hash = blake2b(previous_hash + body, digest_size=HASH_BYTES).digest()
     row = body + chain_hash
-    return key, row[len(key) :] + crc32c(row).to_bytes(_CRC_BYTES, "big"), chain_hash
+    value = row[len(key) :] + crc32c(row).to_bytes(_CRC_BYTES, "big")
+    return key, value if columns is None else value + columns, chain_hash
 
 
 def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int]:
@@ -185,23 +200,27 @@ def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int]:
 
 
 def unpack_header(key: bytes, value: bytes) -> EntryHeader:
-    """Return the header in a row of the log family.
+    """Return the header in a row of the log family, with the columns that lie there as well, unchecked.
 
     Raises:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
-    expected_kind = _KIND_BY_BYTES.get(len(value))
-    if len(key) != LOG_KEY_BYTES or expected_kind is None:
+    header_bytes = _BYTES_BY_KIND.get(value[1]) if len(value) > 1 else None
+    if len(key) != LOG_KEY_BYTES or header_bytes is None or len(value) < header_bytes:
         raise _damaged_row("header", key)
-    if crc32c(key + value[:-_CRC_BYTES]) != int.from_bytes(value[-_CRC_BYTES:], "big"):
+    crc_at = header_bytes - _CRC_BYTES
+    if crc32c(key + value[:crc_at]) != int.from_bytes(value[crc_at:header_bytes], "big"):
         raise _damaged_row("header", key)
     vchannel_id, base_tick = parse_log_key(key)
     (
-        version, kind, _, count, message_type, columns_crc32c, columns_bytes, stored_crc32c, previous_tick, sequence,
+        version, kind, flags, count, message_type, columns_crc32c, columns_bytes, stored_crc32c,
+        previous_tick, sequence,
     ) = _HEADER.unpack_from(value)  # fmt: skip
     if version != ROW_VERSION:
         raise _unknown_version("header", version)
-    if kind != expected_kind:
+    if flags & ~_INLINE:
+        raise DataLossError(f"a header row has unknown flags {flags:#x}: use the server that wrote it", flags=flags)
+    if len(value) != header_bytes + (columns_bytes if flags else 0):
         raise _damaged_row("header", key)
     txn, broadcast_id, staged_sequence = None, 0, 0
     if kind == EntryKind.TXN_MESSAGES:
@@ -213,13 +232,15 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
         txn = TxnSpan._make(span)
     return EntryHeader(
         vchannel_id, base_tick, count, message_type, columns_crc32c, Tick(previous_tick), sequence,
-        value[-_SEAL_BYTES:-_CRC_BYTES], columns_bytes, stored_crc32c, txn, staged_sequence, broadcast_id,
+        value[crc_at - HASH_BYTES : crc_at], columns_bytes, stored_crc32c, txn, staged_sequence, broadcast_id,
+        value[header_bytes:] if flags else None,
     )  # fmt: skip
 
 
 def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:
     """Return the chain hash that a header row must hold if ``previous_hash`` is that of the entry before it."""
-    return blake2b(previous_hash + key + value[:-_SEAL_BYTES], digest_size=HASH_BYTES).digest()
+    body_bytes = _BYTES_BY_KIND[value[1]] - _SEAL_BYTES
+    return blake2b(previous_hash + key + value[:body_bytes], digest_size=HASH_BYTES).digest()
 
 
 def pack_tail(vchannel_id: int, tail: TailRow) -> bytes:

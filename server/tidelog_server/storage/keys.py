@@ -5,8 +5,8 @@ Keys sort bytewise, so integers are big-endian. The schema is on disk since form
 ========== ====================================== =============================
 family     key                                    value
 ========== ====================================== =============================
-log        vchannel_id u32, base_tick u64         header of an entry
-columns    vchannel_id u32, base_tick u64         columns of the same entry
+log        vchannel_id u32, base_tick u64         header of an entry, and small columns
+columns    vchannel_id u32, base_tick u64         columns of the same entry, unless they are small
 staged     vchannel_id u32, txn id u64, number    columns of a batch of a begun transaction
            u32
 producers  vchannel_id u32, producer id in UTF-8  the window of a producer

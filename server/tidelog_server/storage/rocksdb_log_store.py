@@ -17,6 +17,7 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.codec import (
     ChunkRow,
     TailRow,
+    is_inline,
     pack_chunk,
     pack_fence,
     pack_outcome,
@@ -134,10 +135,10 @@ class RocksdbLogStore:
         for entry in entries:
             key, header, tail, chunk = state.stage(entry)
             batch.put(key, header, log)
-            if entry.staged is None:
-                batch.put(key, entry.columns, columns)
-            else:
+            if entry.staged is not None:
                 committed[_place_of(entry)] = entry.last_tick
+            elif not is_inline(entry):
+                batch.put(key, entry.columns, columns)
             self._unasked_bytes += len(entry.columns) + _ROWS_BYTES
             if tail:
                 batch.put(tail_key(entry.vchannel_id), pack_tail(entry.vchannel_id, tail), index)

@@ -1,8 +1,8 @@
 """Reading entries from RocksDB, with the proof that none is missing.
 
-An entry is a header in the family ``log`` and columns in the family ``columns``, under one key. RocksDB's iterators
-fetch blobs eagerly, so headers are walked with an iterator and the columns of a page come in one multi-get, which
-also lets other Python threads run.
+An entry is a header in the family ``log``, and columns: behind the header if they are small, else in the family
+``columns`` under the same key. RocksDB's iterators fetch blobs eagerly, so headers are walked with an iterator and the
+columns of a page come in one multi-get, which also lets other Python threads run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,12 +61,13 @@ class EntryReader:
         Raises:
             DataLossError: Columns are damaged or missing.
         """
-        values = self._stored_columns(headers)
-        for header, value in zip(headers, values, strict=True):
-            if value is None and self._is_gone(header):
-                continue
-            _check_columns(header, value)
-        return values
+        return [
+            # What lies beside a header that was read before a trim is still in hand: it counts as trimmed all the same.
+            None
+            if (value is None or header.inline_columns is not None) and self._is_gone(header)
+            else _check_columns(header, value)
+            for header, value in zip(headers, self._stored_columns(headers), strict=True)
+        ]
 
     def _is_gone(self, header: EntryHeader) -> bool:
         """Tell whether an entry was trimmed, or its vchannel dropped, since its header was read."""
@@ -185,17 +186,19 @@ def stored_columns(engine: Engine, headers: Sequence[EntryHeader]) -> list[bytes
     Raises:
         Exception: RocksDB's, as it is; call it inside ``engine_errors``.
     """
-    staged_keys = [
-        staged_key(header.vchannel_id, header.txn.txn_id, header.staged_sequence)
+    written, staged = [], []
+    for header in headers:
+        if header.inline_columns is not None:
+            continue
+        if header.staged_sequence and header.txn is not None:
+            staged.append(staged_key(header.vchannel_id, header.txn.txn_id, header.staged_sequence))
+        else:
+            written.append(log_key(header.vchannel_id, header.base_tick))
+    found = iter(multi_get(engine.columns, written)), iter(multi_get(engine.staged, staged))
+    return [
+        next(found[header.staged_sequence > 0]) if header.inline_columns is None else header.inline_columns
         for header in headers
-        if header.staged_sequence and header.txn is not None
     ]
-    keys = [log_key(header.vchannel_id, header.base_tick) for header in headers if not header.staged_sequence]
-    values = multi_get(engine.columns, keys)
-    if not staged_keys:
-        return values
-    written, staged = iter(values), iter(multi_get(engine.staged, staged_keys))
-    return [next(staged) if header.staged_sequence else next(written) for header in headers]
 
 
 def check_continuity(vchannel_id: int, tail: TailRow, closed: Sequence[ChunkRow]) -> None:

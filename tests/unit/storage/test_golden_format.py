@@ -18,6 +18,7 @@ from tidelog_server.metadata import embedded
 from tidelog_server.metadata.store import Versioned
 from tidelog_server.storage import keys
 from tidelog_server.storage.codec import (
+    MAX_INLINE_BYTES,
     NO_HASH,
     ChunkRow,
     StoreRow,
@@ -43,6 +44,10 @@ ENTRY = NewEntry(7, Tick(0x0102030405060708), 3, -1, 0xAABBCCDD, b"columns")
 HEADER_KEY, HEADER, CHAIN_HASH = pack_header(
     ENTRY, previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION)
 )
+LARGE_HEADER = pack_header(
+    replace(ENTRY, columns=bytes(MAX_INLINE_BYTES + 1)),
+    previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
+)[1]  # fmt: skip
 TXN_HEADER = pack_header(
     replace(ENTRY, txn=TxnSpan(0x0102030405060708, 0x0102030405060708, 0x010203040506070B)),
     previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
@@ -72,13 +77,19 @@ GOLDEN = {
     "header key": (HEADER_KEY, "000000070102030405060708"),
     "header": (
         HEADER,
-        "0101000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
-        "6635dae34221bc595564368c58b17609469c2100",
+        "0101000100000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
+        "9495a391f96175b3e16885986c93b449" "701975ce" "636f6c756d6e73",
+    ),
+    "header of large columns": (
+        LARGE_HEADER,
+        "0101000000000003ffffffffffffffffaabbccdd0000020191c0897801020304050606000000000000000009"
+        "2b999c962f73e51cb28efe0b1cc76f06" "a0caad8d",
     ),
     "header of a transaction": (
         TXN_HEADER,
-        "0102000000000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
-        "01020304050607080102030405060708010203040506070b" "a0f0aacdb1a5cb812123bf779b50e3a3" "afe086dc",
+        "0102000100000003ffffffffffffffffaabbccdd0000000720535afd01020304050606000000000000000009"
+        "01020304050607080102030405060708010203040506070b"
+        "d45e530043c8f657c83b2edbc9dcb86e" "8bc391a2" "636f6c756d6e73",
     ),
     "header of a begun transaction": (
         STAGED_HEADER,
@@ -95,8 +106,8 @@ GOLDEN = {
     ),
     "header of a broadcast": (
         BROADCAST_HEADER,
-        "0103000000000001" "0000000000000005" "aabbccdd0000000720535afd01020304050606000000000000000009"
-        "0102030405060500" "947e6395c7395fad5e2721376b3503d6" "df4bc357",
+        "0103000100000001" "0000000000000005" "aabbccdd0000000720535afd01020304050606000000000000000009"
+        "0102030405060500" "abe9453623c3d757881c26571d1d8c57" "1d7d4836" "636f6c756d6e73",
     ),
     "tail key": (keys.tail_key(7), "0000000774"),
     "tail": (
@@ -146,8 +157,8 @@ def test_the_page_shows_the_same_bytes(golden: str) -> None:
 
 
 def test_a_chunk_hash_rolls_over_the_chain_hashes() -> None:
-    assert CHAIN_HASH.hex() == "6635dae34221bc595564368c58b17609"
-    assert roll_hash(NO_HASH, CHAIN_HASH).hex() == "f8b3438fed1a8c81a2e7fd3a4d22f086"
+    assert CHAIN_HASH.hex() == "9495a391f96175b3e16885986c93b449"
+    assert roll_hash(NO_HASH, CHAIN_HASH).hex() == "f02ce3a330f4ac3f07a3d624bb041d4b"
 
 
 def test_a_slot_fills_its_4_kib() -> None:

@@ -237,6 +237,20 @@ def test_missing_or_exchanged_columns_are_noticed(store: RocksdbLogStore) -> Non
     assert store.read(1, second.base_tick, second.last_tick + 1, 1)[0].columns == second.columns
 
 
+def test_damaged_columns_beside_their_header_are_noticed(store: RocksdbLogStore) -> None:
+    first, second = run_of_entries(1, 2, size_bytes=100)
+    store.write([first, second])
+    log, key = store._engine.log, log_key(1, first.base_tick)
+    row = log.get(key)
+    assert isinstance(row, bytes)
+    headers = store.headers(1, 0, END, 10)
+    for damaged in (row[:-1] + bytes([row[-1] ^ 1]), row[:-1], row + b"x", row[:-100]):
+        log.put(key, damaged)
+        with pytest.raises(DataLossError, match="damaged"):
+            store.read(1, first.base_tick, first.last_tick + 1, 1)
+    assert store.columns(headers) == [first.columns, second.columns]
+
+
 def test_a_header_in_the_wrong_place_is_noticed(store: RocksdbLogStore) -> None:
     first, second = run_of_entries(1, 2)
     store.write([first, second])
