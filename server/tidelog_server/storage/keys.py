@@ -2,9 +2,9 @@
 
 Keys sort bytewise, so integers are big-endian. The schema is on disk since format 1 (see FORMAT.md):
 
-========== ====================================== =============================
+========== ====================================== =================================================
 family     key                                    value
-========== ====================================== =============================
+========== ====================================== =================================================
 log        vchannel_id u32, base_tick u64         header of an entry, and small columns
 columns    vchannel_id u32, base_tick u64         columns of the same entry, unless they are small
 staged     vchannel_id u32, txn id u64, number    columns of a batch of a begun transaction
@@ -16,7 +16,7 @@ index      vchannel_id u32, ``f``                 the fencing token of a vchanne
 index      vchannel_id u32, ``x``, txn id u64     that a transaction has staged batches there
 index      ``o``, txn id u64                      the outcome of a begun transaction
 index      ``s``                                  the store as a whole
-========== ====================================== =============================
+========== ====================================== =================================================
 """
 
 import struct

@@ -24,6 +24,8 @@ LONG_RUN_MESSAGES: Final = 10_000_000
 _MAX_FLOOR_MESSAGES: Final = 20_000_000
 # Each round writes more than the memtables hold, or the floor would end before it has paid for its flushes.
 _ROUNDS: Final = 3
+# Of each round, with numbers and without.
+_TURNS: Final = 8
 _WARM_UP_SHARE: Final = 4
 _RANDOM_SCANS: Final = 200
 _WARM_UP_SINGLES: Final = 50
@@ -112,24 +114,37 @@ async def measure_append(target: Target, folder: Path, settings: AppendSettings)
 async def _measure_rounds(run: _Run) -> Report:
     """Ours and the floor by turns, because a disk drifts; the ratio is the median over the rounds.
 
-    What numbering costs is measured by turns as well: each round appends as much once more, without numbers.
+    What numbering costs is measured by much shorter turns: each appends as much once more, without numbers. A disk
+    that is busy for a second would otherwise weigh more than the numbers do.
     """
-    load = run.load(run.settings.messages // _ROUNDS)
-    plain = replace(load, idempotent=False)
-    await append_lists(run.client, run.payloads, run.load(load.messages // _WARM_UP_SHARE))
-    ours, plains, floors = [], [], []
-    for number in range(_ROUNDS):
-        # Neither is always the first.
-        if number % 2:
-            plains.append((await append_lists(run.client, run.payloads, plain)).seconds)
-        timed, floor_s = await _round(run, load)
-        ours.append(timed.seconds)
-        floors.append(floor_s)
-        if not number % 2:
-            plains.append((await append_lists(run.client, run.payloads, plain)).seconds)
-    ratio = _median_ratio(floors, ours)
-    report = _report(run, load.messages * _ROUNDS, sum(ours), sum(floors))
-    return replace(report, ratio=ratio, details={"numbered_to_unnumbered": _median_ratio(plains, ours)})
+    await append_lists(run.client, run.payloads, run.load(run.settings.messages // _ROUNDS // _WARM_UP_SHARE))
+    load = run.load(run.settings.messages // _ROUNDS // _TURNS)
+    numbered_s: list[float] = []
+    plain_s: list[float] = []
+    floors_s: list[float] = []
+    rounds_s: list[float] = []
+    for _ in range(_ROUNDS):
+        before = await run.metrics()
+        for _ in range(_TURNS):
+            await _take_turns(run, load, numbered_s, plain_s)
+        messages = _TURNS * load.messages
+        # Both kinds are grouped alike.
+        grouping = grouping_between(before, await run.metrics(), 2 * messages)
+        floors_s.append(await run.floor_s(grouping, messages))
+        rounds_s.append(sum(numbered_s[-_TURNS:]))
+    report = _report(run, _ROUNDS * _TURNS * load.messages, sum(numbered_s), sum(floors_s))
+    details = {
+        "numbered_to_unnumbered": _median_ratio(plain_s, numbered_s),
+        "numbered_to_unnumbered_in_all": sum(plain_s) / sum(numbered_s),
+    }
+    return replace(report, ratio=_median_ratio(floors_s, rounds_s), details=details)
+
+
+async def _take_turns(run: _Run, load: Load, numbered_s: list[float], plain_s: list[float]) -> None:
+    """Append ``load`` with numbers and without; neither is always the first."""
+    turns = [(load, numbered_s), (replace(load, idempotent=False), plain_s)]
+    for each, seconds in turns if len(plain_s) % 2 else reversed(turns):
+        seconds.append((await append_lists(run.client, run.payloads, each)).seconds)
 
 
 def _median_ratio(others_s: Sequence[float], ours_s: Sequence[float]) -> float:
@@ -158,12 +173,6 @@ async def _measure_singles(run: _Run) -> Report:
     grouping = grouping_between(before, await run.metrics(), len(durations))
     floor_s = await run.floor_s(grouping, len(durations))
     return replace(_report(run, len(durations), seconds, floor_s), latency_us=percentiles(durations))
-
-
-async def _round(run: _Run, load: Load) -> tuple[Timed, float]:
-    """Append ``load``, then let RocksDB alone write as much, grouped as the server did."""
-    timed, grouping = await _append(run, load)
-    return timed, await run.floor_s(grouping, load.messages)
 
 
 async def _append(run: _Run, load: Load) -> tuple[Timed, Grouping]:
