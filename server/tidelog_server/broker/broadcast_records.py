@@ -173,10 +173,13 @@ def digest_of(vchannels: Sequence[str], resource_keys: Sequence[ResourceKey], co
         resource_keys: In order of the names.
         columns: The message.
     """
-    head = json.dumps([list(vchannels), [[*key.name, key.is_shared] for key in resource_keys]]).encode()
-    digest = blake2b(len(head).to_bytes(8, "big") + head, digest_size=_DIGEST_BYTES)
-    digest.update(columns)
-    return digest.hexdigest()
+    # No name of a vchannel has a NUL; those of resource keys may.
+    names = "\0".join(vchannels)
+    keys = "".join(
+        f"{len(domain)},{len(key)},{is_shared:d};{domain}{key}" for (domain, key), is_shared in resource_keys
+    )
+    head = f"{len(vchannels)},{len(names)},{len(keys)};{names}{keys}".encode()
+    return blake2b(len(head).to_bytes(8, "big") + head + columns, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _encoded(fields: dict[str, Any]) -> bytes:

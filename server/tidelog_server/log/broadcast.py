@@ -52,16 +52,10 @@ def try_append_broadcast(
     tick = node.oracle.try_allocate(1, barrier_tick)
     if tick is None:
         return None
+    message_type, columns_crc32c, columns = batch.message_type, batch.columns_crc32c, batch.columns
+    # Positional, for there may be a thousand.
     entries = [
-        NewEntry(
-            vchannel.vchannel_id,
-            tick,
-            1,
-            batch.message_type,
-            batch.columns_crc32c,
-            batch.columns,
-            broadcast_id=broadcast_id,
-        )
+        NewEntry(vchannel.vchannel_id, tick, 1, message_type, columns_crc32c, columns, None, None, broadcast_id)
         for _, vchannel in targets
     ]
     append = PendingAppend(entries, True, on_settled, node.clock.monotonic_s())

@@ -45,10 +45,11 @@ class VchannelRing:
 
     def push(self, entry: NewEntry) -> None:
         """Add the newest entry."""
+        txn_id, first_tick, last_tick = entry.txn or _NO_TXN
         self._entries.append(
             (
                 entry.last_tick, entry.base_tick, entry.count, entry.message_type, entry.columns_crc32c, entry.columns,
-                *(entry.txn or _NO_TXN), entry.broadcast_id,
+                txn_id, first_tick, last_tick, entry.broadcast_id,
             )
         )  # fmt: skip
 

@@ -364,8 +364,9 @@ def _select_txn_ends(view: ColumnsView, indices: Indices) -> memoryview:
 
 
 def sealed(columns: message_pb2.Columns) -> bytes:
-    """Return ``columns`` serialised, with their CRC."""
-    return ColumnsView.parse(columns.SerializeToString()).sealed()
+    """Return ``columns`` serialised, with their CRC, which they have from then on."""
+    columns.crc32c = ColumnsView.parse(columns.SerializeToString()).compute_crc32c()
+    return columns.SerializeToString()
 
 
 _Columns = dict[str, memoryview]

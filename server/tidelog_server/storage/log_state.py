@@ -222,17 +222,22 @@ def as_vchannel_tail(row: TailRow, fencing_token: int = 0) -> VchannelTail:
 
 
 def extended(tail: TailRow, entry: NewEntry | EntryHeader, sequence: int, chain_hash: bytes) -> TailRow:
-    """Return the tail after one more entry. Positional, for it runs for each entry."""
+    """Return the tail after one more entry.
+
+    Unpacked and made as the tuple that it is, which takes half the time: it runs for each entry.
+    """
     base_tick, count, size_bytes = entry.base_tick, entry.count, entry.columns_bytes
-    return TailRow(
-        tail.trim_tick, base_tick + count - 1,
-        tail.batches + 1, tail.messages + count, tail.columns_bytes + size_bytes,
-        tail.trimmed_batches, tail.trimmed_messages, tail.trimmed_bytes,
-        base_tick, sequence, chain_hash,
-        tail.open_first_tick or base_tick, tail.open_first_sequence or sequence,
-        tail.open_batches + 1, tail.open_messages + count, tail.open_bytes + size_bytes,
-        roll_hash(tail.open_hash, chain_hash), tail.removed_batches,
-    )  # fmt: skip
+    (
+        trim_tick, _, batches, messages, columns_bytes, trimmed_batches, trimmed_messages, trimmed_bytes, _, _, _,
+        open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes, open_hash, removed_batches,
+    ) = tail  # fmt: skip
+    return tuple.__new__(TailRow, (
+        trim_tick, base_tick + count - 1, batches + 1, messages + count, columns_bytes + size_bytes,
+        trimmed_batches, trimmed_messages, trimmed_bytes, base_tick, sequence, chain_hash,
+        open_first_tick or base_tick, open_first_sequence or sequence,
+        open_batches + 1, open_messages + count, open_bytes + size_bytes,
+        roll_hash(open_hash, chain_hash), removed_batches,
+    ))  # fmt: skip
 
 
 def _with_chunk_closed(tail: TailRow) -> TailRow:
