@@ -133,7 +133,8 @@ class Server:
 
     async def _open_metadata(self) -> MetadataStore:
         if self._config.metadata.kind == "embedded" and isinstance(self._store, RocksdbLogStore):
-            return await EmbeddedMetadataStore.open(self._store.metadata_table(), self._node.committer.executor)
+            committer = self._node.committer
+            return await EmbeddedMetadataStore.open(self._store.metadata_table(), committer.executor, committer.write)
         # A log that is in memory has its metadata there too: neither outlives the process.
         return MemoryMetadataStore()
 

@@ -4,7 +4,7 @@ Method: the same tests on each implementation; the embedded one on a real RocksD
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +17,10 @@ from tidelog_server.metadata.store import Delete, MetadataStore, Put, RevisionCo
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 
 
+async def at_once(call: Callable[[], int]) -> int:
+    return call()
+
+
 @pytest.fixture(params=["memory", "embedded"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
     if request.param == "memory":
@@ -26,7 +30,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         return
     log_store = open_rocksdb_log_store(tmp_path / "store")
     with ThreadPoolExecutor(1) as executor:
-        embedded = await EmbeddedMetadataStore.open(log_store.metadata_table(), executor)
+        embedded = await EmbeddedMetadataStore.open(log_store.metadata_table(), executor, at_once)
         yield embedded
         await embedded.close()
     log_store.close()

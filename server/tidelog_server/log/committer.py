@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from tidelog_server.core.entries import NewEntry, StagedBatch
-from tidelog_server.core.errors import StorageFailedError, TidelogServerError
+from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.transactions import TxnOutcome
@@ -84,11 +84,12 @@ class PendingAppend:
 
 @dataclass(slots=True)
 class _Job:
-    """A change of the store other than an append."""
+    """A change of the store other than an append; one that only writes needs no thread."""
 
     call: Callable[[], Any]
     done: Future[Any]
     changes_store: bool
+    only_writes: bool
 
 
 @dataclass(slots=True)
@@ -180,14 +181,22 @@ class GroupCommitter:
 
         One that changes the store is refused once something has failed.
         """
-        done: Future[Any] = Future()
-        self._waiting.append(_Job(call, done, changes_store))
-        self._schedule()
-        return done
+        return self._queue_job(_Job(call, Future(), changes_store, only_writes=False))
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """Run ``call`` as a job and return what it returns. Cancelling does not stop a started call."""
         return await asyncio.wrap_future(self.submit_job(call))
+
+    async def write(self, call: Callable[[], Result]) -> Result:
+        """Run ``call``, which writes and does not sync, in its turn and return what it returns.
+
+        It runs on the event loop, beside the sync of what was written before, and at once if nothing waits: two
+        changes of thread take longer than a small write.
+        """
+        if not (self._waiting or self._is_job_ahead or self._has_ended) and self._engine_is_ready():
+            return cast("Result", self._change(call, changes_store=True))
+        done: Future[Result] = self._queue_job(_Job(call, Future(), changes_store=True, only_writes=True))
+        return await asyncio.wrap_future(done)
 
     async def close(self) -> None:
         """Finish everything submitted, sync, and end the thread. Does not close the store. Idempotent."""
@@ -201,6 +210,11 @@ class GroupCommitter:
         await asyncio.to_thread(self._thread.join)
 
     # -- On the event loop ---------------------------------------------------------------------------------
+
+    def _queue_job(self, job: _Job) -> Future[Any]:
+        self._waiting.append(job)
+        self._schedule()
+        return job.done
 
     def _schedule(self) -> None:
         is_full = self._has_ended or self._is_job_ahead or self._groups_ahead == _MAX_GROUPS_AHEAD
@@ -220,6 +234,11 @@ class GroupCommitter:
     def _hand_over(self) -> None:
         """Give the thread the next group or job. One at a time, for others want their turn too."""
         if isinstance(job := self._waiting[0], _Job):
+            if job.only_writes:
+                if self._engine_is_ready():
+                    self._waiting.popleft()
+                    self._do(job)
+                return
             self._waiting.popleft()
             self._is_job_ahead = True
             self._handed_over.put(job)
@@ -359,25 +378,28 @@ class GroupCommitter:
         if failure is not None:
             self._loop.call_soon_threadsafe(self._on_failure, failure)
 
+    # -- On either side ------------------------------------------------------------------------------------
+
     def _do(self, job: _Job) -> None:
         if not job.done.set_running_or_notify_cancel():
             return
-        # Also where the store itself would go on, after a defect: a job may rest on what was not written then.
-        if self._failure is not None and job.changes_store:
-            job.done.set_exception(StorageFailedError(self._failure.values["cause"]))
-            return
         try:
-            result = job.call()
-        except TidelogServerError as error:
-            if isinstance(error, StorageFailedError):
-                self._loop.call_soon_threadsafe(self._on_failure, self._fail(error))
-            job.done.set_exception(error)
+            result = self._change(job.call, changes_store=job.changes_store)
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the one who waits
             job.done.set_exception(error)
         else:
             job.done.set_result(result)
 
-    # -- On either side ------------------------------------------------------------------------------------
+    def _change(self, call: Callable[[], Any], *, changes_store: bool) -> Any:
+        """Run a job's call and return what it returns. If storage fails, the log stops."""
+        # Also where the store itself would go on, after a defect: a job may rest on what was not written then.
+        if self._failure is not None and changes_store:
+            raise StorageFailedError(self._failure.values["cause"])
+        try:
+            return call()
+        except StorageFailedError as error:
+            self._loop.call_soon_threadsafe(self._on_failure, self._fail(error))
+            raise
 
     def _attempt(self, change: Callable[[], None]) -> StorageFailedError | None:
         """Run a write or a sync; return why the log has stopped if it failed."""

@@ -7,7 +7,7 @@ on disk since format 1 (see FORMAT.md).
 
 import asyncio
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from hashlib import blake2b
@@ -42,6 +42,9 @@ class Table(Protocol):
         ...
 
 
+Write = Callable[[Callable[[], int]], Awaitable[int]]
+
+
 class Summary(NamedTuple):
     """What the summary row says of all others.
 
@@ -59,26 +62,32 @@ class Summary(NamedTuple):
 class EmbeddedMetadataStore:
     """Metadata in a table of the node's database. Keeps the contract of ``MetadataStore``.
 
-    Reads are answered from memory. Commits run on the executor: as jobs of the log's committer.
+    Reads are answered from memory. Commits run as jobs of the log's committer.
     """
 
-    def __init__(self, table: Table, executor: Executor, summary: Summary, rows: RevisionedMap) -> None:
+    def __init__(self, table: Table, executor: Executor, write: Write, summary: Summary, rows: RevisionedMap) -> None:
         """Take over a table whose content is ``rows``; use ``open`` instead."""
         self._table = table
         self._executor = executor
+        self._write = write
         self._summary = summary
         self._map = rows
         self._is_closed = False
 
     @classmethod
-    async def open(cls, table: Table, executor: Executor) -> Self:
+    async def open(cls, table: Table, executor: Executor, write: Write) -> Self:
         """Load and check the whole table on the executor.
+
+        Args:
+            table: The rows.
+            executor: Runs calls one at a time, in order.
+            write: Runs a call that does not sync, in the same order, perhaps sooner.
 
         Raises:
             DataLossError: A row is damaged, missing, or more than there should be.
         """
         summary, rows = await asyncio.get_running_loop().run_in_executor(executor, _load, table)
-        return cls(table, executor, summary, rows)
+        return cls(table, executor, write, summary, rows)
 
     async def get(self, key: str) -> Versioned | None:
         """See MetadataStore."""
@@ -93,6 +102,8 @@ class EmbeddedMetadataStore:
         if self._is_closed:
             raise StorageFailedError("the metadata store is closed")
         call = partial(self._commit, tuple(changes), syncs=not is_before_log)
+        if is_before_log:
+            return await self._write(call)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ Method: a node on a store that counts writes and syncs, holds syncs back, and fa
 """
 
 import asyncio
+import threading
 from itertools import pairwise
 
 import pytest
@@ -266,6 +267,81 @@ async def test_a_job_that_fails_fails_for_its_caller_only() -> None:
         with pytest.raises(ZeroDivisionError):
             await node.log.committer.run(lambda: 1 // 0)
         assert await node.append("a", a_batch(b"x"))
+
+
+async def test_a_write_is_done_at_once_beside_the_sync_of_what_was_written_before() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        store.may_sync.clear()
+        append = node.submit("a", a_batch(b"x"))
+        await until(store, 1)
+        loop_thread = threading.get_ident()
+
+        written_by = await node.log.committer.write(threading.get_ident)
+
+        assert written_by == loop_thread
+        assert not append.append.settled
+        store.may_sync.set()
+        assert await append.acknowledged()
+
+
+async def test_a_write_comes_behind_everything_submitted_before_it() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        committer, begins, may_end = node.log.committer, threading.Event(), threading.Event()
+
+        def job() -> None:
+            begins.set()
+            may_end.wait(5)
+
+        seen: list[int] = []
+        appends = [node.submit("a", a_batch(b"x")) for _ in range(10)]
+        behind_appends = asyncio.create_task(committer.write(lambda: seen.append(store.head.sequence)))
+        await outcomes(appends)
+        await behind_appends
+        assert seen == [10]
+        running = asyncio.wrap_future(committer.submit_job(job))
+        assert await asyncio.to_thread(begins.wait, 5)
+        behind_job = asyncio.create_task(committer.write(lambda: seen.append(may_end.is_set())))
+        await asyncio.sleep(0.01)
+        assert seen == [10]
+        may_end.set()
+        await running
+        await behind_job
+        assert seen == [10, True]
+
+
+async def test_a_write_waits_for_a_busy_engine() -> None:
+    store = StallingStore()
+    async with running_node(store) as node:
+        await node.create("a")
+        store.is_busy = True
+        seen: list[bool] = []
+        write = asyncio.create_task(node.log.committer.write(lambda: seen.append(store.is_busy)))
+        while store.asked_while_busy < 3:
+            await asyncio.sleep(0)
+        assert seen == []
+        store.is_busy = False
+        await write
+        assert seen == [False]
+
+
+async def test_a_write_that_fails_stops_the_log() -> None:
+    store = FaultyStore(fails_at_write=1)
+    async with running_node(store) as node:
+        await node.create("a")
+        with pytest.raises(StorageFailedError, match="no space left"):
+            await node.log.committer.write(lambda: store.write([]))
+        while not node.failures:
+            await asyncio.sleep(0)
+        calls: list[None] = []
+        with pytest.raises(StorageFailedError, match="no space left"):
+            await node.log.committer.write(lambda: calls.append(None))
+        with pytest.raises(StorageFailedError, match="no space left"):
+            await node.append("a", a_batch(b"z"))
+        assert calls == []
 
 
 class Panic(BaseException):
