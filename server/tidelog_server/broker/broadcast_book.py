@@ -70,6 +70,8 @@ class BroadcastBook:
         self._node = node
         self._tasks = tasks
         self._store = store
+        # Broadcasts of which something is to be saved before long, for nobody waits for it.
+        self._noted: list[Task] = []
         # Open broadcasts of which something is on its way to the metadata, and who waits for what comes after it.
         self._savers: dict[int, list[asyncio.Future[None]]] = {}
         # Who looks again when something happens to a broadcast.
@@ -87,15 +89,28 @@ class BroadcastBook:
     async def saved(self, task: Task) -> None:
         """Wait until everything that is wanted of ``task`` now is durable. Cancelling ends the wait only."""
         if not task.is_aligned:
-            self.start_saving(task)
+            self._start_saving(task)
             done: asyncio.Future[None] = awaitable()
             self._savers[task.record.broadcast_id].append(done)
-            # What it waits for may be a note that nobody waited for until now.
-            self._store.hurry()
             await asyncio.shield(done)
 
-    def start_saving(self, task: Task) -> None:
-        """Begin to make durable what is wanted of ``task``."""
+    def save_soon(self, task: Task) -> None:
+        """Make durable before long what is wanted of ``task``; with what somebody waits for, if that comes first.
+
+        Why: a restart finds it out by itself, so whoever has the next turn of the event loop should not wait for it.
+        """
+        if not self._noted:
+            asyncio.get_running_loop().call_later(BROADCAST_NOTE_WITHIN_S, self._save_noted)
+        self._noted.append(task)
+
+    def _save_noted(self) -> None:
+        noted, self._noted = self._noted, []
+        if not self._tasks.is_closed:
+            for task in noted:
+                if not task.is_aligned:
+                    self._start_saving(task)
+
+    def _start_saving(self, task: Task) -> None:
         broadcast_id = task.record.broadcast_id
         if broadcast_id not in self._savers:
             self._savers[broadcast_id] = []
@@ -109,7 +124,7 @@ class BroadcastBook:
             while not task.is_aligned:
                 wanted = task.wanted
                 due, self._savers[broadcast_id] = self._savers[broadcast_id], []
-                await self._store.save(task, wanted, patience_s=0.0 if due else BROADCAST_NOTE_WITHIN_S)
+                await self._store.save(task, wanted)
                 self._apply(task, wanted)
                 _resolve(due)
         except BaseException as error:

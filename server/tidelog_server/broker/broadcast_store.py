@@ -92,8 +92,8 @@ class BroadcastStore:
         ]
         self._revisions[record.broadcast_id] = await self._commits.commit(changes, is_before_log=True)
 
-    async def save(self, task: Task, wanted: Progress | Tombstone, *, patience_s: float = 0.0) -> None:
-        """Write how far an open broadcast is; with patience, as ``SharedCommits.commit``."""
+    async def save(self, task: Task, wanted: Progress | Tombstone) -> None:
+        """Write how far an open broadcast is."""
         broadcast_id = task.record.broadcast_id
         before = task.durable
         assert isinstance(before, Progress)
@@ -109,13 +109,9 @@ class BroadcastStore:
             changes = [Put(progress_key, wanted.encode(), revision)]
         if before.tick < wanted.tick:
             changes.append(Delete(self._key(broadcast_id, "message"), None))
-        self._revisions[broadcast_id] = await self._commits.commit(changes, patience_s=patience_s)
+        self._revisions[broadcast_id] = await self._commits.commit(changes)
         if isinstance(wanted, Tombstone):
             del self._revisions[broadcast_id]
-
-    def hurry(self) -> None:
-        """Let nobody be patient any more who is now."""
-        self._commits.hurry()
 
     def close(self) -> None:
         """Write nothing any more; what nobody waits for is found out by the next start."""

@@ -371,7 +371,7 @@ class Broadcasts:
         finally:
             self._accepted_bytes -= len(live.targets) * len(batch.columns)
         task.want_appended(tick, self._book.now_ms())
-        self._book.start_saving(task)
+        self._book.save_soon(task)
         live.outcome.set_result(tick)
         return tick
 

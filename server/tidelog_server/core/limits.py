@@ -67,7 +67,7 @@ MAX_RESOURCE_WAIT_MS: Final = 10 * 60 * 1_000
 MAX_ACK_WAIT_MS: Final = 60_000
 MAX_ABORT_REASON_BYTES: Final = 256
 MAX_BROADCASTS_PAGE: Final = 100
-# That a broadcast is in the log is noted so much later at most, to share a commit: nobody waits for it.
+# That a broadcast is in the log is noted so much later, or with its first acknowledgement: nobody waits for it.
 BROADCAST_NOTE_WITHIN_S: Final = 0.01
 # Finished broadcasts are remembered so long, and so many of them.
 MAX_TOMBSTONE_AGE_MS: Final = 24 * 60 * 60 * 1_000

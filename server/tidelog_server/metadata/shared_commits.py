@@ -35,17 +35,14 @@ class SharedCommits:
         self._tasks = tasks
         self._waiting: deque[_Wanted] = deque()
         self._is_running = False
-        # Begins a commit for those who are patient.
-        self._timer: asyncio.TimerHandle | None = None
 
-    async def commit(self, changes: Sequence[Change], *, patience_s: float = 0.0, is_before_log: bool = False) -> int:
+    async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         """Apply all changes atomically and durably, or none; return the revision that they have then.
 
         Others' changes may be applied with them. Cancelling ends the wait only.
 
         Args:
             changes: What to change.
-            patience_s: How long to wait for others to share a commit with; one that is not patient ends it.
             is_before_log: As in MetadataStore; it counts only if it is so for all that share the commit.
 
         Raises:
@@ -53,32 +50,34 @@ class SharedCommits:
             StorageFailedError: The outcome is unknown.
         """
         assert 0 < len(changes) <= MAX_CHANGES_PER_COMMIT
+        if is_before_log and not self._waiting and not self._is_running:
+            return await self._commit_alone(changes)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # Somebody who was cancelled meanwhile must not leave a failure that nobody looked at.
         done.add_done_callback(_look_at)
         self._waiting.append(_Wanted(changes, done, is_before_log))
-        if not patience_s:
-            self.hurry()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(patience_s, self.hurry)
+        self._begin()
         return await asyncio.shield(done)
 
-    def hurry(self) -> None:
-        """Begin to commit what waits, also for those who are patient."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._waiting and not self._is_running:
+    def _begin(self) -> None:
+        if self._waiting and not self._is_running and not self._tasks.is_closed:
             self._is_running = True
             self._tasks.start(_NAME, self._run())
 
     def close(self) -> None:
         """Begin no commit any more; who still waits is cancelled. Called once the owner of the tasks is closed."""
-        if self._timer is not None:
-            self._timer.cancel()
         for wanted in self._waiting:
             wanted.done.cancel()
         self._waiting.clear()
+
+    async def _commit_alone(self, changes: Sequence[Change]) -> int:
+        """Commit what nobody shares and the log will sync: a task for it would take longer than the write."""
+        self._is_running = True
+        try:
+            return await self._metadata.commit(changes, is_before_log=True)
+        finally:
+            self._is_running = False
+            self._begin()
 
     async def _run(self) -> None:
         try:

@@ -16,6 +16,8 @@ class TaskOwner:
 
     def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
         self._on_failure = on_failure
+        # From ``close`` on: nothing may be begun any more.
+        self.is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
@@ -37,6 +39,7 @@ class TaskOwner:
 
     async def close(self) -> None:
         """Cancel what still runs and wait until it has ended."""
+        self.is_closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

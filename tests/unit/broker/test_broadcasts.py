@@ -347,8 +347,10 @@ async def test_records_that_contradict_each_other_are_refused() -> None:
     async with running_node(store, metadata=metadata) as node:
         await prepare(node)
         one = await node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY]))
-        await asyncio.sleep(0.01)
-    root = f"tidelog/broadcast/{one.broadcast_id}"
+        root = f"tidelog/broadcast/{one.broadcast_id}"
+        async with asyncio.timeout(5):
+            while await metadata.get(f"{root}/message"):
+                await asyncio.sleep(0.01)
     intact = await metadata.list("tidelog/broadcast/")
     assert sorted(intact) == [f"{root}/progress", f"{root}/task"]
     task = intact[f"{root}/task"].value

@@ -115,26 +115,3 @@ async def test_who_is_cancelled_is_committed_all_the_same(metadata: SlowMetadata
 
     await asyncio.gather(*await begun(commits, puts("c")))
     assert list(await metadata.list("")) == ["a", "b", "c"]
-
-
-async def test_who_is_patient_goes_with_the_next_one(metadata: SlowMetadata, commits: SharedCommits) -> None:
-    metadata.may_commit.set()
-    patient = [asyncio.create_task(commits.commit(puts(key), patience_s=60)) for key in ("a", "b")]
-    await asyncio.sleep(0.01)
-    assert metadata.sizes == []
-
-    await commits.commit(puts("c"))
-
-    assert await asyncio.gather(*patient) == [1, 1]
-    assert metadata.sizes == [3]
-
-
-async def test_patience_ends(metadata: SlowMetadata, commits: SharedCommits) -> None:
-    metadata.may_commit.set()
-    assert await commits.commit(puts("a"), patience_s=0.01) == 1
-
-    patient = asyncio.create_task(commits.commit(puts("b"), patience_s=60))
-    await asyncio.sleep(0)
-    commits.hurry()
-
-    assert await patient == 2
