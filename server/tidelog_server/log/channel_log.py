@@ -149,7 +149,8 @@ class ChannelLog:
             VchannelLog(vchannel_id, f"{name}/{index}", node.store.tail(vchannel_id))
             for index, vchannel_id in enumerate(vchannel_ids)
         ]
-        # First ticks of appends between submission and ack, oldest first; of a transaction, that of its whole span.
+        # First ticks of appends between submission and ack, oldest first; of a transaction, that of its whole span: no
+        # watermark lies within it. ``_drained`` is set while there are none.
         self._in_flight: deque[int] = deque()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -211,12 +212,15 @@ class ChannelLog:
         nothing calls the append back: a cancelled call leaves it in the log.
         """
         assert not self.is_closed
-        first_tick = _first_tick(entry)
-        assert vchannel.submitted_tick < entry.base_tick
-        assert not self._in_flight or first_tick >= self._in_flight[-1]
-        self._in_flight.append(first_tick)
+        base_tick, in_flight = entry.base_tick, self._in_flight
+        first_tick = base_tick if entry.txn is None else entry.txn.first_tick
+        assert vchannel.submitted_tick < base_tick
+        if in_flight:
+            assert first_tick >= in_flight[-1]
+        else:
+            self._drained.clear()
+        in_flight.append(first_tick)
         vchannel.submitted_tick = entry.last_tick
-        self._drained.clear()
         self._node.admission.note_submitted(len(entry.columns))
 
     def _repeated(
@@ -243,8 +247,8 @@ class ChannelLog:
 
     def settle(self, vchannel: VchannelLog, entry: NewEntry) -> None:
         """Note that the oldest entry in flight is durable; called in order, before its ack is sent."""
-        assert self._in_flight[0] == _first_tick(entry)
-        self._in_flight.popleft()
+        first_tick = self._in_flight.popleft()
+        assert first_tick == (entry.base_tick if entry.txn is None else entry.txn.first_tick)
         if not self._in_flight:
             self._drained.set()
         self._node.admission.note_settled(len(entry.columns))
@@ -266,8 +270,3 @@ class ChannelLog:
         """Wake the followers of every vchannel."""
         for vchannel in self.vchannels:
             vchannel.wake_followers()
-
-
-def _first_tick(entry: NewEntry) -> int:
-    """Return the tick that no watermark reaches before ``entry`` is durable: none lies within a transaction."""
-    return entry.base_tick if entry.txn is None else entry.txn.first_tick

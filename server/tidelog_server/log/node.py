@@ -148,7 +148,8 @@ class LogNode:
             if append.windows:
                 self.shared.producers.settled(append.windows)
         for vchannel in touched:
-            vchannel.wake_followers()
+            if vchannel.followers:
+                vchannel.wake_followers()
 
     def _failed(self, error: StorageFailedError) -> None:
         if self.admission.failure is not None:

@@ -163,14 +163,7 @@ def roll_hash(before: bytes, chain_hash: bytes) -> bytes:
     return blake2b(before + chain_hash, digest_size=HASH_BYTES).digest()
 
 
-def is_inline(entry: NewEntry) -> bool:
-    """Tell whether the columns of an entry go into the row of its header."""
-    return entry.staged is None and len(entry.columns) <= MAX_INLINE_BYTES
-
-
-def pack_header(
-    entry: NewEntry, *, previous_tick: int, sequence: int, previous_hash: bytes
-) -> tuple[bytes, bytes, bytes]:
+def pack_header(entry: NewEntry, previous_tick: int, sequence: int, previous_hash: bytes) -> tuple[bytes, bytes, bytes]:
     """Return the entry's key, the value of its header row, and its chain hash."""
     key = log_key(entry.vchannel_id, entry.base_tick)
     kind, more, stored_crc32c, columns = _kind_of(entry)

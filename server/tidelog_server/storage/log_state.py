@@ -16,7 +16,15 @@ from typing import Final, NamedTuple
 from tidelog_server.core.entries import EntryHeader, NewEntry
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.storage.codec import NO_HASH, ChunkRow, StoreRow, TailRow, pack_header, roll_hash
+from tidelog_server.storage.codec import (
+    MAX_INLINE_BYTES,
+    NO_HASH,
+    ChunkRow,
+    StoreRow,
+    TailRow,
+    pack_header,
+    roll_hash,
+)
 from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
 
 CHUNK_BATCHES: Final = 1_024
@@ -30,10 +38,19 @@ Why: a broadcast has one entry on each of many vchannels, and a tail takes as lo
 
 
 class StagedEntry(NamedTuple):
-    """What to write for an entry: its header row, and the tail and the chunk that it closes, if they are due."""
+    """What to write for an entry: its header row, and what else is due.
+
+    Attributes:
+        key: Of the header, and of the columns.
+        header: The row, with the columns if they are small.
+        columns: Those that need a row of their own; None if they are in the header's or were staged.
+        tail: The vchannel's, if it is time to write it.
+        chunk: The one that the entry closes, if it does.
+    """
 
     key: bytes
     header: bytes
+    columns: bytes | None
     tail: TailRow | None
     chunk: ChunkRow | None
 
@@ -101,9 +118,7 @@ class LogState:
         assert tail.trim_tick <= entry.base_tick
         assert 0 < entry.count
         sequence = self._sequence + 1
-        key, header, chain_hash = pack_header(
-            entry, previous_tick=tail.last_tick, sequence=sequence, previous_hash=self._chain_hash
-        )
+        key, header, chain_hash = pack_header(entry, tail.last_tick, sequence, self._chain_hash)
         tail = extended(tail, entry, sequence, chain_hash)
         chunk = None
         if tail.open_bytes >= CHUNK_BYTES or tail.open_batches >= CHUNK_BATCHES:
@@ -113,7 +128,10 @@ class LogState:
         self._sequence = sequence
         self._chain_hash = chain_hash
         self._last_tick = max(self._last_tick, tail.last_tick)
-        return StagedEntry(key, header, None if chunk is None and tail.batches % TAIL_BATCHES else tail, chunk)
+        columns = entry.columns if entry.staged is None and len(entry.columns) > MAX_INLINE_BYTES else None
+        due_tail = None if chunk is None and tail.batches % TAIL_BATCHES else tail
+        # Without a call of Python code, for this runs for each entry.
+        return tuple.__new__(StagedEntry, (key, header, columns, due_tail, chunk))
 
     def publish(self) -> None:
         """Make what was staged visible."""

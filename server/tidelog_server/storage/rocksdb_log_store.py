@@ -17,7 +17,6 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.codec import (
     ChunkRow,
     TailRow,
-    is_inline,
     pack_chunk,
     pack_fence,
     pack_outcome,
@@ -69,7 +68,7 @@ from tidelog_server.storage.rocksdb_reclaim import Reclaimer
 from tidelog_server.storage.rocksdb_table import RocksdbTable
 
 # RocksDB is asked whether it is busy after so many bytes: a buffer of columns takes far more to fill, and asking takes
-# as long as writing a small entry does. Each entry counts some rows beside its columns.
+# as long as writing a small entry does. Each entry counts some rows, small columns included, beside its large columns.
 _ASK_EVERY_BYTES: Final = MIB
 _ROWS_BYTES: Final = 512
 # Deleted ranges slow down reads until they are compacted; single rows do not.
@@ -127,24 +126,26 @@ class RocksdbLogStore:
         """See LogStore."""
         self._check_works()
         handles, state = self._engine.handles, self._state
-        log, columns, index = handles["log"], handles["columns"], handles["index"]
+        log, index = handles["log"], handles["index"]
         batch = WriteBatch(raw_mode=True)
+        put = batch.put
         # Of begun transactions on each vchannel, how far they reach.
         committed: dict[TxnPlace, int] = {}
         state.begin()
         for entry in entries:
-            key, header, tail, chunk = state.stage(entry)
-            batch.put(key, header, log)
-            if entry.staged is not None:
+            key, header, columns, tail, chunk = state.stage(entry)
+            put(key, header, log)
+            if columns is not None:
+                put(key, columns, handles["columns"])
+                self._unasked_bytes += len(columns)
+            elif entry.staged is not None:
                 committed[_place_of(entry)] = entry.last_tick
-            elif not is_inline(entry):
-                batch.put(key, entry.columns, columns)
-            self._unasked_bytes += len(entry.columns) + _ROWS_BYTES
             if tail:
-                batch.put(tail_key(entry.vchannel_id), pack_tail(entry.vchannel_id, tail), index)
+                put(tail_key(entry.vchannel_id), pack_tail(entry.vchannel_id, tail), index)
             if chunk:
                 row = pack_chunk(entry.vchannel_id, chunk)
-                batch.put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
+                put(chunk_key(entry.vchannel_id, chunk.first_tick), row, index)
+        self._unasked_bytes += len(entries) * _ROWS_BYTES
         if beside is not NOTHING_BESIDE:
             self._put_beside(batch, beside)
         # Ordering: behind the batches, for a transaction may stage its last ones and commit in one write.
