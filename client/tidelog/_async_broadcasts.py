@@ -19,6 +19,7 @@ from tidelog._broadcast_types import (
     ResourceKey,
 )
 from tidelog._errors import DeadlineError, UnavailableError
+from tidelog._message import Message
 from tidelog._sizes import Appendable
 from tidelog._transport import Connection, Transport
 from tidelog.v1 import broadcast_service_pb2 as pb
@@ -80,10 +81,13 @@ class AsyncBroadcastCalls(ABC):
             AppendUnknownError: It may or may not be accepted. If it is, it reaches every vchannel.
             BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
             InvalidRequestError, ValueError: A name, key, size or time is not allowed. Nothing was appended.
+            TypeError: ``message`` is neither bytes nor a Message, or a key is no ResourceKey.
             ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
         """
         if wait_s is not None and not 0 <= wait_s * 1_000 <= _MAX_WAIT_MS:
             raise ValueError(f"wait_s is {wait_s}, expected 0 to {_MAX_WAIT_MS // 1_000}")
+        if not isinstance(message, bytes | Message):
+            raise TypeError(f"a broadcast has one message, bytes or Message, not {type(message).__name__}")
         (full,) = as_messages([message])
         request = pb.BroadcastRequest(
             vchannels=[vchannels] if isinstance(vchannels, str) else vchannels,
@@ -138,7 +142,10 @@ class AsyncBroadcastCalls(ABC):
             DeadlineError: They were not there in time.
             BroadcastAbortedError: The broadcast was aborted. Not with a key, which is free then.
             BroadcastNotFoundError: The id was never accepted.
+            TypeError, ValueError: ``key_or_id`` is neither of them, or ``mode`` is none.
         """
+        if not isinstance(key_or_id, ResourceKey | int):
+            raise TypeError(f"{key_or_id!r} is neither a ResourceKey(domain, key) nor the id of a broadcast")
         request = pb.WaitAckedRequest(mode=_wire_broadcast.ack_mode(mode))
         if isinstance(key_or_id, ResourceKey):
             request.resource_key.CopyFrom(_wire_broadcast.resource_key(key_or_id))

@@ -402,7 +402,7 @@ class AsyncClient(AsyncBroadcastCalls):
         )
         return _wire.transaction_description(answer.txn)
 
-    async def abort_txn(self, txn_id: int, *, reason: str) -> None:
+    async def abort_txn(self, txn_id: int, reason: str) -> None:
         """End an open transaction of any client; the server's log keeps who and why.
 
         Raises:

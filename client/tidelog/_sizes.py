@@ -22,7 +22,7 @@ def measure(message: Appendable) -> int:
         return len(message) + _OVERHEAD_BYTES
     if isinstance(message, Message):
         return message.size_bytes
-    raise TypeError(f"append takes bytes, Message or a list of them, not {type(message).__name__}")
+    raise _type_error(message)
 
 
 def in_batches(
@@ -56,7 +56,10 @@ def measured(messages: Appendable | Sequence[Appendable]) -> tuple[Sequence[Appe
         return (messages,), True, len(messages) + _OVERHEAD_BYTES
     if isinstance(messages, Message):
         return (messages,), False, messages.size_bytes
-    return messages, *measure_all(messages)
+    if not isinstance(messages, Sequence):
+        raise _type_error(messages)
+    several = cast("Sequence[Appendable]", messages)
+    return several, *measure_all(several)
 
 
 def measure_all(messages: Sequence[Appendable]) -> tuple[bool, int]:
@@ -69,3 +72,7 @@ def measure_all(messages: Sequence[Appendable]) -> tuple[bool, int]:
         payloads = cast("Sequence[bytes]", messages)
         return True, sum(map(len, payloads)) + _OVERHEAD_BYTES * len(payloads)
     return False, sum(map(measure, messages))
+
+
+def _type_error(found: object) -> TypeError:
+    return TypeError(f"append takes bytes, Message or a list of them, not {type(found).__name__}")

@@ -247,9 +247,9 @@ class Client(BroadcastCalls):
         """Return what the server knows of a transaction. See ``AsyncClient.describe_txn``."""
         return background.run(self._client.describe_txn(txn_id))
 
-    def abort_txn(self, txn_id: int, *, reason: str) -> None:
+    def abort_txn(self, txn_id: int, reason: str) -> None:
         """End an open transaction of any client. See ``AsyncClient.abort_txn``."""
-        background.run(self._client.abort_txn(txn_id, reason=reason))
+        background.run(self._client.abort_txn(txn_id, reason))
 
     def scan(
         self,

@@ -25,13 +25,19 @@ _OF_WIRE: Final = {wire: state for state, wire in _STATES.items()}
 
 
 def resource_key(key: ResourceKey) -> pb.ResourceKey:
-    """Return a key as the protocol message."""
+    """Return a key as the protocol message.
+
+    Raises:
+        TypeError: It is no ResourceKey.
+    """
+    if not isinstance(key, ResourceKey):
+        raise TypeError(f"{key!r} is no resource key: expected ResourceKey(domain, key)")
     return pb.ResourceKey(domain=key.domain, key=key.key, shared=key.shared)
 
 
 def ack_mode(mode: AckMode) -> pb.AckMode:
-    """Return a mode as it travels."""
-    return _MODES[mode]
+    """Return a mode as it travels. Raises ValueError if it is none."""
+    return _MODES[AckMode(mode)]
 
 
 def states(wanted: Iterable[BroadcastState]) -> list[pb.BroadcastState]:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -348,3 +349,20 @@ def test_the_synchronous_client_does_the_same(tidelog_server: tidelog.testing.Te
         assert client.abort_broadcast(result.broadcast_id, "too late").state == "done"
         with pytest.raises(ValueError, match="no broadcast"):
             client.ack_batch(Batch("twins/0", first.columns, first.ticks))
+
+
+async def test_what_is_no_message_no_key_and_no_mode_is_told_apart(client: AsyncClient) -> None:
+    wrong: Any = "schema:orders"
+    with pytest.raises(TypeError, match="ResourceKey"):
+        await client.broadcast(ALL, b"x", resource_keys=[wrong])
+    with pytest.raises(TypeError, match="bytes or Message, not str"):
+        await client.broadcast(ALL, wrong)
+    with pytest.raises(TypeError, match="ResourceKey"):
+        await client.wait_acked(wrong)
+    with pytest.raises(ValueError, match="schema:orders"):
+        await client.wait_acked(SCHEMA, mode=wrong)
+    number: Any = 5
+    with pytest.raises(TypeError, match="not int"):
+        await client.append("orders/0", number)
+    assert await payloads(client, "orders/0") == []
+    assert [each async for each in client.list_broadcasts()] == []

@@ -333,7 +333,7 @@ def test_open_transactions_are_listed_described_and_aborted(endpoint: str, chann
         [listed] = [row for row in records(succeeds(endpoint, "txn", "ls")) if row["client_id"] == "loader"]
         txn_id = str(listed["txn_id"])
         [described] = records(succeeds(endpoint, "txn", "describe", txn_id))
-        assert (described["state"], described["vchannels"]) == ("open", f"{channel}/0")
+        assert (described["state"], described["vchannels"]) == ("open", [f"{channel}/0"])
         refused(endpoint, ExitCode.USAGE, "txn", "abort", txn_id)
         succeeds(endpoint, "txn", "abort", txn_id, "--reason", "test")
         assert "an operator aborted it" in refused(endpoint, ExitCode.CONFLICT, "txn", "describe", txn_id)
@@ -355,8 +355,8 @@ def test_a_broadcast_is_sent_shown_acknowledged_and_waited_for(endpoint: str, ch
     succeeds(endpoint, "append", f"{channel}/1", "--framing", "jsonl", stdin=again)
 
     [status] = records(succeeds(endpoint, "broadcast", "status", broadcast_id))
-    assert (status["state"], status["acked"], status["keys"]) == ("wait_ack", "0/2", key)
-    assert status["missing"] == f"{channel}/0,{channel}/1"
+    assert (status["state"], status["acked"], status["vchannels"], status["keys"]) == ("wait_ack", 0, 2, [key])
+    assert (status["shared_keys"], status["missing"]) == ([], [f"{channel}/0", f"{channel}/1"])
     assert "belongs to broadcast" in refused(
         endpoint, ExitCode.CONFLICT, "broadcast", "send", channel, "-m", "x", "--key", key
     )

@@ -83,7 +83,8 @@ def status(
             return await client.describe_broadcast(broadcast_id)
 
     described = run(command(), timeout)
-    print_records([{**_row(described.summary), "missing": ",".join(described.missing)}], output)
+    row = {**_row(described.summary), "tick": int(described.summary.tick), "missing": list(described.missing)}
+    print_records([row], output)
 
 
 def ack(
@@ -183,13 +184,13 @@ def _keys_of(texts: list[str], *, shared: bool) -> list[ResourceKey]:
 
 
 def _row(summary: BroadcastSummary) -> Record:
-    keys = (f"{key.domain}:{key.key}{' (shared)' if key.shared else ''}" for key in summary.resource_keys)
     return {
         "broadcast_id": summary.broadcast_id,
         "state": summary.state.value,
-        "tick": int(summary.tick),
-        "acked": f"{summary.acked_vchannels}/{summary.vchannels}",
-        "keys": ", ".join(keys),
+        "vchannels": summary.vchannels,
+        "acked": summary.acked_vchannels,
+        "keys": [f"{key.domain}:{key.key}" for key in summary.resource_keys if not key.shared],
+        "shared_keys": [f"{key.domain}:{key.key}" for key in summary.resource_keys if key.shared],
         "age_s": round(summary.age_s, 3),
         "abort_reason": summary.abort_reason,
     }

@@ -67,7 +67,7 @@ def abort(
     async def command() -> None:
         async with connected(endpoint) as client:
             for txn_id in txn_ids:
-                await client.abort_txn(txn_id, reason=reason)
+                await client.abort_txn(txn_id, reason)
 
     run(command(), timeout)
     note(f"aborted {', '.join(map(str, txn_ids))}", quiet=quiet)
@@ -79,7 +79,7 @@ def _row(txn: TransactionDescription) -> Record:
         "state": txn.state,
         "begun": f"{Tick(txn.txn_id).time:%Y-%m-%dT%H:%M:%SZ}",
         "client_id": txn.client_id,
-        "vchannels": ",".join(txn.vchannels),
+        "vchannels": list(txn.vchannels),
         "batches": txn.batches,
         "messages": txn.messages,
         "bytes": txn.bytes,

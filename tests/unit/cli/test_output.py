@@ -1,0 +1,65 @@
+"""Records as tables, JSON and text. Method: what is printed, on a terminal of 80 columns."""
+
+import json
+
+import pytest
+
+from tidelog_server.cli.output import Output, print_records
+
+TXN_ID = 470644499796459521
+RECORDS = [
+    {"txn_id": TXN_ID, "tick": TXN_ID + 1, "vchannels": ["orders/0", "payments/0"], "reason": "because " * 9, "n": 5},
+    {"txn_id": TXN_ID + 2, "tick": TXN_ID + 3, "vchannels": [], "reason": "", "n": 123},
+]
+
+
+def test_a_number_stays_whole_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    print_records(RECORDS, Output.TABLE)
+
+    table = capsys.readouterr().out
+    assert all(str(TXN_ID + offset) in table for offset in range(4))
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.count("because") == 9
+
+
+def test_a_lone_record_that_is_too_wide_stands_upright(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+
+    print_records(RECORDS[:1], Output.TABLE)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[:3]] == [
+        ["txn", "id"], ["tick", str(TXN_ID + 1)], ["vchannels", "orders/0"]
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 40
+
+    print_records([{"a": 1, "b": "x"}], Output.TABLE)
+    assert capsys.readouterr().out.split() == ["a", "b", "1", "x"]
+
+
+def test_a_table_leaves_out_columns_without_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    print_records(
+        [{"a": "", "b": [], "c": None, "d": "", "n": 0}, {"a": "", "b": [], "c": None, "d": "x", "n": 0}], Output.TABLE
+    )
+
+    assert capsys.readouterr().out.split() == ["d", "n", "0", "x", "0"]
+
+
+def test_lists_stay_lists_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_records(RECORDS, Output.JSON)
+    assert json.loads(capsys.readouterr().out) == RECORDS
+    print_records(RECORDS, Output.JSONL)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == RECORDS
+
+
+def test_text_has_a_record_on_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_records(RECORDS, Output.TEXT)
+
+    first, second = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert first[:3] == [str(TXN_ID), str(TXN_ID + 1), "orders/0 payments/0"]
+    assert second == [str(TXN_ID + 2), str(TXN_ID + 3), "", "", "123"]
