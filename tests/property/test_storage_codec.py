@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.ticks import MAX_TICK, Tick
-from tidelog_server.storage import keys
+from tidelog_server.storage import codec, keys
 from tidelog_server.storage.codec import (
     MAX_INLINE_BYTES,
     ChunkRow,
@@ -135,6 +135,15 @@ def test_no_bit_of_a_row_can_flip_unseen(row: bytes, unpack: Callable[[bytes], o
     for size in range(len(row)):
         with pytest.raises(DataLossError):
             unpack(row[:size])
+
+
+def test_a_header_with_unknown_flags_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_INLINE", 2)
+    entry = NewEntry(7, Tick(1), 1, 1, 1, b"")
+    key, value, _ = pack_header(entry, previous_tick=0, sequence=1, previous_hash=bytes(16))
+    monkeypatch.undo()
+    with pytest.raises(DataLossError, match="flags"):
+        unpack_header(key, value)
 
 
 @given(vchannel_ids, vchannel_ids, rows_of(TailRow))

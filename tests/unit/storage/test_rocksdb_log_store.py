@@ -244,11 +244,21 @@ def test_damaged_columns_beside_their_header_are_noticed(store: RocksdbLogStore)
     row = log.get(key)
     assert isinstance(row, bytes)
     headers = store.headers(1, 0, END, 10)
-    for damaged in (row[:-1] + bytes([row[-1] ^ 1]), row[:-1], row + b"x", row[:-100]):
+    log.put(key, row[:-1] + bytes([row[-1] ^ 1]))
+    with pytest.raises(DataLossError, match="columns are damaged"):
+        store.read(1, first.base_tick, first.last_tick + 1, 1)
+    for damaged in (row[:-1], row + b"x", row[:-100]):
         log.put(key, damaged)
-        with pytest.raises(DataLossError, match="damaged"):
-            store.read(1, first.base_tick, first.last_tick + 1, 1)
+        with pytest.raises(DataLossError, match="header"):
+            store.headers(1, first.base_tick, first.last_tick + 1, 1)
     assert store.columns(headers) == [first.columns, second.columns]
+
+
+@pytest.mark.parametrize(("size_bytes", "has_row"), [(0, False), (512, False), (513, True)])
+def test_only_large_columns_have_a_row_of_their_own(store: RocksdbLogStore, size_bytes: int, has_row: bool) -> None:
+    (entry,) = run_of_entries(1, 1, size_bytes=size_bytes)
+    store.write([entry])
+    assert (store._engine.columns.get(log_key(1, entry.base_tick)) is not None) == has_row
 
 
 def test_a_header_in_the_wrong_place_is_noticed(store: RocksdbLogStore) -> None:
@@ -306,6 +316,17 @@ SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
         outcome_key(50), pack_outcome(50, TxnOutcome(END - 1, True, (TxnRun(1, 1),)))
     ),
 }
+
+
+def test_the_gate_names_the_entry_that_is_missing_behind_a_tail_row(tmp_path: Path) -> None:
+    store = open_rocksdb_log_store(tmp_path / "store")
+    store.create_vchannels([1])
+    entries = run_of_entries(1, 5)
+    store.write(entries)
+    store._engine.log.delete(log_key(1, entries[2].base_tick))
+    store.close()
+    with pytest.raises(DataLossError, match=f"at tick {entries[2].last_tick} is missing"):
+        open_rocksdb_log_store(tmp_path / "store")
 
 
 @pytest.mark.parametrize("what", SPOILERS)
