@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from tidelog_server.core.errors import ShutdownError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
 from tidelog_server.metadata.store import Change, MetadataStore
 from tidelog_server.runtime.tasks import TaskOwner
@@ -39,7 +40,8 @@ class SharedCommits:
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
         """Apply all changes atomically and durably, or none; return the revision that they have then.
 
-        Others' changes may be applied with them. Cancelling ends the wait only.
+        Others' changes may be applied with them. Cancelling ends the wait only, but what is before the log and was not
+        begun may then not be applied at all.
 
         Args:
             changes: What to change.
@@ -48,7 +50,10 @@ class SharedCommits:
         Raises:
             RevisionConflictError: An expectation failed, of these changes or of others that went with them.
             StorageFailedError: The outcome is unknown.
+            ShutdownError: The owner of the tasks is closed. Nothing was changed.
         """
+        if self._tasks.is_closed:
+            raise ShutdownError
         assert 0 < len(changes) <= MAX_CHANGES_PER_COMMIT
         if is_before_log and not self._waiting and not self._is_running:
             return await self._commit_alone(changes)

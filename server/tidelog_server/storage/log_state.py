@@ -30,7 +30,7 @@ from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
 CHUNK_BATCHES: Final = 1_024
 """A chunk is closed at so many entries even if it is small: it bounds what a trim and the start-up gate walk."""
 
-TAIL_BATCHES: Final = 64
+TAIL_BATCHES: Final = 16
 """A vchannel's tail is written with every so manieth entry: the start adds at most so many, less one, to each tail.
 
 Why: a broadcast has one entry on each of many vchannels, and a tail takes as long to write as the entry does.

@@ -26,15 +26,12 @@ _BLOB_GAUGES: Final = {
 
 def stall_reason(engine: Engine) -> str | None:
     """Return why a write would wait for RocksDB now, or None. A few microseconds."""
-    # One buffer is being filled; once all others wait to be flushed, the next switch would stop the writer.
-    for what, family, buffers in (
-        ("columns", engine.columns, COLUMNS_BUFFERS),
-        ("staged", engine.staged, COLUMNS_BUFFERS),
-        ("producers", engine.producers, SMALL_BUFFERS),
-    ):
-        waiting = integer_property(family, "num-immutable-mem-table")
-        if buffers - 1 <= waiting:
-            return f"{waiting} buffers of {what} wait to be flushed"
+    # One buffer is being filled; once all others wait to be flushed, the next switch would stop the writer. Any family
+    # may be the one: small columns fill that of the headers, and messages of broadcasts the metadata.
+    for name in FAMILIES:
+        waiting = integer_property(engine.family(name), "num-immutable-mem-table")
+        if (COLUMNS_BUFFERS if name in BLOB_FAMILIES else SMALL_BUFFERS) - 1 <= waiting:
+            return f"{waiting} buffers of {name} wait to be flushed"
     if integer_property(engine.columns, "is-write-stopped"):
         return "RocksDB has stopped writes until a flush or compaction ends"
     return None

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.errors import ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.shared_commits import SharedCommits
@@ -115,3 +115,25 @@ async def test_who_is_cancelled_is_committed_all_the_same(metadata: SlowMetadata
 
     await asyncio.gather(*await begun(commits, puts("c")))
     assert list(await metadata.list("")) == ["a", "b", "c"]
+
+
+async def test_one_before_the_log_goes_alone_and_those_behind_it_together(
+    metadata: SlowMetadata, commits: SharedCommits
+) -> None:
+    alone = asyncio.create_task(commits.commit(puts("a"), is_before_log=True))
+    while not metadata.sizes:
+        await asyncio.sleep(0)
+    others = await begun(commits, puts("b"), puts("c"))
+    assert metadata.sizes == [1]
+    metadata.may_commit.set()
+
+    assert await asyncio.gather(alone, *others) == [1, 2, 2]
+    assert metadata.sizes == [1, 2]
+
+
+async def test_nothing_is_begun_when_the_tasks_have_ended() -> None:
+    tasks = TaskOwner(lambda name, cause: pytest.fail(f"{name}: {cause}"))
+    commits = SharedCommits(MemoryMetadataStore(), tasks)
+    await tasks.close()
+    with pytest.raises(ShutdownError):
+        await commits.commit(puts("a"))

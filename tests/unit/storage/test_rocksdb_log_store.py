@@ -14,11 +14,11 @@ import pytest
 from tidelog_server.core.errors import DataLossError, StorageFailedError
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
-from tidelog_server.storage import rocksdb_log_store
+from tidelog_server.storage import rocksdb_log_store, rocksdb_pressure
 from tidelog_server.storage.codec import TailRow, pack_outcome, pack_txn
 from tidelog_server.storage.keys import chunk_key, log_key, outcome_key, staged_key, tail_key, txn_key
 from tidelog_server.storage.log_store import Beside, LogStore
-from tidelog_server.storage.rocksdb_engine import Engine, check_options_file
+from tidelog_server.storage.rocksdb_engine import COLUMNS_BUFFERS, FAMILIES, Engine, check_options_file
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 from unit.storage.entries import (
@@ -71,7 +71,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trims_at", [0, 1, 70, 1_100])
-@pytest.mark.parametrize("entries", [1, 63, 64, 65, 127, 1_023, 1_024, 1_025, 1_100])
+@pytest.mark.parametrize("entries", [1, 15, 16, 17, 63, 1_023, 1_024, 1_025, 1_100])
 def test_tails_are_caught_up_at_the_start(tmp_path: Path, entries: int, trims_at: int) -> None:
     written = run_of_entries(1, entries)
     with closing(open_rocksdb_log_store(tmp_path / "store")) as store:
@@ -182,6 +182,19 @@ def test_the_engine_is_asked_whether_it_is_busy_after_a_mebibyte_and_until_it_is
     store.write(run_of_entries(2, 1, size_bytes=MIB // 4))
     assert [store.stall_reason() for _ in range(5)] == ["busy", "busy", None, None, None]
     assert asked == answers
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_engine_is_busy_when_the_buffers_of_any_family_are_full(
+    store: RocksdbLogStore, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = store._engine.family(name)
+    buffers = {"num-immutable-mem-table": COLUMNS_BUFFERS - 1}
+    assert rocksdb_pressure.stall_reason(store._engine) is None
+    monkeypatch.setattr(
+        rocksdb_pressure, "integer_property", lambda family, key: buffers.get(key, 0) if family is full else 0
+    )
+    assert name in (rocksdb_pressure.stall_reason(store._engine) or "")
 
 
 def test_the_first_failure_stops_the_store_and_reads_go_on(store: RocksdbLogStore) -> None:
