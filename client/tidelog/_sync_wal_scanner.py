@@ -71,7 +71,7 @@ def _settle(future: Future[None], function: Callable[[], object]) -> None:
         if inspect.iscoroutine(outcome):
             outcome.close()
             raise TypeError("the handler is a coroutine function: give it to AsyncClient.wal(), or a plain function")
-    except Exception as error:  # noqa: BLE001 - the scanner tells
+    except Exception as error:  # noqa: BLE001 - whoever looks at the scanner is told
         future.set_exception(error)
     except BaseException as end:  # noqa: BLE001 - it ends the scanner, and must not end the event loop of all clients
         failure = RuntimeError(f"the handler was ended by {end!r}")

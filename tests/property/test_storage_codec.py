@@ -81,7 +81,7 @@ def test_index_keys_tell_their_kind(place: tuple[int, int]) -> None:
 
 @given(entries, u64, u64, hashes)
 def test_a_header_comes_back(entry: NewEntry, previous_tick: int, sequence: int, previous_hash: bytes) -> None:
-    key, value, chain_hash = pack_header(
+    key, value, chain_hash, apart = pack_header(
         entry, previous_tick=previous_tick, sequence=sequence, previous_hash=previous_hash
     )
     header = unpack_header(key, value)
@@ -89,7 +89,8 @@ def test_a_header_comes_back(entry: NewEntry, previous_tick: int, sequence: int,
         assert getattr(header, name) == getattr(entry, name)
     assert (header.previous_tick, header.sequence, header.chain_hash) == (previous_tick, sequence, chain_hash)
     assert header.columns_bytes == len(entry.columns)
-    assert header.inline_columns == (entry.columns if len(entry.columns) <= MAX_INLINE_BYTES else None)
+    is_small = len(entry.columns) <= MAX_INLINE_BYTES
+    assert (header.inline_columns, apart) == ((entry.columns, None) if is_small else (None, entry.columns))
     assert chained_hash(previous_hash, key, value) == chain_hash
 
 
@@ -140,7 +141,7 @@ def test_no_bit_of_a_row_can_flip_unseen(row: bytes, unpack: Callable[[bytes], o
 def test_a_header_with_unknown_flags_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "_INLINE", 2)
     entry = NewEntry(7, Tick(1), 1, 1, 1, b"")
-    key, value, _ = pack_header(entry, previous_tick=0, sequence=1, previous_hash=bytes(16))
+    key, value, *_ = pack_header(entry, previous_tick=0, sequence=1, previous_hash=bytes(16))
     monkeypatch.undo()
     with pytest.raises(DataLossError, match="flags"):
         unpack_header(key, value)

@@ -149,8 +149,8 @@ class ChannelLog:
             VchannelLog(vchannel_id, f"{name}/{index}", node.store.tail(vchannel_id))
             for index, vchannel_id in enumerate(vchannel_ids)
         ]
-        # First ticks of appends between submission and ack, oldest first; of a transaction, that of its whole span: no
-        # watermark lies within it. ``_drained`` is set while there are none.
+        # First ticks of appends between submission and ack, oldest first; of a transaction, that of its whole span.
+        # ``_drained`` is set while there are none.
         self._in_flight: deque[int] = deque()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -212,9 +212,9 @@ class ChannelLog:
         nothing calls the append back: a cancelled call leaves it in the log.
         """
         assert not self.is_closed
-        base_tick, in_flight = entry.base_tick, self._in_flight
-        first_tick = base_tick if entry.txn is None else entry.txn.first_tick
-        assert vchannel.submitted_tick < base_tick
+        in_flight = self._in_flight
+        first_tick = _first_tick(entry)
+        assert vchannel.submitted_tick < entry.base_tick
         if in_flight:
             assert first_tick >= in_flight[-1]
         else:
@@ -248,7 +248,7 @@ class ChannelLog:
     def settle(self, vchannel: VchannelLog, entry: NewEntry) -> None:
         """Note that the oldest entry in flight is durable; called in order, before its ack is sent."""
         first_tick = self._in_flight.popleft()
-        assert first_tick == (entry.base_tick if entry.txn is None else entry.txn.first_tick)
+        assert first_tick == _first_tick(entry)
         if not self._in_flight:
             self._drained.set()
         self._node.admission.note_settled(len(entry.columns))
@@ -270,3 +270,8 @@ class ChannelLog:
         """Wake the followers of every vchannel."""
         for vchannel in self.vchannels:
             vchannel.wake_followers()
+
+
+def _first_tick(entry: NewEntry) -> int:
+    """Return the tick that no watermark reaches before ``entry`` is durable: none lies within a transaction."""
+    return entry.base_tick if entry.txn is None else entry.txn.first_tick

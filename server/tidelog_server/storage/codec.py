@@ -163,34 +163,36 @@ def roll_hash(before: bytes, chain_hash: bytes) -> bytes:
     return blake2b(before + chain_hash, digest_size=HASH_BYTES).digest()
 
 
-def pack_header(entry: NewEntry, previous_tick: int, sequence: int, previous_hash: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return the entry's key, the value of its header row, and its chain hash."""
+def pack_header(
+    entry: NewEntry, previous_tick: int, sequence: int, previous_hash: bytes
+) -> tuple[bytes, bytes, bytes, bytes | None]:
+    """Return the entry's key, the value of its header row, its chain hash, and columns that need a row of their own."""
     key = log_key(entry.vchannel_id, entry.base_tick)
-    kind, more, stored_crc32c, columns = _kind_of(entry)
+    kind, more, stored_crc32c = _kind_of(entry)
+    columns = None if entry.staged is not None else entry.columns
+    is_inline = columns is not None and len(columns) <= MAX_INLINE_BYTES
     body = _HEADER.pack(
-        ROW_VERSION, kind, 0 if columns is None else _INLINE, entry.count, entry.message_type, entry.columns_crc32c,
+        ROW_VERSION, kind, _INLINE if is_inline else 0, entry.count, entry.message_type, entry.columns_crc32c,
         entry.columns_bytes, stored_crc32c, previous_tick, sequence,
     ) + more  # fmt: skip
     row = key + body
     chain_hash = blake2b(previous_hash + row, digest_size=HASH_BYTES).digest()
     value = body + chain_hash + crc32c(row + chain_hash).to_bytes(_CRC_BYTES, "big")
-    return key, value if columns is None else value + columns, chain_hash
+    return (key, value + entry.columns, chain_hash, None) if is_inline else (key, value, chain_hash, columns)
 
 
-def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int, bytes | None]:
-    """Return the kind of an entry, what only this kind has, the CRC of the columns as stored, and them if inline."""
+def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int]:
+    """Return the kind of an entry, what only entries of this kind have, and the CRC of its columns as stored."""
     if entry.staged is not None:
         assert entry.txn is not None
         more = _STAGED_SPAN.pack(*entry.txn, entry.staged.sequence)
-        return EntryKind.STAGED_MESSAGES, more, entry.staged.stored_crc32c, None
-    columns = entry.columns
-    stored_crc32c = crc32c(columns)
-    inline = columns if len(columns) <= MAX_INLINE_BYTES else None
+        return EntryKind.STAGED_MESSAGES, more, entry.staged.stored_crc32c
+    stored_crc32c = crc32c(entry.columns)
     if entry.txn is not None:
-        return EntryKind.TXN_MESSAGES, _SPAN.pack(*entry.txn), stored_crc32c, inline
+        return EntryKind.TXN_MESSAGES, _SPAN.pack(*entry.txn), stored_crc32c
     if entry.broadcast_id:
-        return EntryKind.BROADCAST_MESSAGE, _BROADCAST.pack(entry.broadcast_id), stored_crc32c, inline
-    return EntryKind.MESSAGES, b"", stored_crc32c, inline
+        return EntryKind.BROADCAST_MESSAGE, _BROADCAST.pack(entry.broadcast_id), stored_crc32c
+    return EntryKind.MESSAGES, b"", stored_crc32c
 
 
 def unpack_header(key: bytes, value: bytes) -> EntryHeader:

@@ -26,6 +26,15 @@ async def until(store: FaultyStore, writes: int) -> None:
         await asyncio.sleep(0)
 
 
+async def written_and_not_synced(node: Node, store: FaultyStore) -> Submitted:
+    """Append to a new channel ``a``, and return while the sync is held back."""
+    await node.create("a")
+    store.may_sync.clear()
+    append = node.submit("a", a_batch(b"x"))
+    await until(store, 1)
+    return append
+
+
 async def test_appends_are_written_in_the_order_of_their_ticks() -> None:
     store = FaultyStore()
     async with running_node(store) as node:
@@ -74,10 +83,7 @@ async def test_a_group_is_bounded_in_bytes_and_batches() -> None:
 async def test_an_append_is_acknowledged_only_after_its_sync() -> None:
     store = FaultyStore()
     async with running_node(store) as node:
-        await node.create("a")
-        store.may_sync.clear()
-        append = node.submit("a", a_batch(b"x"))
-        await until(store, 1)
+        append = await written_and_not_synced(node, store)
         log, vchannel = node.broker.find("a")
         assert not append.append.settled
         assert vchannel.durable_tick == 0
@@ -272,10 +278,7 @@ async def test_a_job_that_fails_fails_for_its_caller_only() -> None:
 async def test_a_write_is_done_at_once_beside_the_sync_of_what_was_written_before() -> None:
     store = FaultyStore()
     async with running_node(store) as node:
-        await node.create("a")
-        store.may_sync.clear()
-        append = node.submit("a", a_batch(b"x"))
-        await until(store, 1)
+        append = await written_and_not_synced(node, store)
         loop_thread = threading.get_ident()
 
         written_by = await node.log.committer.write(threading.get_ident)

@@ -41,7 +41,7 @@ from tidelog_server.storage.rocksdb_engine import FAMILIES
 FORMAT_PAGE = Path(__file__).parents[3] / "server" / "FORMAT.md"
 INCARNATION = bytes(range(16))
 ENTRY = NewEntry(7, Tick(0x0102030405060708), 3, -1, 0xAABBCCDD, b"columns")
-HEADER_KEY, HEADER, CHAIN_HASH = pack_header(
+HEADER_KEY, HEADER, CHAIN_HASH, _ = pack_header(
     ENTRY, previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION)
 )
 LARGE_HEADER = pack_header(
