@@ -1,0 +1,525 @@
+"""Consumers: members of a group that share the vchannels of channels, and commit how far they got."""
+
+import asyncio
+import inspect
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypedDict, Unpack
+
+from tidelog import _tracing
+from tidelog._batch import Batch
+from tidelog._errors import ClosedError, GroupFencedError, GroupPositionMovedError, PositionTrimmedError, TidelogError
+from tidelog._member_stream import Holding, MemberStream, Position
+from tidelog._positions import EARLIEST, FOLLOW, Start
+from tidelog._scan import ScanCore
+from tidelog._scan_plan import DEFAULT_RESPONSE_BYTES, scan_plan
+from tidelog._tick import Tick
+from tidelog._transport import Transport
+from tidelog._types import PositionCommit
+from tidelog.v1 import group_service_pb2 as pb
+
+DEFAULT_LEASE_S: Final = 10.0
+DEFAULT_RELEASE_WITHIN_S: Final = 30.0
+_MEMBER_ID_BYTES: Final = 8
+_MAX_INCARNATION: Final = (1 << 63) - 1
+
+Notify = Callable[[Sequence[str]], Awaitable[None] | None]
+"""Is told names of vchannels."""
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Options of a consumer.
+
+    Attributes:
+        start: Where the group begins if it is made now; default earliest.
+        auto_commit: Whether what was processed is committed by itself: a batch counts as processed when the next one is
+            asked for. Default True. Without it, ``commit`` does, or a transaction with ``commit_positions``.
+        auto_commit_s: How often at most, while there is more to process; default 1.
+        member_id: Names the member, so that it gets its vchannels back when it is restarted within its lease; default
+            None, a random name. Another consumer of the group with the same name ends this one.
+        description: Says what this member is, for people; up to 256 bytes.
+        lease_s: How long the member lives without a sign, 0.5 to 600; default 10. That it died is noticed sooner.
+        release_within_s: How long a batch may take to process when another member waits for its vchannel, up to 3,600;
+            default 30. After that it gets the vchannel, and the batch too.
+        on_assigned: Is told of vchannels that the member got.
+        on_revoked: Is told of vchannels that the member is about to give back; may ``commit``.
+        on_lost: Is told of vchannels that are another's already.
+        skips_trimmed: Whether to go on behind messages that were trimmed before they were consumed, instead of raising
+            PositionTrimmedError; default False.
+        max_response_bytes: About how much travels at a time, up to 4 MiB; default 1 MiB.
+    """
+
+    start: Start
+    auto_commit: bool
+    auto_commit_s: float
+    member_id: str | None
+    description: str
+    lease_s: float
+    release_within_s: float
+    on_assigned: Notify | None
+    on_revoked: Notify | None
+    on_lost: Notify | None
+    skips_trimmed: bool
+    max_response_bytes: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A vchannel that the consumer holds.
+
+    Attributes:
+        epoch: Under which.
+        delivered_tick: Everything below was handed to the caller.
+        processed_tick: Everything below counts as processed.
+        committed_tick: Everything below is committed, or on its way.
+        claimed_tick: Everything below is committed, or is to be by a transaction: what the next one expects.
+    """
+
+    epoch: int
+    delivered_tick: int
+    processed_tick: int
+    committed_tick: int
+    claimed_tick: int
+
+
+EnsureGroup = Callable[[str, list[str], Start], Awaitable[None]]
+
+
+class AsyncConsumer(AsyncIterator[Batch]):
+    """A member of a consumer group: ``async with`` joins, ``async for batch in consumer`` delivers.
+
+    Each vchannel of the channels belongs to one member of the group at a time; batches of one vchannel come in tick
+    order. When members come or go, vchannels move: one that this member shall give back is given back when it asks for
+    its next batch, so what it has in hand is processed and committed first. A member that dies is noticed within about
+    a second, and what it had not committed comes to another again: at least once. Exactly once into Tidelog: make it
+    with ``auto_commit=False``, and let each transaction ``commit_positions(consumer)``.
+
+    Lost connections and restarts of the server are waited out. Cancelling a wait for the next batch loses nothing. Not
+    for several tasks at once.
+    """
+
+    def __init__(
+        self,
+        transport: Callable[[], Transport],
+        ensure_group: EnsureGroup,
+        group: str,
+        channels: Sequence[str],
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self.group = group
+        self.channels = tuple(channels)
+        self._transport = transport
+        self._ensure_group = ensure_group
+        self._start = options.get("start", EARLIEST)
+        self.auto_commit = options.get("auto_commit", True)
+        self._auto_commit_s = options.get("auto_commit_s", 1.0)
+        self._on_assigned = options.get("on_assigned")
+        self._on_revoked = options.get("on_revoked")
+        self._on_lost = options.get("on_lost")
+        self._skips_trimmed = options.get("skips_trimmed", False)
+        member_id = options.get("member_id")
+        self.member_id = member_id or secrets.token_hex(_MEMBER_ID_BYTES)
+        self._plan = scan_plan(
+            EARLIEST, FOLLOW, max_response_bytes=options.get("max_response_bytes", DEFAULT_RESPONSE_BYTES)
+        )
+        join = pb.JoinGroupStart(
+            group=group,
+            channels=self.channels,
+            member_id=self.member_id,
+            description=options.get("description", ""),
+            lease_ms=round(options.get("lease_s", DEFAULT_LEASE_S) * 1_000),
+            release_within_ms=round(options.get("release_within_s", DEFAULT_RELEASE_WITHIN_S) * 1_000),
+            incarnation=secrets.randbelow(_MAX_INCARNATION) + 1,
+        )
+        self._changed = asyncio.Event()
+        self._member = MemberStream(transport, join, is_named=member_id is not None, on_changed=self._changed.set)
+        self._seen_version = 0
+        self._lanes: dict[str, _Lane] = {}
+        # Those with something that was delivered and is not processed yet.
+        self._in_hand: list[_Lane] = []
+        self._core: ScanCore | None = None
+        self._fetching: asyncio.Task[bool] | None = None
+        self._commit_due_s = 0.0
+        # Done once everything that was ever committed is durable.
+        self._last_commit: asyncio.Future[None] | None = None
+        # Whether the scan is beyond what is to be delivered next.
+        self._is_rewound = False
+        # What was given back, and the epochs under which it was held.
+        self._released: dict[str, int] = {}
+        # Vchannels that callers are to be told of.
+        self._untold_lost: list[str] = []
+        self._untold_gained: list[str] = []
+        self._is_closed = False
+
+    @property
+    def assignment(self) -> tuple[str, ...]:
+        """The vchannels that this member delivers now, in order of name."""
+        return tuple(sorted(self._lanes))
+
+    @property
+    def positions(self) -> Mapping[str, Tick]:
+        """For each vchannel of this member the tick behind the last message that was delivered."""
+        return {vchannel: Tick(lane.delivered_tick) for vchannel, lane in self._lanes.items()}
+
+    def commits(self) -> list[PositionCommit]:
+        """Return what commits everything delivered since this was asked last, for a transaction.
+
+        Raises:
+            ValueError: The consumer commits by itself: make it with ``auto_commit=False``.
+        """
+        if self.auto_commit:
+            raise ValueError("the consumer commits by itself, transaction or not: make it with auto_commit=False")
+        commits = []
+        for vchannel, lane in self._lanes.items():
+            if lane.claimed_tick < lane.delivered_tick:
+                # Where the transaction before left off: if that comes to nothing, this one is refused.
+                claim = PositionCommit(
+                    self.group, vchannel, lane.delivered_tick, self.member_id, lane.epoch, lane.claimed_tick
+                )
+                commits.append(claim)
+                lane.claimed_tick = lane.delivered_tick
+        return commits
+
+    def note_committed(self, commits: Iterable[PositionCommit]) -> None:
+        """Note that ``commits`` are committed; transactions do so themselves."""
+        for commit in commits:
+            lane = self._lanes.get(commit.vchannel)
+            if commit.group == self.group and lane is not None and lane.epoch == commit.epoch:
+                lane.committed_tick = max(lane.committed_tick, commit.next_tick)
+
+    def rewind(self, cause: TidelogError | None = None) -> None:
+        """Deliver again what is not committed and is still this member's; transactions that are over do so themselves.
+
+        With ``cause``, why a transaction was refused: it may say that the group is elsewhere.
+        """
+        if isinstance(cause, GroupPositionMovedError) and (lane := self._lanes.get(cause.vchannel)) is not None:
+            lane.committed_tick = cause.next_tick
+        for lane in self._lanes.values():
+            lane.delivered_tick = lane.processed_tick = lane.claimed_tick = lane.committed_tick
+        self._in_hand.clear()
+        self._is_rewound = True
+
+    async def join(self) -> None:
+        """Join the group, which is made if it does not exist; ``async with`` does so.
+
+        Raises:
+            ChannelNotFoundError: A channel does not exist.
+            InvalidRequestError, OverloadedError, UnavailableError: The group cannot be joined.
+        """
+        await self._ensure_group(self.group, list(self.channels), self._start)
+        await self._member.start()
+        await self._take_assignment()
+
+    async def commit(self) -> None:
+        """Commit everything delivered so far, durably.
+
+        Raises:
+            GroupFencedError: A vchannel is another member's by now, which gets its messages again. Nothing was
+                committed; what is still this member's is with the next commit.
+            TidelogError: The member is none any more, or the server stayed away too long.
+        """
+        self._note_processed()
+        while True:
+            self._commit_processed()
+            await self._committed()
+            # An earlier commit may have failed meanwhile, and is tried again.
+            if all(lane.processed_tick <= lane.committed_tick for lane in self._lanes.values()):
+                return
+
+    def commit_soon(self) -> None:
+        """Commit everything delivered so far without waiting for it.
+
+        At most one commit is on its way; what is committed meanwhile goes together after it. What fails goes with the
+        next commit again; wait for one with ``commit`` at the end.
+        """
+        self._note_processed()
+        self._commit_processed()
+
+    async def wait_rebalance(self, timeout_s: float = 0.0) -> tuple[str, ...]:
+        """Take what the server gives and give back what it wants, after a wait for a change; return the assignment.
+
+        What was delivered before counts as processed. Asking for the next batch does the same.
+
+        Raises:
+            TidelogError: As ``__anext__``.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._seen_version == self._member.version:
+                    self._changed.clear()
+                    await self._changed.wait()
+        await self._prepare()
+        return self.assignment
+
+    async def poll(self, timeout_s: float = 1.0, *, max_batches: int = 100) -> list[Batch]:
+        """Return what is there, after a wait of up to ``timeout_s`` for something; nothing if nothing came.
+
+        Raises:
+            TidelogError: As ``__anext__``.
+        """
+        batches: list[Batch] = []
+        try:
+            async with asyncio.timeout(timeout_s):
+                batches.append(await anext(self))
+        except TimeoutError as error:
+            if isinstance(error, TidelogError):
+                raise
+            return batches
+        while len(batches) < max_batches and self._core is not None and self._core.has_batch:
+            batches.append(self._take(self._core))
+        return batches
+
+    def take_ready(self) -> Batch | None:
+        """Return the next batch if it is here and nothing else is due; for the synchronous twin too."""
+        core = self._core
+        if core is None or not core.has_batch or self._is_rewound or self._seen_version != self._member.version:
+            return None
+        if self.auto_commit and self._commit_due_s <= time.monotonic():
+            return None
+        self._note_processed()
+        return self._take(core)
+
+    async def aclose(self) -> None:
+        """Commit what was processed if the consumer commits by itself, and leave the group. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self.auto_commit and self._member.failure is None:
+            self._commit_processed()
+        # Also where this is cancelled: a member must not stay behind.
+        self._member.leave()
+        try:
+            await self._close_scan()
+        finally:
+            await self._member.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        """Return the next batch; what was delivered before counts as processed.
+
+        Raises:
+            PositionTrimmedError: Messages that were not consumed are gone; see ``skips_trimmed`` and ``seek_group``.
+            GroupNotFoundError: The group was destroyed.
+            GroupFencedError: Another consumer joined under the same member id.
+            DataLossError: A batch is not what its CRC says.
+            TidelogError: The server stayed away too long.
+        """
+        while True:
+            batch = self.take_ready()
+            if batch is not None:
+                return batch
+            await self._prepare()
+            if (core := self._core) is not None and core.has_batch:
+                return self._take(core)
+            await self._wait()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.join()
+        except BaseException:
+            await self._member.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._note_processed()
+        await self.aclose()
+
+    # -- Private -------------------------------------------------------------------------------------------
+
+    def _take(self, core: ScanCore) -> Batch:
+        batch = core.take()
+        lane = self._lanes[batch.vchannel]
+        lane.delivered_tick = batch.ticks[-1] + 1
+        self._in_hand.append(lane)
+        if _tracing.hooks is not None:
+            _tracing.hooks.consumed(batch, self.group)
+        return batch
+
+    def _note_processed(self) -> None:
+        """Take what was delivered as processed: the caller asks for more, or commits."""
+        for lane in self._in_hand:
+            lane.processed_tick = lane.delivered_tick
+        self._in_hand.clear()
+
+    async def _prepare(self) -> None:
+        """Do what is due before the next batch: changes of what this member holds, and commits."""
+        if self._is_closed:
+            raise ClosedError("the consumer is closed: make a new one")
+        self._note_processed()
+        await self._take_assignment()
+        if self._is_rewound:
+            await self._close_scan()
+            self._is_rewound = False
+        if self._member.failure is not None:
+            raise self._member.failure
+        if self.auto_commit and self._commit_due_s <= time.monotonic():
+            self._begin_auto_commit()
+        if self._core is None and self._lanes:
+            begin_ticks = {vchannel: lane.delivered_tick for vchannel, lane in self._lanes.items()}
+            self._core = ScanCore.at(self._transport, begin_ticks, self._plan)
+
+    async def _take_assignment(self) -> None:
+        """Take what the server gives, let go what is lost, and give back what others wait for."""
+        while self._seen_version != self._member.version:
+            version = self._member.version
+            self._changed.clear()
+            # Once more from the beginning if somebody is cancelled meanwhile.
+            await self._follow(self._member.holdings)
+            self._seen_version = version
+
+    async def _follow(self, holdings: Mapping[str, Holding]) -> None:
+        lost = [
+            vchannel
+            for vchannel, lane in self._lanes.items()
+            if vchannel not in holdings or holdings[vchannel].epoch != lane.epoch
+        ]
+        gained = [
+            vchannel
+            for vchannel, holding in holdings.items()
+            if (vchannel not in self._lanes or vchannel in lost) and self._released.get(vchannel) != holding.epoch
+        ]
+        self._released = {name: epoch for name, epoch in self._released.items() if name in holdings}
+        for vchannel in lost:
+            del self._lanes[vchannel]
+        for vchannel in gained:
+            epoch, tick, _ = holdings[vchannel]
+            self._lanes[vchannel] = _Lane(epoch, tick, tick, tick, tick)
+        if lost or gained:
+            # Ordering: in one step with the lanes, so that a batch of one that is gone is not delivered.
+            self._is_rewound = True
+        # What comes again under another epoch was taken away in between, or sought. Kept until it is told, for somebody
+        # may be cancelled.
+        self._untold_lost += lost
+        self._untold_gained += gained
+        await _tell(self._on_lost, self._untold_lost)
+        self._untold_lost = []
+        await _tell(self._on_assigned, self._untold_gained)
+        self._untold_gained = []
+        await self._give_back([name for name in self._lanes if holdings[name].is_revoked])
+
+    async def _give_back(self, vchannels: Sequence[str]) -> None:
+        if not vchannels:
+            return
+        await _tell(self._on_revoked, vchannels)
+        if self.auto_commit:
+            self._commit_processed()
+        # Taken away already: whoever has it now gets these messages again.
+        with suppress(GroupFencedError):
+            await self._committed()
+        for vchannel in vchannels:
+            self._released[vchannel] = self._lanes.pop(vchannel).epoch
+        self._is_rewound = True
+        self._member.release({vchannel: self._released[vchannel] for vchannel in vchannels})
+
+    def _commit_processed(self) -> None:
+        """Send what is processed and not committed on its way."""
+        due = {
+            vchannel: Position(lane.epoch, lane.processed_tick)
+            for vchannel, lane in self._lanes.items()
+            if lane.committed_tick < lane.processed_tick
+        }
+        if not due:
+            return
+        before = {vchannel: self._lanes[vchannel].committed_tick for vchannel in due}
+        for vchannel, position in due.items():
+            lane = self._lanes[vchannel]
+            lane.committed_tick = position.next_tick
+            lane.claimed_tick = max(lane.claimed_tick, position.next_tick)
+        done = self._member.commit(due)
+        lanes = {vchannel: self._lanes[vchannel] for vchannel in due}
+        done.add_done_callback(lambda ended: _undo(ended, lanes, before))
+        self._last_commit = done
+
+    async def _committed(self) -> None:
+        """Wait until everything that was ever committed is durable. Raises why the last of it failed, once."""
+        last = self._last_commit
+        if last is not None:
+            try:
+                await asyncio.shield(last)
+            finally:
+                if last.done() and self._last_commit is last:
+                    self._last_commit = None
+
+    def _begin_auto_commit(self) -> None:
+        """Commit what is processed, without waiting for it; a failure is tried again with the next one."""
+        self._commit_due_s = time.monotonic() + self._auto_commit_s
+        self._commit_processed()
+
+    async def _wait(self) -> None:
+        """Wait until there is a batch, or something has changed."""
+        # Before the wait too: whoever does not wait at all shall get what came since.
+        if await self._take_fetched():
+            return
+        if self.auto_commit:
+            # There is time for it.
+            self._begin_auto_commit()
+        changed = asyncio.create_task(self._changed.wait(), name="tidelog-consumer-changed")
+        waiting: set[asyncio.Task[bool]] = {changed}
+        try:
+            if self._core is not None:
+                if self._fetching is None:
+                    self._fetching = asyncio.create_task(self._core.fetch(), name="tidelog-consumer-fetch")
+                waiting.add(self._fetching)
+            if self._seen_version == self._member.version:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        await self._take_fetched()
+
+    async def _take_fetched(self) -> bool:
+        """Return whether a fetch has ended; raise why it failed."""
+        if self._fetching is None or not self._fetching.done():
+            return False
+        fetching, self._fetching = self._fetching, None
+        try:
+            fetching.result()
+        except PositionTrimmedError as error:
+            await self._close_scan()
+            if not self._skips_trimmed:
+                raise
+            self._skip(error)
+        return True
+
+    def _skip(self, error: PositionTrimmedError) -> None:
+        """Go on behind what was trimmed."""
+        lane = self._lanes.get(error.values.get("vchannel", ""))
+        if lane is None:
+            raise error
+        lane.delivered_tick = max(lane.delivered_tick, error.first_available_tick)
+
+    async def _close_scan(self) -> None:
+        """End the scan; what it had received and not delivered comes again with the next one."""
+        fetching, self._fetching = self._fetching, None
+        core, self._core = self._core, None
+        try:
+            if fetching is not None:
+                fetching.cancel()
+                await asyncio.gather(fetching, return_exceptions=True)
+        finally:
+            if core is not None:
+                # It hangs up before it waits.
+                await core.aclose()
+
+
+async def _tell(notify: Notify | None, vchannels: Sequence[str]) -> None:
+    if notify is not None and vchannels:
+        told = notify(sorted(vchannels))
+        if inspect.isawaitable(told):
+            await told
+
+
+def _undo(ended: "asyncio.Future[None]", lanes: Mapping[str, _Lane], before: Mapping[str, int]) -> None:
+    """Where a commit failed, let the next one have its positions as well."""
+    if not ended.cancelled() and ended.exception() is not None:
+        for vchannel, lane in lanes.items():
+            lane.committed_tick = min(lane.committed_tick, before[vchannel])

@@ -1,0 +1,52 @@
+"""Between consumer groups and their wire form."""
+
+from tidelog import _wire
+from tidelog._group_types import GroupDescription, GroupMember, GroupPosition, GroupSummary
+from tidelog._positions import At, Start, position
+from tidelog._tick import Tick
+from tidelog.v1 import group_service_pb2 as pb
+from tidelog.v1 import wal_service_pb2
+
+
+def start_policy(start: Start) -> wal_service_pb2.DeliverPolicy:
+    """Return where a group begins. Raises ValueError if it is an end, TypeError if it is no position."""
+    at: At = position(start)
+    return _wire.deliver_policy(at)
+
+
+def group_position(wire: pb.GroupPosition) -> GroupPosition:
+    """Return a position as it was described."""
+    return GroupPosition(
+        vchannel=wire.vchannel,
+        next_tick=Tick(wire.next_tick),
+        committed_time_ms=wire.committed_time_ms,
+        member_id=wire.member_id or None,
+        lag_messages=wire.lag_messages,
+        lag_bytes=wire.lag_bytes,
+        lag_s=wire.lag_ms / 1_000,
+        is_trimmed=wire.is_trimmed,
+    )
+
+
+def description(wire: pb.GroupDescription) -> GroupDescription:
+    """Return a group as it was described."""
+    return GroupDescription(
+        name=wire.name,
+        created_tick=Tick(wire.created_tick),
+        positions={each.vchannel: group_position(each) for each in wire.positions},
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                description=member.description,
+                channels=tuple(member.channels),
+                vchannels=tuple(member.vchannels),
+                expires_in_s=member.expires_in_ms / 1_000,
+            )
+            for member in wire.members
+        ),
+    )
+
+
+def summary(wire: pb.GroupSummary) -> GroupSummary:
+    """Return a group as it was listed."""
+    return GroupSummary(wire.name, Tick(wire.created_tick), wire.vchannels, wire.members, wire.committed_time_ms)

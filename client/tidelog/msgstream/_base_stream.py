@@ -1,0 +1,341 @@
+"""What both variants of a stream have in common."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog._errors import ClosedError
+from tidelog._tick import MAX_TICK, Tick
+from tidelog.msgstream._backend import Backend, Delivered, Place, Reader
+from tidelog.msgstream._dispatcher import UnmarshalDispatcher
+from tidelog.msgstream._errors import (
+    BadPositionError,
+    MsgStreamError,
+    NotSubscribedError,
+    StreamStateError,
+)
+from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
+from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._pack import MsgPack, MsgPosition
+from tidelog.msgstream._repack import RepackFunc
+from tidelog.msgstream._sending import MessageIds, Sending
+from tidelog.msgstream._settings import StreamSettings
+from tidelog.msgstream._subscriptions import SubscriptionStore
+
+_ID_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StreamParts:
+    """What a factory gives to each of its streams."""
+
+    backend: Backend
+    settings: StreamSettings
+    dispatcher: UnmarshalDispatcher
+    subscriptions: SubscriptionStore
+
+
+class BaseStream(AsyncMsgStream):
+    """A stream without its notion of a pack.
+
+    Nothing runs by itself: whoever consumes reads, so a stream that nobody consumes holds no more than one delivery.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        self.dispatcher = parts.dispatcher
+        self.settings = parts.settings
+        self.sub_name = ""
+        self._backend = parts.backend
+        self._subscriptions = parts.subscriptions
+        self._sending = Sending(parts.backend, parts.settings.max_message_bytes)
+        # Where each channel goes on behind the packs that were handed out; None where only a seek will tell.
+        self._places: dict[str, Place | None] = {}
+        # What the last pack brings the subscription to, once it is handled.
+        self._unsaved: Mapping[str, int] = {}
+        self._reader: Reader | None = None
+        self._step: asyncio.Task[Sequence[Delivered]] | None = None
+        # Held while subscriptions change, which takes awaits.
+        self._changing = asyncio.Lock()
+        self._is_started = False
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Let packs be consumed. See ``AsyncMsgStream.start``."""
+        self._check_open()
+        self._is_started = True
+
+    async def close(self) -> None:
+        """Stop. See ``AsyncMsgStream.close``."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._stop_reading()
+        if self.sub_name:
+            await self._subscriptions.flush(self.sub_name)
+
+    async def as_producer(self, channels: Iterable[str]) -> None:
+        """Send to these channels too. See ``AsyncMsgStream.as_producer``."""
+        self._check_open()
+        await self._sending.add(_names(channels))
+
+    async def as_consumer(
+        self,
+        channels: Iterable[str],
+        sub_name: str,
+        position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
+    ) -> None:
+        """Receive from these channels too. See ``AsyncMsgStream.as_consumer``."""
+        self._check_open()
+        begin = SubscriptionPosition(position)
+        async with self._changing:
+            self._check_subscription(sub_name)
+            names = await self._backend.resolve(_names(channels))
+            new = list(dict.fromkeys(name for name in names if name not in self._places))
+            if not new:
+                return
+            kept = await self._subscriptions.load(sub_name, new)
+            first = await self._first_place(begin)
+            unkept = [name for name in new if name not in kept]
+            if unkept and first is not None:
+                await self._subscriptions.begin(sub_name, dict.fromkeys(unkept, first.after_tick))
+            # Ordering: before reading stops, for whoever consumes begins anew at once.
+            self.sub_name = sub_name
+            self._places |= {name: Place.after(kept[name]) if name in kept else first for name in new}
+            await self._stop_reading()
+
+    def set_repack_func(self, repack_func: RepackFunc | None) -> None:
+        """Divide messages with ``repack_func``. See ``AsyncMsgStream.set_repack_func``."""
+        self._sending.repack_func = repack_func
+
+    def compute_produce_channel_indexes(self, msgs: Iterable[TsMsg]) -> list[list[int]]:
+        """Return the channel of each hash key. See ``AsyncMsgStream.compute_produce_channel_indexes``."""
+        return self._sending.indexes(msgs)
+
+    async def produce(self, pack: MsgPack | None) -> MessageIds:
+        """Send a pack, all of it or nothing. See ``AsyncMsgStream.produce``."""
+        self._check_open()
+        return await self._sending.produce(pack)
+
+    async def broadcast(self, pack: MsgPack | None) -> MessageIds:
+        """Send a pack to every channel, to all or to none. See ``AsyncMsgStream.broadcast``."""
+        self._check_open()
+        return await self._sending.broadcast(pack)
+
+    async def consume(self) -> MsgPack:
+        """Return the next pack. See ``AsyncMsgStream.consume``."""
+        await self._save_progress()
+        while True:
+            self._check_open()
+            reader = self._reader or self._begin_reading()
+            if not self._has_next():
+                await self._receive(reader)
+            elif (pack := await self._take_next()) is not None:
+                return pack
+
+    async def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
+        """Go on elsewhere. See ``AsyncMsgStream.seek``."""
+        self._check_open()
+        async with self._changing:
+            several = list(positions)
+            present = await self._backend.present()
+            places = {}
+            for position in several:
+                channel = self._subscribed(position)
+                try:
+                    places[channel] = self._place_of(position, present, include_message=include_message)
+                except BadPositionError:
+                    if not self.settings.ignore_bad_positions:
+                        raise
+                    places[channel] = Place.after(present)
+            # Ordering: before reading stops, for whoever consumes begins anew at once.
+            self._handed_out(places)
+            await self._stop_reading()
+
+    async def get_latest_msg_id(self, channel: str) -> bytes:
+        """Return the id of the last message. See ``AsyncMsgStream.get_latest_msg_id``."""
+        self._check_open()
+        [name] = await self._backend.resolve([channel])
+        return (await self._backend.last_tick(name)).message_id
+
+    async def check_topic_valid(self, channel: str) -> None:
+        """Return if the channel exists. See ``AsyncMsgStream.check_topic_valid``."""
+        self._check_open()
+        await self._backend.resolve([channel])
+
+    async def chan(self) -> AsyncIterator[MsgPack]:
+        """Yield packs until the stream is closed. See ``AsyncMsgStream.chan``."""
+        while True:
+            try:
+                pack = await self.consume()
+            except ClosedError:
+                if self._is_closed:
+                    return
+                raise
+            yield pack
+
+    @abstractmethod
+    def _reset(self, places: Mapping[str, Place]) -> None:
+        """Forget what was received and begin at these places."""
+
+    @abstractmethod
+    def _take(self, batches: Sequence[Delivered], watermark: int) -> None:
+        """Take what was received."""
+
+    @abstractmethod
+    def _has_next(self) -> bool:
+        """Tell whether a pack is complete."""
+
+    @abstractmethod
+    async def _take_next(self) -> MsgPack | None:
+        """Return the pack that is complete, after a note of where it leads (``_handed_out``).
+
+        None if somebody else took it meanwhile, or it is not wanted any more. A pack that cannot be read stays.
+        """
+
+    @abstractmethod
+    def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
+        """Return where a position is. Raises BadPositionError."""
+
+    def _handed_out(self, places: Mapping[str, Place]) -> None:
+        """Note where channels go on: behind the pack that is handed out, or elsewhere after a seek."""
+        self._places |= places
+        self._unsaved = {**self._unsaved, **{channel: place.after_tick for channel, place in places.items()}}
+
+    def _message(self, batch: Delivered, index: int) -> TsMsg:
+        """Return a message as the caller gets it. Raises UnknownMsgTypeError, MalformedMessageError."""
+        tick = Tick(batch.ticks[index])
+        try:
+            message = self.dispatcher.unmarshal(batch.payloads[index], batch.types[index])
+        except MsgStreamError as error:
+            error.add_note(f"It is the message at tick {tick} of {batch.vchannel}; seek beyond it to leave it out.")
+            raise
+        message.position = MsgPosition(batch.vchannel, tick.message_id, self.sub_name, tick)
+        message.begin_ts = message.begin_ts or tick
+        message.end_ts = message.end_ts or tick
+        return message
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the stream is closed: make a new one")
+
+    def _begin_reading(self) -> Reader:
+        if not self._is_started:
+            raise StreamStateError("the stream was not started: call start, or use it with async with")
+        if not self._places:
+            raise StreamStateError("the stream has no consumers: call as_consumer with the channels first")
+        places = {name: place for name, place in self._places.items() if place is not None}
+        if len(places) < len(self._places):
+            nowhere = ", ".join(name for name in self._places if name not in places)
+            raise StreamStateError(
+                f"the stream has no position on {nowhere}: seek there, or subscribe at earliest or latest"
+            )
+        self._reset(places)
+        self._reader = self._backend.reader(places, self.settings.watermark_interval_s)
+        return self._reader
+
+    async def _receive(self, reader: Reader) -> None:
+        """Wait for the next delivery and take it; return without one if reading was stopped meanwhile.
+
+        Why a task: whoever waits may be cancelled, and several may wait; what is received is for whoever comes next.
+        """
+        step = self._step
+        if step is None:
+            step = self._step = asyncio.create_task(_step_of(reader), name="tidelog-msgstream")
+        await asyncio.wait((step,))
+        if self._step is not step:
+            return
+        self._step = None
+        if not step.cancelled():
+            self._take(step.result(), reader.watermark)
+
+    async def _stop_reading(self) -> None:
+        """Forget what was received and not handed out."""
+        reader, self._reader = self._reader, None
+        step, self._step = self._step, None
+        try:
+            if step is not None:
+                step.cancel()
+                await asyncio.wait((step,))
+                if not step.cancelled():
+                    # Looked at, for asyncio complains of a failure that nobody saw; the next step fails again.
+                    step.exception()
+        finally:
+            # Also when this is cancelled, for nobody has the reader any more.
+            if reader is not None:
+                await reader.aclose()
+
+    async def _save_progress(self) -> None:
+        """Note that what was handed out before is handled."""
+        if self._unsaved and not self._is_closed:
+            unsaved, self._unsaved = self._unsaved, {}
+            try:
+                await self._subscriptions.save(self.sub_name, unsaved)
+            except BaseException:
+                self._unsaved = {**unsaved, **self._unsaved}
+                raise
+
+    def _check_subscription(self, sub_name: str) -> None:
+        if not sub_name:
+            raise StreamStateError("the name of the subscription is empty: give it one")
+        if self.sub_name and sub_name != self.sub_name:
+            raise StreamStateError(
+                f"the stream has the subscription {self.sub_name!r}, expected the same: use another stream for "
+                f"{sub_name!r}"
+            )
+
+    async def _first_place(self, position: SubscriptionPosition) -> Place | None:
+        match position:
+            case SubscriptionPosition.EARLIEST:
+                return Place.earliest()
+            case SubscriptionPosition.LATEST:
+                return Place.after(await self._backend.present())
+            case SubscriptionPosition.UNKNOWN:
+                return None
+
+    def _subscribed(self, position: MsgPosition) -> str:
+        """Return the full name of the position's channel. Raises NotSubscribedError."""
+        for name in (position.channel_name, f"{position.channel_name}/0"):
+            if name in self._places:
+                return name
+        raise NotSubscribedError(
+            f"the stream does not consume {position.channel_name!r}: expected one of "
+            f"{', '.join(self._places) or 'none'}; call as_consumer with it first",
+            values={"channel": position.channel_name},
+        )
+
+
+def tick_of_id(position: MsgPosition, present: int) -> int:
+    """Return the tick that the id of a position stands for.
+
+    Raises:
+        BadPositionError: It stands for none, or lies in the future.
+    """
+    # People make positions of what they stored.
+    message_id: object = position.msg_id
+    tick = -1
+    if isinstance(message_id, bytes) and len(message_id) == _ID_BYTES:
+        tick = int.from_bytes(message_id, "big")
+    if not 0 <= tick <= MAX_TICK:
+        raise BadPositionError(
+            f"the id {message_id!r} of the position on {position.channel_name} is none: expected {_ID_BYTES} bytes, as "
+            "the positions of packs and messages have"
+        )
+    if max(tick, position.timestamp) > present or position.timestamp < 0:
+        raise BadPositionError(
+            f"the position on {position.channel_name} is at tick {tick}, with timestamp {position.timestamp}, expected "
+            f"0 to {present}, the present: take positions from packs and messages of these channels"
+        )
+    return tick
+
+
+def _names(channels: Iterable[str]) -> list[str]:
+    """Return the names of channels. Raises TypeError where one text stands for many."""
+    if isinstance(channels, str):
+        raise TypeError(f"channels is the text {channels!r}, expected several names: [{channels!r}]")
+    return list(channels)
+
+
+async def _step_of(reader: Reader) -> Sequence[Delivered]:
+    return await reader.step()

@@ -1,0 +1,140 @@
+"""Subscriptions as consumer groups: their positions are durable, and retention keeps what lies behind them."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from tidelog._async_client import AsyncClient
+from tidelog._errors import (
+    ChannelNotFoundError,
+    ClosedError,
+    DeadlineError,
+    GroupNotFoundError,
+    PositionTrimmedError,
+    TidelogError,
+    UnavailableError,
+)
+from tidelog._positions import EARLIEST, At
+from tidelog._types import PositionCommit
+
+# The next save tries again.
+_PASSING = (UnavailableError, DeadlineError)
+
+
+class _Subscription:
+    """One group: what it is known to have, and what is to be saved.
+
+    Attributes:
+        known: Ticks that the server has, by channel.
+        unsaved: Those that it has not.
+        saving: Saves them, while it does.
+        failure: Why it could not, the last time.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+        self.unsaved: dict[str, int] = {}
+        self.saving: asyncio.Task[None] | None = None
+        self.failure: TidelogError | None = None
+
+
+class GroupSubscriptionStore:
+    """Keeps each subscription as the consumer group of its name; see ``SubscriptionStore``.
+
+    Saving goes on in the background: what is saved meanwhile goes together.
+    """
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._subscriptions: dict[str, _Subscription] = {}
+
+    async def load(self, sub_name: str, channels: Iterable[str]) -> Mapping[str, int]:
+        """Return the ticks of those of the channels that the group is subscribed to."""
+        await self.flush(sub_name)
+        try:
+            positions = (await self._client.describe_group(sub_name)).positions
+        except GroupNotFoundError:
+            return {}
+        found = {channel: positions[channel].next_tick - 1 for channel in channels if channel in positions}
+        self._of(sub_name).known.update(found)
+        return {channel: max(0, tick) for channel, tick in found.items()}
+
+    async def begin(self, sub_name: str, ticks: Mapping[str, int]) -> None:
+        """Make the group if it is not there, and subscribe it."""
+        await self._client.create_group(sub_name, if_not_exists=True)
+        for tick in set(ticks.values()):
+            channels = [channel for channel, each in ticks.items() if each == tick]
+            await self._client.subscribe_group(sub_name, channels, start=At.after(tick) if tick else EARLIEST)
+
+    async def save(self, sub_name: str, ticks: Mapping[str, int]) -> None:
+        """Keep these ticks, soon.
+
+        Raises:
+            TidelogError: Why earlier ones cannot be kept, unless that may pass.
+        """
+        subscription = self._of(sub_name)
+        if subscription.failure is not None and not isinstance(subscription.failure, _PASSING):
+            raise subscription.failure
+        subscription.unsaved.update(ticks)
+        self._begin(sub_name, subscription)
+
+    async def flush(self, sub_name: str) -> None:
+        """Return once all is kept that was saved, or the client is closed. Raises TidelogError if it cannot be."""
+        subscription = self._of(sub_name)
+        while subscription.unsaved or subscription.saving is not None:
+            self._begin(sub_name, subscription)
+            assert subscription.saving is not None
+            await asyncio.wait((subscription.saving,))
+            if isinstance(subscription.failure, ClosedError):
+                return
+            if subscription.failure is not None:
+                raise subscription.failure
+
+    async def delete(self, sub_name: str, channels: Iterable[str]) -> None:
+        """End the group's subscriptions to these channels, and the group with the last of them."""
+        subscription = self._subscriptions.pop(sub_name, None)
+        if subscription is not None and subscription.saving is not None:
+            await asyncio.wait((subscription.saving,))
+        with suppress(GroupNotFoundError, ChannelNotFoundError):
+            if not (await self._client.unsubscribe_group(sub_name, dict.fromkeys(channels))).positions:
+                await self._client.destroy_group(sub_name)
+
+    def _of(self, sub_name: str) -> _Subscription:
+        return self._subscriptions.setdefault(sub_name, _Subscription())
+
+    def _begin(self, sub_name: str, subscription: _Subscription) -> None:
+        if subscription.saving is None:
+            saving = self._save_all(sub_name, subscription)
+            subscription.saving = asyncio.create_task(saving, name="tidelog-subscription")
+
+    async def _save_all(self, sub_name: str, subscription: _Subscription) -> None:
+        try:
+            while subscription.unsaved:
+                ticks, subscription.unsaved = subscription.unsaved, {}
+                try:
+                    await self._save(sub_name, ticks, subscription.known)
+                except BaseException:
+                    subscription.unsaved = {**ticks, **subscription.unsaved}
+                    raise
+            subscription.failure = None
+        except TidelogError as error:
+            subscription.failure = error
+        finally:
+            subscription.saving = None
+
+    async def _save(self, sub_name: str, ticks: Mapping[str, int], known: dict[str, int]) -> None:
+        """Commit what goes forward, and seek where it goes back."""
+        forward = {channel: tick for channel, tick in ticks.items() if known.get(channel, -1) <= tick}
+        if unknown := [channel for channel in ticks if channel not in known]:
+            await self.begin(sub_name, {channel: ticks[channel] for channel in unknown})
+        if forward:
+            await self._client.commit_positions(
+                PositionCommit(sub_name, channel, tick + 1) for channel, tick in forward.items()
+            )
+        for channel in ticks.keys() - forward.keys():
+            try:
+                await self._client.seek_group(sub_name, At.after(ticks[channel]), channel)
+            except PositionTrimmedError:
+                # Whoever reads from there is told; what is left of it comes again.
+                await self._client.seek_group(sub_name, EARLIEST, channel)
+        known.update(ticks)

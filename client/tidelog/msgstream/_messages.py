@@ -1,0 +1,386 @@
+"""Typed messages: what all have in common, and the bodies of those that have one of their own.
+
+Every class is a dataclass whose fields beyond those of TsMsg are the fields of a message of
+proto/tidelog/v1/message_stream.proto, which says what each means.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, ClassVar, Final, Self
+
+from google.protobuf.message import DecodeError, Message
+
+from tidelog.msgstream._errors import MalformedMessageError
+from tidelog.msgstream._msg_type import MsgType
+from tidelog.msgstream._pack import MsgPosition
+from tidelog.v1 import message_stream_pb2 as pb
+
+_T: Final = MsgType
+
+
+@dataclass(kw_only=True)
+class TsMsg(ABC):
+    """A message with a type and a time. Make an instance of a subclass; derive from it, or from ProtoMsg, for more.
+
+    Attributes:
+        type: What it is.
+        id: The producer's own id; 0 for none. Of an insert or delete it also tells repetitions apart.
+        begin_ts: The first moment it speaks of, as a tick. Received, 0 has become the tick of the message.
+        end_ts: The last moment it speaks of. Received, 0 has become the tick of the message.
+        source_id: Who produced it; 0 for nobody in particular.
+        hash_keys: What chooses the channel, each 0 to 2^32 - 1. Of an insert one for each row; else the first counts.
+        trace_context: What a tracer needs to go on with a trace, such as ``traceparent``.
+        position: Where it was received; None before. Does not count for equality.
+    """
+
+    type: MsgType | int
+    id: int = 0
+    begin_ts: int = 0
+    end_ts: int = 0
+    source_id: int = 0
+    hash_keys: list[int] = field(default_factory=list)
+    trace_context: dict[str, str] = field(default_factory=dict)
+    position: MsgPosition | None = field(default=None, compare=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes it has when it travels."""
+        return len(self.marshal())
+
+    def set_ts(self, ts: int) -> None:
+        """Let the message speak of one moment."""
+        self.begin_ts = self.end_ts = ts
+
+    @abstractmethod
+    def marshal(self) -> bytes:
+        """Return the message as bytes, without its type and position.
+
+        Raises:
+            MalformedMessageError: A field has a value that it cannot have.
+        """
+
+    @classmethod
+    @abstractmethod
+    def unmarshal(cls, data: bytes, msg_type: MsgType | int) -> Self:
+        """Return the message of this type that ``marshal`` made ``data`` from.
+
+        Raises:
+            MalformedMessageError: It is none.
+        """
+
+
+_BASE_FIELDS: Final = ("id", "begin_ts", "end_ts", "source_id", "hash_keys", "trace_context")
+
+
+@dataclass(kw_only=True)
+class ProtoMsg(TsMsg):
+    """A message whose body is a protobuf message with a field ``base``, and its other fields as this class has them.
+
+    Attributes:
+        TYPES: Types that have this body; empty for any.
+        BODY: The protobuf message.
+    """
+
+    TYPES: ClassVar[frozenset[MsgType]] = frozenset()
+    BODY: ClassVar[type[Message]]
+
+    def __post_init__(self) -> None:
+        if self.TYPES and self.type not in self.TYPES:
+            expected = ", ".join(kind.name for kind in sorted(self.TYPES))
+            raise ValueError(f"{type(self).__name__} has the type {self.type!r}, expected one of {expected}")
+
+    def marshal(self) -> bytes:
+        """Return the message as bytes, without its type and position. Raises MalformedMessageError."""
+        try:
+            base = pb.StreamMessageBase(**{name: getattr(self, name) for name in _BASE_FIELDS})
+            body = self.BODY(base=base, **{name: getattr(self, name) for name in _own_fields(type(self))})
+        except (TypeError, ValueError, OverflowError) as error:
+            raise MalformedMessageError(
+                f"a {type(self).__name__} of type {int(self.type)} cannot be sent ({error}): correct the field"
+            ) from error
+        return body.SerializeToString()
+
+    @classmethod
+    def unmarshal(cls, data: bytes, msg_type: MsgType | int) -> Self:
+        """Return the message that ``marshal`` made ``data`` from. Raises MalformedMessageError."""
+        body: Any = cls.BODY()
+        try:
+            body.ParseFromString(data)
+        except (DecodeError, TypeError) as error:
+            raise MalformedMessageError(
+                f"the body of a message of type {int(msg_type)} is no {cls.BODY.__name__} ({error}): expected what "
+                f"{cls.__name__}.marshal returns; look who else appends to the channel"
+            ) from error
+        values = _fields_of(body.base, _BASE_CONTAINERS)
+        values |= _fields_of(body, _containers(cls))
+        return cls(type=msg_type, **values)
+
+
+def _fields_of(body: Message, containers: Mapping[str, type]) -> dict[str, Any]:
+    """Return those fields of ``body`` that have another value than none, but ``base``, as Python's own types."""
+    return {
+        name: containers[name](value) if name in containers else value
+        for name, value in ((each.name, value) for each, value in body.ListFields())
+        if name != "base"
+    }
+
+
+@cache
+def _own_fields(kind: type[ProtoMsg]) -> tuple[str, ...]:
+    """Return the names of the fields that messages of this class have beside those of TsMsg."""
+    return tuple(each.name for each in fields(kind) if each.name not in _COMMON)
+
+
+@cache
+def _containers(kind: type[TsMsg]) -> Mapping[str, type]:
+    """Return the fields that are lists or dicts, by name."""
+    factories = {each.name: each.default_factory for each in fields(kind)}
+    return {name: factory for name, factory in factories.items() if factory in (list, dict)}
+
+
+_COMMON: Final = {"type", "position", *_BASE_FIELDS}
+_BASE_CONTAINERS: Final = _containers(TsMsg)
+
+
+@dataclass(kw_only=True)
+class InsertMsg(ProtoMsg):
+    """Rows for a collection. ``hash_keys`` and the columns have one element for each row; a column may be empty."""
+
+    TYPES = frozenset({_T.INSERT})
+    BODY = pb.InsertBody
+
+    type: MsgType | int = _T.INSERT
+    database_name: str = ""
+    collection_name: str = ""
+    partition_name: str = ""
+    collection_id: int = 0
+    partition_id: int = 0
+    segment_id: int = 0
+    timestamps: list[int] = field(default_factory=list)
+    row_ids: list[int] = field(default_factory=list)
+    row_data: list[bytes] = field(default_factory=list)
+
+    @property
+    def row_count(self) -> int:
+        """How many rows it has."""
+        return max(len(self.timestamps), len(self.row_ids), len(self.row_data))
+
+
+@dataclass(kw_only=True)
+class DeleteMsg(ProtoMsg):
+    """Removes rows from a collection, by their ids or by an expression."""
+
+    TYPES = frozenset({_T.DELETE})
+    BODY = pb.DeleteBody
+
+    type: MsgType | int = _T.DELETE
+    database_name: str = ""
+    collection_name: str = ""
+    partition_name: str = ""
+    collection_id: int = 0
+    partition_id: int = 0
+    timestamps: list[int] = field(default_factory=list)
+    row_ids: list[int] = field(default_factory=list)
+    expression: str = ""
+
+
+@dataclass(kw_only=True)
+class FlushMsg(ProtoMsg):
+    """Asks for collections or segments to be made persistent."""
+
+    TYPES = frozenset({_T.FLUSH})
+    BODY = pb.FlushBody
+
+    type: MsgType | int = _T.FLUSH
+    database_name: str = ""
+    collection_ids: list[int] = field(default_factory=list)
+    segment_ids: list[int] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class QueryMsg(ProtoMsg):
+    """Asks for rows: ``SEARCH``, or ``RETRIEVE``."""
+
+    TYPES = frozenset({_T.SEARCH, _T.RETRIEVE})
+    BODY = pb.QueryBody
+
+    type: MsgType | int = _T.SEARCH
+    result_channel: str = ""
+    database_name: str = ""
+    collection_name: str = ""
+    collection_id: int = 0
+    partition_ids: list[int] = field(default_factory=list)
+    query: bytes = b""
+    placeholders: bytes = b""
+    output_field_ids: list[int] = field(default_factory=list)
+    travel_ts: int = 0
+    guarantee_ts: int = 0
+
+
+@dataclass(kw_only=True)
+class QueryResultMsg(ProtoMsg):
+    """Answers a query: ``SEARCH_RESULT``, ``RETRIEVE_RESULT``, or the older number of the first."""
+
+    TYPES = frozenset({_T.SEARCH_RESULT, _T.RETRIEVE_RESULT, _T.LEGACY_SEARCH_RESULT})
+    BODY = pb.QueryResultBody
+
+    type: MsgType | int = _T.SEARCH_RESULT
+    request_id: int = 0
+    result_channel: str = ""
+    results: list[bytes] = field(default_factory=list)
+    segment_ids: list[int] = field(default_factory=list)
+    error: str = ""
+
+
+@dataclass(kw_only=True)
+class CollectionMsg(ProtoMsg):
+    """Defines, loads, or asks for a collection; ``type`` says which."""
+
+    TYPES = frozenset({
+        _T.CREATE_COLLECTION, _T.DROP_COLLECTION, _T.HAS_COLLECTION, _T.DESCRIBE_COLLECTION, _T.SHOW_COLLECTIONS,
+        _T.LOAD_COLLECTION, _T.RELEASE_COLLECTION,
+    })  # fmt: skip
+    BODY = pb.CollectionBody
+
+    database_name: str = ""
+    database_id: int = 0
+    collection_name: str = ""
+    collection_id: int = 0
+    schema: bytes = b""
+    virtual_channels: list[str] = field(default_factory=list)
+    physical_channels: list[str] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class AliasMsg(ProtoMsg):
+    """Defines another name of a collection; ``type`` says how."""
+
+    TYPES = frozenset({_T.CREATE_ALIAS, _T.DROP_ALIAS, _T.ALTER_ALIAS})
+    BODY = pb.AliasBody
+
+    database_name: str = ""
+    collection_name: str = ""
+    alias: str = ""
+
+
+@dataclass(kw_only=True)
+class PartitionMsg(ProtoMsg):
+    """Defines, loads, or asks for partitions of a collection; ``type`` says which."""
+
+    TYPES = frozenset({
+        _T.CREATE_PARTITION, _T.DROP_PARTITION, _T.HAS_PARTITION, _T.DESCRIBE_PARTITION, _T.SHOW_PARTITIONS,
+        _T.LOAD_PARTITIONS, _T.RELEASE_PARTITIONS,
+    })  # fmt: skip
+    BODY = pb.PartitionBody
+
+    database_name: str = ""
+    collection_name: str = ""
+    collection_id: int = 0
+    partition_names: list[str] = field(default_factory=list)
+    partition_ids: list[int] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class SegmentMsg(ProtoMsg):
+    """Is about segments of a collection; ``type`` says what."""
+
+    TYPES = frozenset({
+        _T.SHOW_SEGMENTS, _T.DESCRIBE_SEGMENT, _T.LOAD_SEGMENTS, _T.RELEASE_SEGMENTS, _T.HANDOFF_SEGMENTS,
+        _T.LOAD_BALANCE_SEGMENTS, _T.SEGMENT_INFO, _T.ALLOCATE_SEGMENT, _T.SEGMENT_FLUSH_DONE,
+    })  # fmt: skip
+    BODY = pb.SegmentBody
+
+    collection_id: int = 0
+    partition_id: int = 0
+    segment_ids: list[int] = field(default_factory=list)
+    source_node_id: int = 0
+    target_node_id: int = 0
+    info: bytes = b""
+
+
+@dataclass(kw_only=True)
+class IndexMsg(ProtoMsg):
+    """Defines, loads, or asks for an index; ``type`` says which."""
+
+    TYPES = frozenset({
+        _T.CREATE_INDEX, _T.DESCRIBE_INDEX, _T.DROP_INDEX, _T.GET_INDEX_STATE, _T.GET_INDEX_BUILD_PROGRESS,
+        _T.LOAD_INDEX,
+    })  # fmt: skip
+    BODY = pb.IndexBody
+
+    database_name: str = ""
+    collection_name: str = ""
+    collection_id: int = 0
+    segment_id: int = 0
+    field_name: str = ""
+    field_id: int = 0
+    index_name: str = ""
+    index_id: int = 0
+    parameters: dict[str, str] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class WatchMsg(ProtoMsg):
+    """Tells a node to read channels from now on, or no longer; ``type`` says which."""
+
+    TYPES = frozenset({
+        _T.WATCH_DM_CHANNELS, _T.REMOVE_DM_CHANNELS, _T.WATCH_QUERY_CHANNELS, _T.REMOVE_QUERY_CHANNELS,
+    })  # fmt: skip
+    BODY = pb.WatchBody
+
+    collection_id: int = 0
+    node_id: int = 0
+    channel_names: list[str] = field(default_factory=list)
+    result_channel: str = ""
+
+
+@dataclass(kw_only=True)
+class TimeTickMsg(ProtoMsg):
+    """Says that its producer sends nothing with a smaller tick any more. Time-tick streams do not need it."""
+
+    TYPES = frozenset({_T.TIME_TICK, _T.DATA_NODE_TT})
+    BODY = pb.TimeTickBody
+
+    type: MsgType | int = _T.TIME_TICK
+    channel_name: str = ""
+
+
+@dataclass(kw_only=True)
+class StatisticsMsg(ProtoMsg):
+    """Tells how large segments and other things are; ``type`` says whose."""
+
+    TYPES = frozenset({
+        _T.SEGMENT_STATISTICS, _T.LEGACY_SEG_STATISTICS, _T.QUERY_NODE_STATS, _T.GET_COLLECTION_STATISTICS,
+        _T.GET_PARTITION_STATISTICS,
+    })  # fmt: skip
+    BODY = pb.StatisticsBody
+
+    segment_ids: list[int] = field(default_factory=list)
+    row_counts: list[int] = field(default_factory=list)
+    memory_bytes: list[int] = field(default_factory=list)
+    measures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class GeneralMsg(ProtoMsg):
+    """A message of any type, with named texts and bytes: for types without a body of their own, and for yours."""
+
+    BODY = pb.GeneralBody
+
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+BODIES: Final[tuple[type[ProtoMsg], ...]] = (
+    InsertMsg, DeleteMsg, FlushMsg, QueryMsg, QueryResultMsg, CollectionMsg, AliasMsg, PartitionMsg, SegmentMsg,
+    IndexMsg, WatchMsg, TimeTickMsg, StatisticsMsg,
+)  # fmt: skip
+_CLASS_OF_TYPE: Final[dict[int, type[ProtoMsg]]] = {int(kind): body for body in BODIES for kind in body.TYPES}
+
+
+def class_of_type(msg_type: MsgType | int) -> type[ProtoMsg]:
+    """Return the class of messages of this type: GeneralMsg where it has none of its own."""
+    return _CLASS_OF_TYPE.get(int(msg_type), GeneralMsg)

@@ -1,0 +1,49 @@
+"""The plain variant: each message is a pack of its own."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from tidelog._positions import At
+from tidelog._tick import Tick
+from tidelog.msgstream._backend import Delivered, Place
+from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
+from tidelog.msgstream._pack import MsgPack, MsgPosition
+
+
+class AsyncPlainMsgStream(BaseStream):
+    """Hands out messages one by one, in tick order over all its channels, as soon as they are there.
+
+    A factory makes it. Times and positions of a pack are those of its message.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        super().__init__(parts)
+        self._received: deque[tuple[Delivered, int]] = deque()
+        self._after: Mapping[str, int] = {}
+
+    def _reset(self, places: Mapping[str, Place]) -> None:
+        self._received.clear()
+        self._after = {channel: place.after_tick for channel, place in places.items()}
+
+    def _take(self, batches: Sequence[Delivered], watermark: int) -> None:
+        for batch in batches:
+            after = self._after[batch.vchannel]
+            self._received.extend((batch, index) for index, tick in enumerate(batch.ticks) if tick > after)
+
+    def _has_next(self) -> bool:
+        return bool(self._received)
+
+    async def _take_next(self) -> MsgPack | None:
+        batch, index = self._received[0]
+        message = self._message(batch, index)
+        # Only now: one that cannot be read is met again.
+        self._received.popleft()
+        tick = batch.ticks[index]
+        position = message.position
+        assert position is not None
+        self._handed_out({batch.vchannel: Place.after(tick)})
+        return MsgPack(tick, tick, [message], [position], [position])
+
+    def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
+        tick = tick_of_id(position, present)
+        return Place(At.tick(tick), tick - 1) if include_message else Place.after(tick)

@@ -1,0 +1,38 @@
+"""Pursuit: a time-tick stream that is far behind merges packs. Pure."""
+
+from collections.abc import Mapping
+
+from tidelog._tick import LOGICAL_BITS
+from tidelog.msgstream._assembler import RawPack
+from tidelog.msgstream._settings import PURSUIT_LAG_MS, PURSUIT_MAX_BYTES, PURSUIT_MAX_SPAN_MS
+
+
+class Pursuit:
+    """Merges packs while they are more than 10 s behind, up to 8 MiB or 60 s."""
+
+    def __init__(self) -> None:
+        self._held: RawPack | None = None
+
+    def feed(self, pack: RawPack, now_ms: int) -> RawPack | None:
+        """Take the next pack; return the merged one once it is to be delivered."""
+        held = self._held = pack if self._held is None else _merged(self._held, pack)
+        is_behind = now_ms - (pack.end_tick >> LOGICAL_BITS) > PURSUIT_LAG_MS
+        is_full = held.size_bytes >= PURSUIT_MAX_BYTES or _span_ms(held) >= PURSUIT_MAX_SPAN_MS
+        if is_behind and not is_full and not pack.ends_early:
+            return None
+        self._held = None
+        return held
+
+
+def _span_ms(pack: RawPack) -> int:
+    """Return how much time the pack covers, not counting what lies before the first message."""
+    begin = pack.pieces[0].first_tick if pack.pieces else pack.begin_tick
+    return (pack.end_tick >> LOGICAL_BITS) - (begin >> LOGICAL_BITS)
+
+
+def _merged(first: RawPack, second: RawPack) -> RawPack:
+    next_ticks: Mapping[str, int] = second.next_ticks
+    return RawPack(
+        first.begin_tick, second.end_tick, first.pieces + second.pieces, next_ticks,
+        first.size_bytes + second.size_bytes, second.ends_early,
+    )  # fmt: skip

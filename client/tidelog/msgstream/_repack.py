@@ -1,0 +1,101 @@
+"""Dividing a pack among channels. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tidelog.msgstream._errors import RepackError
+from tidelog.msgstream._messages import InsertMsg, TsMsg
+from tidelog.msgstream._pack import MsgPack, pack_of
+
+RepackFunc = Callable[[Sequence[TsMsg], Sequence[Sequence[int]]], Mapping[int, MsgPack]]
+"""Divides messages among channels: for the index of a channel, in the order of ``as_producer``, what it gets.
+
+It is given the messages, and for each its hash keys modulo the number of channels, see
+``compute_produce_channel_indexes``; the keys themselves are in the messages.
+"""
+
+
+def compute_produce_channel_indexes(msgs: Iterable[TsMsg], channel_count: int) -> list[list[int]]:
+    """Return for each message, for each of its hash keys, the index of the channel: key % number of channels.
+
+    Raises:
+        ValueError: There are no channels.
+    """
+    if channel_count < 1:
+        raise ValueError(f"there are {channel_count} channels, expected at least one")
+    return [[key % channel_count for key in msg.hash_keys] for msg in msgs]
+
+
+def default_repack(
+    msgs: Sequence[TsMsg], indexes: Sequence[Sequence[int]], channel_count: int
+) -> Mapping[int, MsgPack]:
+    """Divide the rows of inserts by the key of each row, and send every other message where its first key says.
+
+    The rows of one insert that go to one channel stay one message, in their order. With one channel no keys are needed.
+
+    Raises:
+        RepackError: A message has no key, or an insert not one for each row.
+    """
+    by_channel: dict[int, list[TsMsg]] = {}
+    for number, (msg, found) in enumerate(zip(msgs, indexes, strict=True)):
+        if channel_count == 1:
+            by_channel.setdefault(0, []).append(msg)
+        elif isinstance(msg, InsertMsg):
+            for index, part in _divided(msg, found, number):
+                by_channel.setdefault(index, []).append(part)
+        elif found:
+            by_channel.setdefault(found[0], []).append(msg)
+        else:
+            raise RepackError(
+                f"message {number} of the pack, a {type(msg).__name__}, has no hash keys, so it has no channel: give "
+                "it one, or set a repack function"
+            )
+    return {index: pack_of(each) for index, each in by_channel.items()}
+
+
+def checked_packs(packs: Mapping[int, MsgPack], channel_count: int) -> Mapping[int, MsgPack]:
+    """Return ``packs`` if a repack function may return that.
+
+    Raises:
+        RepackError: An index is no channel's, or a pack is none.
+    """
+    if not isinstance(packs, Mapping):
+        raise RepackError(
+            f"the repack function returned {type(packs).__name__}: expected a mapping of index to MsgPack"
+        )
+    for index, pack in packs.items():
+        if index not in range(channel_count):
+            raise RepackError(
+                f"the repack function gave a pack to channel {index!r}: expected 0 to {channel_count - 1}, the "
+                "channels in the order of as_producer"
+            )
+        if not isinstance(pack, MsgPack):
+            raise RepackError(f"the repack function gave channel {index} {type(pack).__name__}: expected a MsgPack")
+    return packs
+
+
+def _divided(msg: InsertMsg, indexes: Sequence[int], number: int) -> Iterable[tuple[int, InsertMsg]]:
+    """Yield the rows of ``msg`` for each channel."""
+    rows = msg.row_count
+    columns = (("timestamps", msg.timestamps), ("row_ids", msg.row_ids), ("row_data", msg.row_data))
+    lengths = {"hash_keys": len(msg.hash_keys), **{name: len(column) for name, column in columns if len(column)}}
+    if not rows or set(lengths.values()) != {rows}:
+        raise RepackError(
+            f"message {number} of the pack, an InsertMsg, has {lengths}: expected at least one row, and in each column "
+            "that is not empty one element for each row"
+        )
+    rows_by_channel: dict[int, list[int]] = {}
+    for row, index in enumerate(indexes):
+        rows_by_channel.setdefault(index, []).append(row)
+    for index, chosen in rows_by_channel.items():
+        yield index, _part(msg, chosen)
+
+
+def _part(msg: InsertMsg, rows: Sequence[int]) -> InsertMsg:
+    return replace(
+        msg,
+        hash_keys=[msg.hash_keys[row] for row in rows],
+        timestamps=[msg.timestamps[row] for row in rows] if msg.timestamps else [],
+        row_ids=[msg.row_ids[row] for row in rows] if msg.row_ids else [],
+        row_data=[msg.row_data[row] for row in rows] if msg.row_data else [],
+    )

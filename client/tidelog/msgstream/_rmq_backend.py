@@ -1,0 +1,139 @@
+"""Streams on a Tidelog server."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tidelog import _wire
+from tidelog._async_client import AsyncClient
+from tidelog._batch import Batch
+from tidelog._channel_types import VchannelDescription
+from tidelog._errors import ChannelNotFoundError, InvalidRequestError
+from tidelog._message import Message
+from tidelog._positions import EARLIEST, FOLLOW
+from tidelog._scan import ScanCore, _Source
+from tidelog._scan_plan import scan_plan
+from tidelog._sizes import measure_all
+from tidelog._tick import Tick
+from tidelog._types import AppendResult
+from tidelog.msgstream._backend import Place
+from tidelog.msgstream._settings import MAX_APPEND_BYTES
+from tidelog.v1 import wal_service_pb2
+
+_MAX_APPEND_MESSAGES = 10_000
+
+
+class ScanReader(ScanCore):
+    """A following scan that begins on each vchannel at a place of its own, and tells each watermark."""
+
+    def __init__(self, client: AsyncClient, places: Mapping[str, Place], watermark_interval_s: float) -> None:
+        async def resolve() -> Sequence[str]:
+            return list(places)
+
+        plan = scan_plan(EARLIEST, FOLLOW, watermark_interval_s=watermark_interval_s)
+        # The streams are a part of the client.
+        super().__init__(client._transport, resolve, plan)  # noqa: SLF001
+        self._places = places
+
+    async def step(self) -> Sequence[Batch]:
+        """Return the batches of the next response; none where it tells a watermark only. See ``Reader``."""
+        if self._received is None:
+            await self._receive()
+        batches: list[Batch] = []
+        while self.has_batch:
+            batches.append(self.take())
+        if self._received is not None:
+            self._finish(self._received)
+        return batches
+
+    def _wire_source(self, source: _Source) -> wal_service_pb2.ScanSource:
+        place = self._places[source.vchannel]
+        if self._resume_tick(source) > place.after_tick:
+            return super()._wire_source(source)
+        return wal_service_pb2.ScanSource(vchannel=source.vchannel, policy=_wire.deliver_policy(place.start))
+
+
+class RmqBackend:
+    """A Tidelog server, by its client."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def resolve(self, channels: Iterable[str]) -> list[str]:
+        """Return the full names of channels. See ``Backend``."""
+        names = list(channels)
+        described = await self._vchannels(names)
+        return [described[name].name for name in names]
+
+    async def present(self) -> Tick:
+        """Return a tick between what was acknowledged and what comes later."""
+        return Tick((await self._client.allocate_ticks())[0])
+
+    async def last_tick(self, channel: str) -> Tick:
+        """Return the tick of the last message of a channel; 0 for none."""
+        return (await self._vchannels([channel]))[channel].last_tick
+
+    async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
+        """Append to one channel in one append if it is small enough, else in one transaction."""
+        if len(parts) == 1:
+            [(channel, messages)] = parts.items()
+            _, size_bytes = measure_all(messages)
+            if size_bytes <= MAX_APPEND_BYTES and len(messages) <= _MAX_APPEND_MESSAGES:
+                return {channel: _ticks(await self._client.append(channel, messages))}
+        async with self._client.txn() as txn:
+            for channel, messages in parts.items():
+                await txn.append(channel, messages)
+        return {channel: _ticks(result) for channel, result in txn.result.results.items()}
+
+    def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> ScanReader:
+        """Return a reader of these channels."""
+        return ScanReader(self._client, places, watermark_interval_s)
+
+    async def destroy(self, channels: Iterable[str]) -> None:
+        """Remove channels with all their messages, where they exist.
+
+        Raises:
+            InvalidRequestError: A channel has vchannels that are not among them. Nothing was removed.
+        """
+        names = set(channels)
+        owners = {name.partition("/")[0] for name in names}
+        for owner in owners - names:
+            kept = [each.name for each in await self._existing(owner) if each.name not in names]
+            if kept:
+                raise InvalidRequestError(
+                    f"{owner} has other vchannels too, such as {kept[0]}, and is destroyed as a whole only: name all "
+                    f"of them, or {owner}",
+                    values={"name": owner},
+                )
+        await self._client.destroy_channels(sorted(owners), ignore_missing=True)
+
+    async def _existing(self, channel: str) -> Sequence[VchannelDescription]:
+        try:
+            [described] = await self._client.describe_channels([channel])
+        except ChannelNotFoundError:
+            return ()
+        return described.vchannels
+
+    async def _vchannels(self, names: Sequence[str]) -> Mapping[str, VchannelDescription]:
+        owners = dict.fromkeys(name.partition("/")[0] for name in names)
+        described = {each.name: each.vchannels for each in await self._client.describe_channels(owners)}
+        return {name: _vchannel(name, described[name.partition("/")[0]]) for name in names}
+
+
+def _vchannel(name: str, vchannels: Sequence[VchannelDescription]) -> VchannelDescription:
+    """Return the vchannel that ``name`` stands for. Raises ChannelNotFoundError, InvalidRequestError."""
+    if "/" not in name:
+        if len(vchannels) == 1:
+            return vchannels[0]
+        raise InvalidRequestError(
+            f"{name} has {len(vchannels)} vchannels: name one, such as {name}/0", values={"name": name}
+        )
+    for vchannel in vchannels:
+        if vchannel.name == name:
+            return vchannel
+    raise ChannelNotFoundError(
+        f"there is no vchannel {name}: expected one of {vchannels[0].name} to {vchannels[-1].name}",
+        values={"name": name},
+    )
+
+
+def _ticks(result: AppendResult) -> Sequence[int]:
+    return range(result.first_tick, result.last_tick + 1)

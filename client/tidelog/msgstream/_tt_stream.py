@@ -1,0 +1,132 @@
+"""The time-tick variant: a pack for each interval of time."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidelog._positions import At
+from tidelog._tick import LOGICAL_BITS, Tick
+from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
+from tidelog.msgstream._backend import Delivered, Place
+from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
+from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._msg_type import DML_TYPES
+from tidelog.msgstream._pack import MsgPack, MsgPosition
+from tidelog.msgstream._pursuit import Pursuit
+
+# How many messages are decoded before others on the event loop have their turn: a few milliseconds.
+_MESSAGES_PER_TURN: Final = 200
+
+
+class AsyncTtMsgStream(BaseStream):
+    """Hands out a pack for each interval of time, with the messages of all channels, once nothing can come any more.
+
+    A factory makes it. What is in a pack depends on the messages alone: everybody who consumes the same channels with
+    the same interval gets the same packs, whenever he begins. Empty intervals that are known at once are one pack; an
+    idle stream hands out an empty pack about each interval. The log's own watermarks tell when an interval is complete,
+    so no ticks are stored, and a channel without messages holds up nobody. See ``_assembler`` for where packs end.
+    """
+
+    def __init__(self, parts: StreamParts) -> None:
+        super().__init__(parts)
+        self._grid = Grid(parts.settings.tick_interval_ms)
+        self._assembler: PackAssembler | None = None
+        self._pursuit: Pursuit | None = None
+        # Complete, and not handed out, for its messages could not be read yet.
+        self._ready: RawPack | None = None
+        self._positions: dict[str, MsgPosition] = {}
+        # How far this machine's clock is ahead of the log's at most, by the watermarks so far.
+        self._ahead_ms: int | None = None
+
+    def _reset(self, places: Mapping[str, Place]) -> None:
+        starts = {channel: place.after_tick for channel, place in places.items()}
+        self._assembler = PackAssembler(self._grid, starts, self.settings.max_pack_bytes)
+        self._pursuit = Pursuit() if self.settings.pursuit_mode else None
+        self._ready = None
+        self._positions = {
+            channel: MsgPosition(channel, Tick(tick).message_id, self.sub_name, tick)
+            for channel, tick in starts.items()
+        }
+
+    def _take(self, batches: Sequence[Delivered], watermark: int) -> None:
+        assert self._assembler is not None
+        for batch in batches:
+            self._assembler.add(batch)
+        self._assembler.advance(watermark)
+        if watermark:
+            ahead_ms = _now_ms() - (watermark >> LOGICAL_BITS)
+            self._ahead_ms = ahead_ms if self._ahead_ms is None else min(self._ahead_ms, ahead_ms)
+
+    def _has_next(self) -> bool:
+        self._ready = self._ready or self._next_raw()
+        return self._ready is not None
+
+    async def _take_next(self) -> MsgPack | None:
+        raw, reader = self._ready, self._reader
+        assert raw is not None
+        messages = await self._messages(raw)
+        # Somebody else may have taken it meanwhile, or a seek leads elsewhere.
+        if self._ready is not raw or self._reader is not reader:
+            return None
+        self._ready = None
+        begin, self._positions = self._positions, self._positions_behind(raw)
+        self._handed_out(
+            {
+                channel: Place(At.message_id(position.msg_id), position.timestamp)
+                for channel, position in self._positions.items()
+            }
+        )
+        return MsgPack(raw.begin_tick, raw.end_tick, messages, list(begin.values()), list(self._positions.values()))
+
+    def _next_raw(self) -> RawPack | None:
+        """Return the next pack that is complete, after merging those that are far behind if that was asked for."""
+        assert self._assembler is not None
+        while (raw := self._assembler.next_pack()) is not None:
+            if self._pursuit is None:
+                return raw
+            merged = self._pursuit.feed(raw, _now_ms() - (self._ahead_ms or 0))
+            if merged is not None:
+                return merged
+        return None
+
+    async def _messages(self, raw: RawPack) -> list[TsMsg]:
+        """Return the messages of a pack; of one channel, inserts and deletes with the same id and source once."""
+        messages: list[TsMsg] = []
+        seen: set[tuple[str, int, int, int]] = set()
+        for piece in raw.pieces:
+            for index in range(piece.begin, piece.end):
+                message = self._message(piece.batch, index)
+                if message.id and message.type in DML_TYPES:
+                    identity = (piece.batch.vchannel, message.source_id, message.id, int(message.type))
+                    if identity in seen:
+                        continue
+                    seen.add(identity)
+                messages.append(message)
+                if not len(messages) % _MESSAGES_PER_TURN:
+                    await asyncio.sleep(0)
+        return messages
+
+    def _positions_behind(self, raw: RawPack) -> dict[str, MsgPosition]:
+        """Return for each channel the first message behind the pack if it is known, else the tick with which it ends.
+
+        A channel that begins behind the pack stays there.
+        """
+        behind = {}
+        for channel, position in self._positions.items():
+            end_tick = max(raw.end_tick, position.timestamp)
+            message_id = Tick(raw.next_ticks.get(channel, end_tick)).message_id
+            behind[channel] = MsgPosition(channel, message_id, self.sub_name, end_tick)
+        return behind
+
+    def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
+        tick = tick_of_id(position, present)
+        # Without a timestamp the id says all.
+        after = position.timestamp or max(0, tick - 1)
+        if include_message and position.timestamp:
+            return Place(At.tick(min(tick, after)), after - 1)
+        return Place(At.tick(tick), after)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,40 @@
+"""The log as a message queue: channels, consumer groups, ``produce`` and ``consume``, by the names of RocksMQ.
+
+::
+
+    from tidelog.rocksmq import RocksMQ
+
+    with RocksMQ("127.0.0.1:7420", name="shop") as mq:
+        mq.create_channel("orders")
+        mq.create_consumer_group("billing", "orders")
+        mq.produce("orders", [b"one", b"two"])
+        for message in mq.consume("billing", "orders", 10):
+            print(message.msg_id, message.payload)
+
+``client/ROCKSMQ.md`` says what is where for people who know RocksMQ, and what differs.
+"""
+
+from tidelog.rocksmq._async_id_allocator import AsyncIDAllocator
+from tidelog.rocksmq._async_rocksmq import AsyncRocksMQ, AsyncRocksMQConsumer
+from tidelog.rocksmq._messages import ConsumerMessage, MessageNotFoundError, ProducerMessage
+from tidelog.rocksmq._new import new_rocksmq
+from tidelog.rocksmq._sync_id_allocator import IDAllocator
+from tidelog.rocksmq._sync_rocksmq import RocksMQ, RocksMQConsumer
+
+__all__ = [
+    "AsyncIDAllocator",
+    "AsyncRocksMQ",
+    "AsyncRocksMQConsumer",
+    "ConsumerMessage",
+    "IDAllocator",
+    "MessageNotFoundError",
+    "ProducerMessage",
+    "RocksMQ",
+    "RocksMQConsumer",
+    "new_rocksmq",
+]
+
+for _name in __all__:
+    # People see `tidelog.rocksmq.RocksMQ`, in error reports and in pickles, wherever it is written down.
+    globals()[_name].__module__ = __name__
+del _name

@@ -1,0 +1,136 @@
+"""One consumer group on one channel, as this process uses it."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+from tidelog import AsyncClient, Consumed, TidelogError
+from tidelog.rocksmq._loop_lock import LoopLock
+from tidelog.rocksmq._messages import ConsumerMessage
+
+# What the client and the server take at most.
+_MAX_MESSAGES: Final = 100_000
+_MAX_BYTES: Final = 4 << 20
+_MAX_WAIT_S: Final = 60.0
+# Of a number of a call; the upper ones name the caller.
+_CALLER_BITS: Final = 40
+_CALL_BITS: Final = 24
+
+
+class _Call(NamedTuple):
+    """A call of ``Consume``, by the number that makes a repeated one the same."""
+
+    consume_id: int
+    max_messages: int
+
+
+class Lane:
+    """Consumes, and waits for messages, on one channel for one group.
+
+    Consuming moves the position before the messages come. So that no answer is lost with a connection, a timeout or a
+    cancelled caller, a call without an answer is made again, under its number, before the next one.
+    """
+
+    def __init__(self, client: AsyncClient, group: str, vchannel: str) -> None:
+        self._client = client
+        self._group = group
+        self._vchannel = vchannel
+        # Held by whoever consumes or seeks: there is one call without an answer at most, and nobody overtakes it.
+        self._turn = LoopLock()
+        self._unanswered: _Call | None = None
+        self._last_consume_id = -1
+        # Messages of a repeated call that asked for more than who came next; at most what one call may bring.
+        self._left: deque[ConsumerMessage] = deque()
+        # One for each wait: an event belongs to one event loop, and a lane may outlive it.
+        self._waiting: set[asyncio.Event] = set()
+        self._is_notified = False
+
+    async def consume(self, n: int) -> list[ConsumerMessage]:
+        """Return the next messages, up to ``n``; the position is behind them, durably. Raises as ``client.consume``."""
+        async with self._turn.here():
+            if not self._left:
+                self._left.extend(await self._next(n))
+            return [self._left.popleft() for _ in range(min(n, len(self._left)))]
+
+    async def _next(self, n: int) -> list[ConsumerMessage]:
+        before = self._unanswered
+        call = before or _Call(self._next_consume_id(), min(n, _MAX_MESSAGES))
+        self._unanswered = call
+        try:
+            consumed = await self._client.consume(
+                self._group, self._vchannel, call.max_messages, commit=True, max_bytes=_MAX_BYTES,
+                consume_id=call.consume_id,
+            )  # fmt: skip
+        except TidelogError as error:
+            if error.effect == "none" and before is None:
+                self._unanswered = None
+            raise
+        self._unanswered = None
+        return [ConsumerMessage.of(message) for message in consumed.messages]
+
+    def _next_consume_id(self) -> int:
+        """Return a number that nobody else has, by which the server knows the calls of this lane."""
+        if not (self._last_consume_id + 1) & ((1 << _CALL_BITS) - 1):
+            # It is the first, or all of this caller are used.
+            self._last_consume_id = secrets.randbits(_CALLER_BITS) << _CALL_BITS
+        self._last_consume_id += 1
+        return self._last_consume_id
+
+    async def wait(self, timeout_s: float | None) -> bool:
+        """Return True once there is something to consume; False after ``timeout_s``, or a ``notify``.
+
+        The server compares the position with the log, so nothing that was produced before goes unnoticed.
+        """
+        if self._left or self._unanswered is not None:
+            return True
+        if self._is_notified:
+            self._is_notified = False
+            return False
+        clock = asyncio.get_running_loop().time
+        deadline = None if timeout_s is None else clock() + timeout_s
+        event = asyncio.Event()
+        self._waiting.add(event)
+        notified = asyncio.create_task(event.wait(), name="tidelog-rocksmq-notified")
+        try:
+            while True:
+                wait_s = _MAX_WAIT_S if deadline is None else min(_MAX_WAIT_S, max(0.0, deadline - clock()))
+                found = await self._find(wait_s, notified)
+                if found:
+                    return True
+                if notified.done():
+                    return False
+                if deadline is not None and clock() >= deadline:
+                    return False
+        finally:
+            self._waiting.discard(event)
+            notified.cancel()
+
+    async def _find(self, wait_s: float, notified: "asyncio.Task[bool]") -> int:
+        """Return how many messages were there within this time, 0 or 1; looks, and leaves them where they are."""
+        looking: asyncio.Task[Consumed] = asyncio.create_task(
+            self._client.consume(self._group, self._vchannel, 1, wait_s=wait_s, max_bytes=1),
+            name="tidelog-rocksmq-wait",
+        )
+        try:
+            await asyncio.wait((looking, notified), return_when=asyncio.FIRST_COMPLETED)
+            return len(looking.result()) if looking.done() else 0
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    def notify(self) -> None:
+        """Let one wait end, now or when it comes."""
+        self._is_notified = not self._waiting
+        for event in self._waiting:
+            event.set()
+
+    @asynccontextmanager
+    async def moving(self) -> AsyncIterator[None]:
+        """Let nobody of this process consume meanwhile; afterwards nothing of before is delivered."""
+        async with self._turn.here():
+            yield
+            self._unanswered = None
+            self._left.clear()

@@ -1,0 +1,76 @@
+"""Which member of a consumer group gets which vchannel. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+
+def balanced(
+    held: Mapping[str, str], candidates: Mapping[str, Sequence[str]], leaving: Collection[str] = ()
+) -> dict[str, str]:
+    """Return who should have each vchannel: evenly, and otherwise as it is.
+
+    The numbers of vchannels of two members differ by at most one, unless what they may have does not allow it; and no
+    vchannel moves that need not move for that. The idea is that of Kafka's sticky assignor (KIP-54).
+
+    Args:
+        held: Vchannels and the members that have them now.
+        candidates: All vchannels, each with the members that may have it; those with none are left out.
+        leaving: Vchannels that were to move already: if some of a member's move, these come first.
+
+    Returns:
+        Vchannels and members.
+    """
+    loads: dict[str, list[str]] = {member: [] for members in candidates.values() for member in members}
+    wanted: dict[str, str] = {}
+    for vchannel, members in candidates.items():
+        member = held.get(vchannel)
+        if member is not None and member in members:
+            wanted[vchannel] = member
+            loads[member].append(vchannel)
+    for vchannel, members in candidates.items():
+        if vchannel not in wanted and members:
+            member = _least(members, loads)
+            wanted[vchannel] = member
+            loads[member].append(vchannel)
+    for vchannels in loads.values():
+        vchannels.sort(key=lambda vchannel: vchannel in leaving)
+    while _even_out(wanted, loads, candidates):
+        pass
+    return wanted
+
+
+def _even_out(wanted: dict[str, str], loads: dict[str, list[str]], candidates: Mapping[str, Sequence[str]]) -> bool:
+    """Move vchannels from those who have most to those who have fewer by two or more; return whether any moved.
+
+    It ends: with each move the sum of the squares of the loads falls.
+    """
+    has_moved = False
+    order = {member: number for number, member in enumerate(loads)}
+    heap = [(-len(vchannels), order[member], member) for member, vchannels in loads.items()]
+    heapify(heap)
+    while heap:
+        load, _, member = heappop(heap)
+        if -load != len(loads[member]):
+            # It got one meanwhile, and is here a second time.
+            continue
+        found = next(
+            (vchannel for vchannel in reversed(loads[member]) if _gap(member, candidates[vchannel], loads) >= 2), None
+        )
+        if found is None:
+            continue
+        other = _least(candidates[found], loads)
+        loads[member].remove(found)
+        loads[other].append(found)
+        wanted[found] = other
+        has_moved = True
+        for each in (member, other):
+            heappush(heap, (-len(loads[each]), order[each], each))
+    return has_moved
+
+
+def _least(members: Sequence[str], loads: Mapping[str, list[str]]) -> str:
+    return min(members, key=lambda member: len(loads[member]))
+
+
+def _gap(member: str, members: Sequence[str], loads: Mapping[str, list[str]]) -> int:
+    return len(loads[member]) - min(len(loads[each]) for each in members)

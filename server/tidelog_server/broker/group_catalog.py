@@ -1,0 +1,110 @@
+"""Records of consumer groups in the metadata store: ``<root>/group/<name>``, JSON (see FORMAT.md)."""
+
+import json
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
+from tidelog_server.core.limits import MAX_GROUPS
+from tidelog_server.core.ticks import Tick
+from tidelog_server.log.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
+from tidelog_server.metadata.shared_commits import SharedCommits
+from tidelog_server.metadata.store import Delete, MetadataStore, Put
+
+# In the metadata since format 1.
+_RECORD_VERSION: Final = 1
+_START_NAMES: Final[dict[type[Start], str]] = {
+    StartAll: "all", StartLatest: "latest", StartFrom: "from_tick", StartAtTime: "from_time_ms"
+}  # fmt: skip
+_STARTS: Final = {name: start for start, name in _START_NAMES.items()}
+assert set(_START_NAMES) == set(get_args(Start))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """What is remembered about a group beside its positions.
+
+    Attributes:
+        name: Its name.
+        created_tick: When it was made.
+        start: Where it begins on vchannels that it subscribes to.
+    """
+
+    name: str
+    created_tick: Tick
+    start: Start
+
+    def encode(self) -> bytes:
+        """Return the record as it is stored."""
+        start = [_START_NAMES[type(self.start)], *_value_of(self.start)]
+        fields = {"version": _RECORD_VERSION, "created_tick": self.created_tick, "start": start}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, name: str, value: bytes) -> "GroupRecord":
+        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        try:
+            fields = json.loads(value)
+            start_name, *start_value = fields["start"]
+            version, created_tick = fields["version"], Tick(int(fields["created_tick"]))
+            start = _STARTS[start_name](*map(int, start_value))
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataLossError(f"the metadata record of group {name} cannot be read ({error})", group=name) from error
+        if version != _RECORD_VERSION:
+            raise DataLossError(f"the metadata record of group {name} has the unknown version {version}", group=name)
+        return cls(name, created_tick, start)
+
+
+class GroupCatalog:
+    """Records of all groups. Changes of one group come one after the other."""
+
+    def __init__(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:
+        self._metadata = metadata
+        self._commits = commits
+        self._prefix = f"{root}/group/"
+        self._revisions: dict[str, int] = {}
+        # Those that are being added count as well.
+        self._adding = 0
+        self.records: dict[str, GroupRecord] = {}
+
+    async def open(self) -> None:
+        """Load everything. Raises DataLossError for a record that cannot be read."""
+        for key, found in (await self._metadata.list(self._prefix)).items():
+            name = key.removeprefix(self._prefix)
+            self.records[name] = GroupRecord.decode(name, found.value)
+            self._revisions[name] = found.revision
+
+    async def add(self, record: GroupRecord) -> None:
+        """Add a group that is not there, durably.
+
+        Raises:
+            RateLimitRejectedError: There are too many. Nothing happened.
+        """
+        if len(self.records) + self._adding >= MAX_GROUPS:
+            raise RateLimitRejectedError(
+                f"the node has {MAX_GROUPS} groups, as many as are allowed: destroy some first",
+                groups=MAX_GROUPS, max_groups=MAX_GROUPS,
+            )  # fmt: skip
+        self._adding += 1
+        try:
+            self._revisions[record.name] = await self._commits.commit(
+                [Put(self._prefix + record.name, record.encode(), 0)]
+            )
+            self.records[record.name] = record
+        finally:
+            self._adding -= 1
+
+    async def remove(self, name: str) -> None:
+        """Forget a group that is there, durably."""
+        await self._commits.commit([Delete(self._prefix + name, self._revisions[name])])
+        del self.records[name], self._revisions[name]
+
+
+def _value_of(start: Start) -> list[int]:
+    match start:
+        case StartFrom(tick=tick):
+            return [tick]
+        case StartAtTime(time_ms=time_ms):
+            return [time_ms]
+        case _:
+            return []

@@ -1,0 +1,79 @@
+"""Positions of all consumer groups, in memory. Pure; whoever changes them writes what is returned."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.log.committer import PositionChange
+
+_NONE: Final[Mapping[str, GroupPosition]] = MappingProxyType({})
+
+
+class GroupPositions:
+    """Positions by group and by vchannel. Lives on the event loop.
+
+    A node has two: as of the last change that was submitted, for those who decide, and as of the last one that is
+    durable, for those who tell.
+    """
+
+    def __init__(self, positions: Mapping[GroupKey, GroupPosition]) -> None:
+        self._by_group: dict[str, dict[str, GroupPosition]] = {}
+        self._by_vchannel: dict[str, dict[str, GroupPosition]] = {}
+        self._count = 0
+        for key, position in positions.items():
+            self.put(key, position)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, key: GroupKey) -> GroupPosition | None:
+        """Return the position of a group on a vchannel; None if it is not subscribed to it."""
+        return self._by_group.get(key.group, _NONE).get(key.vchannel)
+
+    def groups(self) -> Iterable[str]:
+        """Return the groups that have positions."""
+        return self._by_group.keys()
+
+    def of_group(self, group: str) -> Mapping[str, GroupPosition]:
+        """Return the positions of a group by vchannel, in the order in which it was subscribed to them."""
+        return self._by_group.get(group, _NONE)
+
+    def of_vchannel(self, vchannel: str) -> Mapping[str, GroupPosition]:
+        """Return the positions on a vchannel by group."""
+        return self._by_vchannel.get(vchannel, _NONE)
+
+    def held_tick(self, vchannel: str) -> tuple[int, str] | None:
+        """Return the smallest position on a vchannel, and whose it is: all groups have consumed what lies below."""
+        return min(
+            ((position.next_tick, group) for group, position in self.of_vchannel(vchannel).items()), default=None
+        )
+
+    def put(self, key: GroupKey, position: GroupPosition) -> PositionChange:
+        """Set a position; return what must be written for it."""
+        of_group = self._by_group.setdefault(key.group, {})
+        self._count += key.vchannel not in of_group
+        of_group[key.vchannel] = position
+        self._by_vchannel.setdefault(key.vchannel, {})[key.group] = position
+        return key, position
+
+    def remove(self, key: GroupKey) -> PositionChange:
+        """Forget a position that is there; return what must be written for it."""
+        self._count -= 1
+        _remove(self._by_group, key.group, key.vchannel)
+        _remove(self._by_vchannel, key.vchannel, key.group)
+        return key, None
+
+    def apply(self, changes: Iterable[PositionChange]) -> None:
+        """Take changes that were submitted elsewhere."""
+        for key, position in changes:
+            if position is not None:
+                self.put(key, position)
+            elif self.get(key) is not None:
+                self.remove(key)
+
+
+def _remove(table: dict[str, dict[str, GroupPosition]], outer: str, inner: str) -> None:
+    del table[outer][inner]
+    if not table[outer]:
+        del table[outer]

@@ -1,0 +1,349 @@
+"""The members of all consumer groups of a node: drives ``group_members`` with time, epochs and positions.
+
+Members are in memory only: after a restart they join again, under greater epochs, so what somebody commits under an
+epoch of before is refused.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from tidelog_server.broker.group_members import Grants, GroupMembers, Holding, Member
+from tidelog_server.broker.group_positions import GroupPositions
+from tidelog_server.core.errors import (
+    ChannelNotExistError,
+    GroupInUseError,
+    GroupMemberFencedError,
+    GroupNotExistError,
+    RateLimitRejectedError,
+    TidelogServerError,
+)
+from tidelog_server.core.groups import GroupKey
+from tidelog_server.core.limits import MAX_MEMBERS, MAX_MEMBERS_PER_GROUP, RECONNECT_WITHIN_S
+from tidelog_server.log.node import LogNode
+from tidelog_server.runtime.clock import AwakeClock
+from tidelog_server.runtime.tasks import TaskOwner
+
+_SWEEP_EVERY_S: Final = 0.1
+# Of one group, it is looked so often at most who gets what.
+_LOOK_EVERY_S: Final = 0.05
+# A sweep that comes later than this was held up by a pause of the process, in which no lease runs out.
+_MAX_PAUSE_S: Final = 0.2
+_log = structlog.get_logger()
+
+
+class JoinTerms(NamedTuple):
+    """Who joins a group.
+
+    Attributes:
+        member_id: Unique in the group.
+        description: What it says of itself.
+        channels: Those that it wants vchannels of; the group is subscribed to them.
+        lease_s: How long it lives without a sign.
+        release_within_s: How long it may take to release a vchannel.
+        incarnation: Of its process; 0 if it does not say.
+    """
+
+    member_id: str
+    description: str
+    channels: frozenset[str]
+    lease_s: float
+    release_within_s: float
+    incarnation: int = 0
+
+
+class MemberState(NamedTuple):
+    """What can be told of a member."""
+
+    member: Member
+    vchannels: list[str]
+    expires_in_s: float
+
+
+class Session:
+    """A member, for the call that speaks for it.
+
+    Attributes:
+        changed: Set when the holdings have changed, the member is gone, or another call speaks for it.
+        is_stale: Whether one of these happened since this was set to False.
+    """
+
+    def __init__(self, sessions: "GroupSessions", group: str, changed: asyncio.Event) -> None:
+        self.changed = changed
+        self.is_stale = True
+        self._sessions = sessions
+        self._group = group
+        self._member: Member
+
+    def attach(self, member: Member) -> None:
+        """Speak for ``member`` from now on; whoever did before does not any more."""
+        replaced, member.on_changed = member.on_changed, self._change
+        self._member = member
+        replaced()
+        self._change()
+
+    @property
+    def member_id(self) -> str:
+        """The member's id."""
+        return self._member.member_id
+
+    @property
+    def lease_s(self) -> float:
+        """How long the member lives without a sign."""
+        return self._member.lease_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the member is gone, or another call speaks for it."""
+        return self._member.is_gone or self._member.on_changed != self._change
+
+    def holdings(self) -> list[Holding]:
+        """Return what the member holds, in order of vchannel."""
+        return self._sessions.holdings(self._group, self._member)
+
+    @property
+    def cause(self) -> TidelogServerError | None:
+        """Why the member is gone, if that is known."""
+        return self._member.cause
+
+    def keep_alive(self) -> None:
+        """Note a sign of the member."""
+        if not self.is_over:
+            self._sessions.keep_alive(self._member, self._member.lease_s)
+
+    def release(self, vchannels: Sequence[tuple[str, int]]) -> None:
+        """Take vchannels back that the member holds under these epochs."""
+        if not self.is_over:
+            self._sessions.release(self._group, self._member.member_id, vchannels)
+
+    def leave(self) -> None:
+        """Remove the member, unless another call speaks for it."""
+        if not self.is_over:
+            self._sessions.remove(self._group, self._member)
+
+    def _change(self) -> None:
+        self.is_stale = True
+        self.changed.set()
+
+    def detach(self) -> None:
+        """Note that the call has ended: the member is gone unless it comes back soon."""
+        if not self.is_over:
+            self._sessions.keep_alive(self._member, min(RECONNECT_WITHIN_S, self._member.lease_s))
+
+
+class GroupSessions:
+    """The members of all groups. Lives on the event loop; nothing here waits."""
+
+    def __init__(self, node: LogNode, tasks: TaskOwner, positions: GroupPositions) -> None:
+        self._node = node
+        self._tasks = tasks
+        self._positions = positions
+        # Of those that have members.
+        self._groups: dict[str, GroupMembers] = {}
+        self._epoch = 0
+        # When it was last looked who gets what, and where that is about to happen.
+        self._looked_s: dict[str, float] = {}
+        self._due: set[str] = set()
+        self._clock: AwakeClock
+
+    async def open(self) -> None:
+        """Begin to look after leases."""
+        # A tick is above every epoch of an earlier run: fewer are given than the oracle has ticks in that time.
+        self._epoch = await self._node.shared.oracle.allocate(1)
+        self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
+        self._tasks.start("groups", self._sweep())
+
+    def join(self, group: str, terms: JoinTerms) -> Session:
+        """Add a member, or let a member come back.
+
+        Raises:
+            RateLimitRejectedError: There are too many. Nothing happened.
+        """
+        members = self._groups.get(group) or GroupMembers()
+        session = Session(self, group, asyncio.Event())
+        member = members.members.get(terms.member_id)
+        if member is None:
+            self._check_room(group, members)
+            member = Member(
+                terms.member_id, terms.description, terms.channels, terms.lease_s, terms.release_within_s, 0.0, _nobody
+            )
+            members.join(member)
+            self._groups[group] = members
+            _log.info("group_member_joined", group=group, member_id=terms.member_id, members=len(members.members))
+        elif member.incarnation != terms.incarnation or not terms.incarnation:
+            # Another process: it has not got what the one before had, which must commit nothing any more.
+            self.restart(group, members.held_by(member))
+        member.incarnation = terms.incarnation
+        member.description, member.channels = terms.description, terms.channels
+        member.lease_s, member.release_within_s = terms.lease_s, terms.release_within_s
+        self.keep_alive(member, member.lease_s)
+        session.attach(member)
+        self.changed(group)
+        return session
+
+    def keep_alive(self, member: Member, lease_s: float) -> None:
+        """Let a member live for ``lease_s`` from now."""
+        member.expires_s = self._clock.now_s() + lease_s
+
+    def release(self, group: str, member_id: str, vchannels: Sequence[tuple[str, int]]) -> None:
+        """Take vchannels back that a member holds under these epochs, and give them to others."""
+        members = self._groups.get(group)
+        if members is not None:
+            released = [members.release(vchannel, member_id, epoch) for vchannel, epoch in vchannels]
+            if any(released):
+                self.changed(group)
+
+    def remove(self, group: str, member: Member) -> None:
+        """Remove a member, and give its vchannels to others."""
+        self._groups[group].remove(member)
+        _log.info("group_member_left", group=group, member_id=member.member_id)
+        self.changed(group)
+
+    def changed(self, group: str) -> None:
+        """Look anew who gets what, after members or subscriptions have changed: now, or soon after the last time.
+
+        Why: each look goes through all vchannels and members, and hundreds of members may come at once.
+        """
+        if group in self._due:
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = self._looked_s.get(group, -_LOOK_EVERY_S) + _LOOK_EVERY_S - loop.time()
+        if wait_s <= 0:
+            self._look(group)
+        else:
+            self._due.add(group)
+            loop.call_later(wait_s, self._look, group)
+
+    def _look(self, group: str) -> None:
+        self._due.discard(group)
+        self._looked_s[group] = asyncio.get_running_loop().time()
+        members = self._groups.get(group)
+        if members is None:
+            self._looked_s.pop(group, None)
+            return
+        if members.members:
+            vchannels = {vchannel: vchannel.rpartition("/")[0] for vchannel in self._positions.of_group(group)}
+            members.rebalance(vchannels, self._grants(group), self._clock.now_s())
+        else:
+            del self._groups[group]
+            self._looked_s.pop(group, None)
+
+    def restart(self, group: str, vchannels: Sequence[str]) -> None:
+        """Let the holders of vchannels begin anew at the group's positions."""
+        members = self._groups.get(group)
+        if members is not None:
+            for vchannel in vchannels:
+                members.restart(vchannel, self._grants(group))
+
+    def destroyed(self, group: str) -> None:
+        """Remove all members of a group that goes."""
+        members = self._groups.pop(group, None)
+        if members is not None:
+            for member in list(members.members.values()):
+                member.cause = GroupNotExistError(group)
+                members.remove(member)
+
+    def channels_destroyed(self, channels: Collection[str]) -> None:
+        """Remove the members that want vchannels of channels that go: they learn why, and may join without them."""
+        for group, members in list(self._groups.items()):
+            for member in list(members.members.values()):
+                gone = member.channels.intersection(channels)
+                if gone:
+                    member.cause = ChannelNotExistError(min(gone), "was destroyed")
+                    members.remove(member)
+                    self.changed(group)
+
+    def holdings(self, group: str, member: Member) -> list[Holding]:
+        """Return what a member holds, in order of vchannel."""
+        members = self._groups.get(group)
+        return [] if members is None else [members.holdings[vchannel] for vchannel in members.held_by(member)]
+
+    def holder(self, group: str, vchannel: str) -> str:
+        """Return the id of the member that holds a vchannel; empty if none does."""
+        members = self._groups.get(group)
+        holding = None if members is None else members.holdings.get(vchannel)
+        return "" if holding is None else holding.member.member_id
+
+    def members(self, group: str) -> list[MemberState]:
+        """Return the members of a group, in the order in which they joined."""
+        members = self._groups.get(group)
+        if members is None:
+            return []
+        now_s = self._clock.now_s()
+        return [
+            MemberState(member, members.held_by(member), max(0.0, member.expires_s - now_s))
+            for member in members.members.values()
+        ]
+
+    def count(self, group: str | None = None) -> int:
+        """Return how many members a group has, or all together."""
+        if group is None:
+            return sum(len(members.members) for members in self._groups.values())
+        members = self._groups.get(group)
+        return 0 if members is None else len(members.members)
+
+    def check_may_commit(self, key: GroupKey, member_id: str, epoch: int) -> None:
+        """Raise unless the vchannel is this member's; with an empty id, nobody's.
+
+        Raises:
+            GroupMemberFencedError, GroupInUseError: See above.
+        """
+        if not member_id:
+            self.check_not_held(key.group, (key.vchannel,))
+            return
+        members = self._groups.get(key.group)
+        if members is None or not members.holds(key.vchannel, member_id, epoch):
+            raise GroupMemberFencedError(group=key.group, vchannel=key.vchannel, member_id=member_id, epoch=epoch)
+
+    def check_not_held(self, group: str, vchannels: Collection[str]) -> None:
+        """Raise GroupInUseError if members hold one of these vchannels."""
+        for vchannel in vchannels:
+            if self.holder(group, vchannel):
+                raise GroupInUseError(
+                    group, self.count(group), f"share its vchannels, {vchannel} among them: stop them, or join them"
+                )
+
+    def check_empty(self, group: str) -> None:
+        """Raise GroupInUseError if the group has members."""
+        if self.count(group):
+            raise GroupInUseError(group, self.count(group), "consume: stop them, or force it")
+
+    def _check_room(self, group: str, members: GroupMembers) -> None:
+        for what, count, maximum in (
+            (f"group '{group}'", len(members.members), MAX_MEMBERS_PER_GROUP),
+            ("the groups of the node", self.count(), MAX_MEMBERS),
+        ):
+            if count >= maximum:
+                raise RateLimitRejectedError(
+                    f"{what} has {maximum} members, as many as are allowed: stop some first",
+                    members=count, max_members=maximum,
+                )  # fmt: skip
+
+    def _grants(self, group: str) -> Grants:
+        positions = self._positions.of_group(group)
+        return Grants(self._next_epoch, lambda vchannel: positions[vchannel].next_tick)
+
+    def _next_epoch(self) -> int:
+        self._epoch += 1
+        self._node.metrics.group_assignments.inc()
+        return self._epoch
+
+    async def _sweep(self) -> None:
+        """Remove members that are silent, and take what is not released, for ever."""
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY_S)
+            self._clock.beat()
+            for group, members in list(self._groups.items()):
+                held = len(members.holdings)
+                expired = members.expire(self._clock.now_s())
+                for member in expired:
+                    _log.info("group_member_expired", group=group, member_id=member.member_id)
+                    self._node.metrics.group_members_expired.inc()
+                if expired or len(members.holdings) < held:
+                    self.changed(group)
+
+
+def _nobody() -> None:
+    """Be told nothing."""

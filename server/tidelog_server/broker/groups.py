@@ -1,0 +1,536 @@
+"""Consumer groups: records, subscriptions and durable positions. Who shares a group is in ``group_sessions``.
+
+A record is in the metadata, positions are beside the log: so a commit is written with a transaction in one atomic
+write, and costs a share of a sync. Ordering: a record is there before its first position, and goes after the last one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from tidelog_server.broker.group_catalog import GroupCatalog, GroupRecord
+from tidelog_server.broker.group_positions import GroupPositions
+from tidelog_server.broker.group_sessions import GroupSessions, JoinTerms, Session
+from tidelog_server.core.errors import (
+    DataLossError,
+    Effect,
+    GroupAlreadyExistsError,
+    GroupNotExistError,
+    GroupNotSubscribedError,
+    GroupPositionMovedError,
+    PositionBeyondEndError,
+    RateLimitRejectedError,
+)
+from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
+from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
+from tidelog_server.log.lag import Lag, lag_of
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.positions import Start, StartAtTime, resolve_start
+from tidelog_server.log.transactions import MovePositions, no_positions
+from tidelog_server.metadata.shared_commits import SharedCommits
+from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.runtime.tasks import TaskOwner
+
+Target = tuple[ChannelLog, VchannelLog]
+
+
+class Commit(NamedTuple):
+    """How far a group got on a vchannel.
+
+    Attributes:
+        group: Its name.
+        vchannel: As it was given.
+        next_tick: The first tick that was not consumed.
+        member_id: The member whose vchannel it is; empty for nobody's.
+        epoch: Under which the member holds it.
+        expected_tick: Where the position must stand; None for anywhere.
+    """
+
+    group: str
+    vchannel: str
+    next_tick: int
+    member_id: str = ""
+    epoch: int = 0
+    expected_tick: int | None = None
+
+
+class PositionState(NamedTuple):
+    """What can be told of a position; ``lag`` is None where it was not asked for."""
+
+    vchannel: str
+    position: GroupPosition
+    member_id: str
+    lag: Lag | None = None
+
+
+class GroupState(NamedTuple):
+    """What can be told of a group; positions are in order of vchannel."""
+
+    record: GroupRecord
+    positions: list[PositionState]
+
+
+class Groups:
+    """The consumer groups of a node. Lives on the event loop.
+
+    Attributes:
+        positions: Of all groups, as of the last change that was submitted.
+        durable: Of all groups, as they would be after a crash now.
+        sessions: Their members.
+    """
+
+    def __init__(
+        self,
+        node: LogNode,
+        tasks: TaskOwner,
+        readers: Executor,
+        find: Callable[[str], Target],
+        find_channel: Callable[[str], ChannelLog],
+    ) -> None:
+        """Begin with nothing; ``open`` loads what there is.
+
+        Args:
+            node: The logs.
+            tasks: Owner of what goes on behind the calls.
+            readers: Where the log is read for lags.
+            find: Returns a vchannel by name, or raises why there is none.
+            find_channel: The same for a channel.
+        """
+        self._node = node
+        self._tasks = tasks
+        self._readers = readers
+        self._find = find
+        self._find_channel = find_channel
+        self._catalog: GroupCatalog
+        self.positions = GroupPositions({})
+        self.durable = GroupPositions({})
+        self.sessions = GroupSessions(node, tasks, self.positions)
+        # Changes of a group, by its name; a lock is there while somebody has it.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def open(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:
+        """Load all groups.
+
+        Raises:
+            DataLossError: Records and positions contradict each other.
+        """
+        self._catalog = GroupCatalog(metadata, commits, root)
+        await self._catalog.open()
+        for key, position in self._node.store.group_positions().items():
+            if key.group not in self._catalog.records:
+                raise DataLossError(
+                    f"group '{key.group}' has a position on {key.vchannel} and no record in the metadata: restore both "
+                    "from one backup",
+                    group=key.group,
+                )
+            self.positions.put(key, position)
+            self.durable.put(key, position)
+        self._node.on_positions = self._committed
+        await self.sessions.open()
+
+    # -- Groups --------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, channels: Sequence[str], start: Start, *, if_not_exists: bool) -> GroupState:
+        """Make a group and subscribe it to channels, durably. Cancelling does not stop it.
+
+        Raises:
+            GroupAlreadyExistsError: It is there. Nothing happened.
+            ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError: It cannot be subscribed. Nothing
+                happened.
+            RateLimitRejectedError: There are too many groups or positions. Nothing happened.
+        """
+        self._node.admission.check()
+        return await self._tasks.finish(self._create(name, channels, start, if_not_exists=if_not_exists))
+
+    async def _create(self, name: str, channels: Sequence[str], start: Start, *, if_not_exists: bool) -> GroupState:
+        async with self._changing(name):
+            record = self._catalog.records.get(name)
+            if record is None:
+                # Before anything is written: what is refused has changed nothing.
+                self._new_positions(name, channels, start)
+                tick = await self._node.shared.oracle.allocate(1)
+                record = GroupRecord(name, tick, start)
+                await self._catalog.add(record)
+                hit(Failpoint.GROUP_MID_CREATE)
+            elif not if_not_exists:
+                raise GroupAlreadyExistsError(name)
+            await self._subscribe(record, channels, start)
+            return self.describe(name)
+
+    async def alter(
+        self, name: str, subscribe: Sequence[str], unsubscribe: Sequence[str], start: Start | None
+    ) -> GroupState:
+        """Subscribe a group to channels, or end subscriptions, durably. Cancelling does not stop it.
+
+        Raises:
+            GroupNotExistError: There is none. Nothing happened.
+            GroupInUseError: Members consume what is to be left. Nothing happened.
+            ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError, RateLimitRejectedError: See ``create``.
+        """
+        self._node.admission.check_storage()
+        return await self._tasks.finish(self._alter(name, subscribe, unsubscribe, start))
+
+    async def _alter(
+        self, name: str, subscribe: Sequence[str], unsubscribe: Sequence[str], start: Start | None
+    ) -> GroupState:
+        async with self._changing(name):
+            record = self.record(name)
+            left = dict.fromkeys(vchannel for channel in unsubscribe for vchannel in self._subscribed(name, channel))
+            self.sessions.check_not_held(name, left)
+            found = self._new_positions(name, subscribe, record.start if start is None else start)
+            # In one step: channels may go meanwhile.
+            added = [self.positions.put(key, position) for key, position in found]
+            await self._write([*added, *(self.positions.remove(GroupKey(name, vchannel)) for vchannel in left)])
+            self.sessions.changed(name)
+            return self.describe(name)
+
+    async def join(self, name: str, terms: JoinTerms) -> Session:
+        """Add a member to a group, or let a member come back; subscribes the group to its channels if it is not.
+
+        Raises:
+            GroupNotExistError: There is none. Nothing happened.
+            ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError, RateLimitRejectedError: See ``create``.
+        """
+        self.record(name)
+        if any(self._unsubscribed(name, channel) for channel in terms.channels):
+            await self.alter(name, sorted(terms.channels), (), None)
+        # In one step, so that the group is there when the member is.
+        self.record(name)
+        return self.sessions.join(name, terms)
+
+    async def destroy(self, name: str, *, ignore_missing: bool, force: bool) -> bool:
+        """Remove a group, durably; return whether there was one. Cancelling does not stop it.
+
+        Raises:
+            GroupNotExistError: There is none. Nothing happened.
+            GroupInUseError: It has members, and this is not forced. Nothing happened.
+        """
+        self._node.admission.check_storage()
+        return await self._tasks.finish(self._destroy(name, ignore_missing=ignore_missing, force=force))
+
+    async def _destroy(self, name: str, *, ignore_missing: bool, force: bool) -> bool:
+        async with self._changing(name):
+            if name not in self._catalog.records:
+                if ignore_missing:
+                    return False
+                raise GroupNotExistError(name)
+            if not force:
+                self.sessions.check_empty(name)
+            self.sessions.destroyed(name)
+            await self._write(
+                [self.positions.remove(GroupKey(name, vchannel)) for vchannel in list(self.positions.of_group(name))]
+            )
+            hit(Failpoint.GROUP_MID_DESTROY)
+            await self._catalog.remove(name)
+            return True
+
+    def record(self, name: str) -> GroupRecord:
+        """Return the record of a group. Raises GroupNotExistError."""
+        record = self._catalog.records.get(name)
+        if record is None:
+            raise GroupNotExistError(name)
+        return record
+
+    def names(self, prefix: str, channel: str, after: str) -> list[str]:
+        """Return groups whose names begin so and come after ``after``, in order; with a channel, its subscribers."""
+        names = (name for name in self._catalog.records if after < name and name.startswith(prefix))
+        if channel:
+            names = (name for name in names if self._subscribed(name, channel))
+        return sorted(names)
+
+    def describe(self, name: str, vchannels: Iterable[str] | None = None) -> GroupState:
+        """Return what is durable of a group, without reading the log. Raises GroupNotExistError."""
+        record, positions = self.record(name), self.durable.of_group(name)
+        wanted = positions.keys() if vchannels is None else vchannels
+        return GroupState(
+            record,
+            [
+                PositionState(vchannel, positions[vchannel], self.sessions.holder(name, vchannel))
+                for vchannel in sorted(wanted)
+                if vchannel in positions
+            ],
+        )
+
+    async def describe_with_lag(self, name: str) -> GroupState:
+        """Return what can be told of a group; what lies behind its positions is read from the index.
+
+        Raises:
+            GroupNotExistError: There is none.
+            DataLossError: The index is damaged.
+        """
+        state, store = self.describe(name), self._node.store
+
+        def lags() -> list[Lag | None]:
+            return [_lag(position) for position in state.positions]
+
+        def _lag(position: PositionState) -> Lag | None:
+            try:
+                return lag_of(store, position.position.vchannel_id, position.position.next_tick)
+            except KeyError:
+                # Destroyed while it was read.
+                return None
+
+        found = await asyncio.get_running_loop().run_in_executor(self._readers, lags)
+        positions = [each._replace(lag=lag) for each, lag in zip(state.positions, found, strict=True)]
+        return GroupState(state.record, positions)
+
+    # -- Positions -----------------------------------------------------------------------------------------
+
+    def changes(self, commits: Sequence[Commit], *, is_repeatable: bool) -> list[PositionChange]:
+        """Move positions forward, all or none; return what is to be written for it, in this step of the event loop.
+
+        One that would go back stays where it is. If the commit is ``is_repeatable``, one that is there already is where
+        it is expected.
+
+        Raises:
+            GroupNotExistError, GroupNotSubscribedError, ChannelNotExistError: There is no such position.
+            GroupMemberFencedError, GroupInUseError: The vchannel is not that member's, or somebody's if none is named.
+            PositionBeyondEndError: It lies past the end.
+            GroupPositionMovedError: The position is not where it is expected.
+        """
+        checked: dict[GroupKey, GroupPosition] = {}
+        for commit in commits:
+            key, position = self._checked(commit, is_repeatable=is_repeatable)
+            # One vchannel may be named twice, with and without its index.
+            if key not in checked or checked[key].next_tick < position.next_tick:
+                checked[key] = position
+        return [self.positions.put(key, position) for key, position in checked.items()]
+
+    def mover(self, commits: Sequence[Commit]) -> MovePositions:
+        """Return what moves positions within a transaction; it raises as ``changes``."""
+        return (lambda: self.changes(commits, is_repeatable=False)) if commits else no_positions
+
+    def commit(self, commits: Sequence[Commit], on_settled: Settled) -> PendingAppend:
+        """Move positions forward; ``on_settled`` is called once that is durable or failed. Raises as ``changes``."""
+        self._node.admission.check_storage()
+        return self._submit(self.changes(commits, is_repeatable=True), on_settled)
+
+    async def commit_and_wait(self, commits: Sequence[Commit]) -> None:
+        """Move positions forward, durably, whoever is cancelled. Raises as ``changes``, or StorageFailedError."""
+        self._node.admission.check_storage()
+        await self._finish(self.changes(commits, is_repeatable=True))
+
+    async def seek(self, name: str, vchannels: Sequence[str], start: Start) -> GroupState:
+        """Set positions, forward or back, durably, and let members begin anew there. Cancelling does not stop it.
+
+        Raises:
+            GroupNotExistError, GroupNotSubscribedError, ChannelNotExistError: There is no such position.
+            PositionTrimmedError, PositionBeyondEndError: It is not there. Nothing happened.
+        """
+        self._node.admission.check_storage()
+        self.record(name)
+        targets = [self._find(vchannel) for vchannel in self._wanted(name, vchannels)]
+        for _, vchannel in targets:
+            self._position(GroupKey(name, vchannel.name))
+        ticks = [self._resolve(target, start) for target in targets]
+        now_ms = self._node.shared.clock.wall_ms()
+        changes = [
+            self.positions.put(GroupKey(name, vchannel.name), GroupPosition(vchannel.vchannel_id, tick, now_ms))
+            for (_, vchannel), tick in zip(targets, ticks, strict=True)
+        ]
+        names = [vchannel.name for _, vchannel in targets]
+        # Ordering: in this step, so that no commit of before comes behind it.
+        self.sessions.restart(name, names)
+        await self._finish(changes)
+        return self.describe(name, names)
+
+    def consumable(self, name: str, vchannel: str) -> GroupPosition:
+        """Return the position of a group on a vchannel, given by its full name, that no member holds.
+
+        Raises:
+            GroupNotExistError, GroupNotSubscribedError: There is no such position.
+            GroupInUseError: A member holds it.
+        """
+        self.record(name)
+        position = self._position(GroupKey(name, vchannel))
+        self.sessions.check_not_held(name, (vchannel,))
+        return position
+
+    async def consumed(self, key: GroupKey, position: GroupPosition, next_tick: int, consume_id: int) -> bool:
+        """Move a position behind what a caller gets, durably; return False if it is not ``position`` any more.
+
+        Cancelling does not stop it.
+        """
+        self._node.admission.check_storage()
+        if self.positions.get(key) is not position or self.sessions.holder(*key):
+            return False
+        moved = position.after(next_tick, self._node.shared.clock.wall_ms(), consume_id)
+        await self._finish([self.positions.put(key, moved)])
+        return True
+
+    async def rewrite(self, key: GroupKey, position: GroupPosition) -> None:
+        """Return once a position that was submitted before is durable."""
+        self._node.admission.check_storage()
+        await self._finish([self.positions.put(key, position)])
+
+    def refresh_metrics(self) -> None:
+        """Bring the gauges up to date."""
+        metrics = self._node.metrics
+        metrics.groups.set(len(self._catalog.records))
+        metrics.group_positions.set(len(self.positions))
+        metrics.group_members.set(self.sessions.count())
+
+    # -- Channels ------------------------------------------------------------------------------------------
+
+    def positions_on(self, vchannels: Iterable[str]) -> list[GroupKey]:
+        """Return who has positions on vchannels."""
+        return [GroupKey(group, vchannel) for vchannel in vchannels for group in self.positions.of_vchannel(vchannel)]
+
+    def check_channels_unused(self, vchannels: Iterable[str]) -> None:
+        """Raise GroupInUseError if a member of any group holds one of these."""
+        for key in self.positions_on(vchannels):
+            self.sessions.check_not_held(key.group, (key.vchannel,))
+
+    def channels_left(self, vchannels: Sequence[str]) -> list[GroupKey]:
+        """Forget the positions on vchannels that are destroyed, and return them; the store is to remove them too.
+
+        Follow with ``channels_gone``.
+        """
+        keys = self.positions_on(vchannels)
+        for key in keys:
+            self.positions.remove(key)
+        self.sessions.channels_destroyed({vchannel.rpartition("/")[0] for vchannel in vchannels})
+        for group in {key.group for key in keys}:
+            self.sessions.changed(group)
+        return keys
+
+    def channels_gone(self, keys: Iterable[GroupKey]) -> None:
+        """Note that the store has removed positions. Ordering: behind the last commit that was on its way to them."""
+        self.durable.apply((key, None) for key in keys)
+
+    # -- Private -------------------------------------------------------------------------------------------
+
+    def _committed(self, changes: Sequence[PositionChange]) -> None:
+        self.durable.apply(changes)
+        self._node.metrics.group_commits.inc(len(changes))
+
+    @asynccontextmanager
+    async def _changing(self, name: str) -> AsyncIterator[None]:
+        """Let one change of a group end before the next begins."""
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        async with lock:
+            yield
+
+    def _subscribed(self, name: str, channel: str) -> list[str]:
+        """Return the vchannels of a channel, or that one of a full name, that a group has positions on."""
+        if "/" in channel:
+            return [channel] if channel in self.positions.of_group(name) else []
+        return [vchannel for vchannel in self.positions.of_group(name) if vchannel.rpartition("/")[0] == channel]
+
+    def _unsubscribed(self, name: str, channel: str) -> list[Target]:
+        """Return those that a group has no positions on, in the same way. Raises ChannelNotExistError."""
+        positions = self.positions.of_group(name)
+        if "/" in channel:
+            targets = [self._find(channel)]
+        else:
+            log = self._find_channel(channel)
+            targets = [(log, vchannel) for vchannel in log.vchannels]
+        return [(log, vchannel) for log, vchannel in targets if vchannel.name not in positions]
+
+    def _new_positions(self, name: str, channels: Sequence[str], start: Start) -> list[tuple[GroupKey, GroupPosition]]:
+        """Return the positions that a subscription brings; changes nothing."""
+        now_ms = self._node.shared.clock.wall_ms()
+        # A channel may be named, and one of its vchannels too.
+        targets = {target[1].name: target for channel in channels for target in self._unsubscribed(name, channel)}
+        found = [
+            (GroupKey(name, vchannel), GroupPosition(target[1].vchannel_id, self._resolve(target, start), now_ms))
+            for vchannel, target in targets.items()
+        ]
+        of_group = len(self.positions.of_group(name)) + len(found)
+        if of_group > MAX_POSITIONS_PER_GROUP:
+            raise RateLimitRejectedError(
+                f"group '{name}' would be subscribed to {of_group} vchannels, at most {MAX_POSITIONS_PER_GROUP} are "
+                "allowed: make several groups",
+                positions=of_group, max_positions=MAX_POSITIONS_PER_GROUP,
+            )  # fmt: skip
+        if len(self.positions) + len(found) > MAX_GROUP_POSITIONS:
+            raise RateLimitRejectedError(
+                f"the groups of the node would have {len(self.positions) + len(found)} positions, at most "
+                f"{MAX_GROUP_POSITIONS} are allowed: end some subscriptions first",
+                positions=len(self.positions) + len(found), max_positions=MAX_GROUP_POSITIONS,
+            )  # fmt: skip
+        return found
+
+    async def _subscribe(self, record: GroupRecord, channels: Sequence[str], start: Start) -> None:
+        found = self._new_positions(record.name, channels, start)
+        await self._write([self.positions.put(key, position) for key, position in found])
+        self.sessions.changed(record.name)
+
+    def _wanted(self, name: str, vchannels: Sequence[str]) -> list[str]:
+        """Return the vchannels that a request names, those of channels among them, once each."""
+        if not vchannels:
+            return list(self.positions.of_group(name))
+        wanted: dict[str, None] = {}
+        for given in vchannels:
+            if "/" in given:
+                wanted[self._find(given)[1].name] = None
+            else:
+                wanted.update(dict.fromkeys(vchannel.name for vchannel in self._find_channel(given).vchannels))
+        return list(wanted)
+
+    def _position(self, key: GroupKey) -> GroupPosition:
+        position = self.positions.get(key)
+        if position is None:
+            raise GroupNotSubscribedError(*key)
+        return position
+
+    def _resolve(self, target: Target, start: Start) -> int:
+        log, vchannel = target
+        watermark, latest_tick = log.watermark(), self._node.shared.oracle.now()
+        tick = resolve_start(
+            start, vchannel=vchannel.name, trim_tick=vchannel.trim_tick, watermark=watermark, latest_tick=latest_tick
+        )
+        # A time that is still to come is now: clocks differ, and a position must be there.
+        return min(tick, watermark + 1) if isinstance(start, StartAtTime) else tick
+
+    def _checked(self, commit: Commit, *, is_repeatable: bool) -> tuple[GroupKey, GroupPosition]:
+        self.record(commit.group)
+        log, vchannel = self._find(commit.vchannel)
+        key = GroupKey(commit.group, vchannel.name)
+        position = self._position(key)
+        self.sessions.check_may_commit(key, commit.member_id, commit.epoch)
+        is_there = is_repeatable and commit.next_tick == position.next_tick
+        if commit.expected_tick not in (None, position.next_tick) and not is_there:
+            raise GroupPositionMovedError(
+                group=commit.group, vchannel=vchannel.name, expected_tick=commit.expected_tick or 0,
+                next_tick=position.next_tick,
+            )  # fmt: skip
+        watermark = log.watermark()
+        if commit.next_tick > watermark + 1:
+            raise PositionBeyondEndError(requested_tick=commit.next_tick, latest_tick=watermark)
+        if commit.next_tick <= position.next_tick:
+            # Written again all the same: it is durable when this one is.
+            return key, position
+        return key, position._replace(next_tick=commit.next_tick, committed_ms=self._node.shared.clock.wall_ms())
+
+    def _submit(self, changes: Sequence[PositionChange], on_settled: Settled) -> PendingAppend:
+        append = PendingAppend((), True, on_settled, self._node.shared.clock.monotonic_s(), positions=changes)
+        self._node.committer.submit(append)
+        return append
+
+    async def _finish(self, changes: Sequence[PositionChange]) -> None:
+        """Submit changes in this step of the event loop, and wait until they are durable, whoever is cancelled."""
+        if changes:
+            await self._tasks.finish(_settled(self._begin(changes)))
+
+    async def _write(self, changes: Sequence[PositionChange]) -> None:
+        if changes:
+            await _settled(self._begin(changes))
+
+    def _begin(self, changes: Sequence[PositionChange]) -> "asyncio.Future[PendingAppend]":
+        done: asyncio.Future[PendingAppend] = asyncio.get_running_loop().create_future()
+        self._submit(changes, done.set_result)
+        return done
+
+
+async def _settled(done: "asyncio.Future[PendingAppend]") -> None:
+    """Wait for a submitted change. Raises StorageFailedError; then its outcome is unknown."""
+    append = await done
+    if append.failure is not None:
+        raise append.failure.with_effect(Effect.UNKNOWN)

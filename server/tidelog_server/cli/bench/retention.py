@@ -1,0 +1,208 @@
+"""``bench retention``: appends at full speed to a channel with a cap, and what the disk holds meanwhile.
+
+A consumer group follows in a process of its own: retention must keep what it has not committed, so it gets everything.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from tidelog import AsyncChannel, AsyncClient, At, Retention
+from tidelog_server.cli.bench.children import child_process, line_of
+from tidelog_server.cli.bench.payloads import DISTINCT
+from tidelog_server.cli.bench.report import Floor, Report
+from tidelog_server.cli.bench.server_process import Target
+from tidelog_server.cli.exit_codes import CommandError
+
+_SAMPLE_INTERVAL_S: Final = 1.0
+_LOOK_AT_DISK_EVERY_S: Final = 0.1
+_RECLAIM_WITHIN_S: Final = 120.0
+_CONSUME_WITHIN_S: Final = 120.0
+_MEMBER_MODULE: Final = "tidelog_server.cli.bench.retention_member"
+_BATCH_BYTES: Final = 1 << 20
+_MIN_PAYLOAD_BYTES: Final = 100
+_MAX_PAYLOAD_BYTES: Final = 1 << 10
+# Of the time with retention, such a part is appended without, which fills the disk.
+_FLOOR_SHARE: Final = 4
+_MAX_FLOOR_S: Final = 10.0
+_MIN_FLOOR_S: Final = 1.0
+# By the end of a file's name.
+_KINDS: Final = {".blob": "blob", ".log": "wal", ".sst": "table"}
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """What was asked for.
+
+    Attributes:
+        seconds: How long is appended with retention.
+        cap_bytes: What the channel may keep, as ``retention.bytes``.
+        vchannels: Of the channel; each has a producer.
+    """
+
+    seconds: float
+    cap_bytes: int
+    vchannels: int
+
+
+@dataclass(slots=True)
+class _Disk:
+    """What a folder took, sampled each second."""
+
+    folder: Path
+    samples: list[int] = field(default_factory=list)
+    at_peak: Counter[str] = field(default_factory=Counter)
+
+    async def watch(self) -> None:
+        """Sample for ever."""
+        while True:
+            by_kind = await asyncio.to_thread(_disk_use, self.folder)
+            if by_kind.total() > max(self.samples, default=0):
+                self.at_peak = by_kind
+            self.samples.append(by_kind.total())
+            await asyncio.sleep(_SAMPLE_INTERVAL_S)
+
+    def figures(self, cap_bytes: int) -> dict[str, float]:
+        """Return what the samples tell, against the cap."""
+        return {
+            "disk_max_bytes": max(self.samples),
+            "disk_max_to_cap": max(self.samples) / cap_bytes,
+            "disk_mean_to_cap": statistics.fmean(self.samples) / cap_bytes,
+            **{f"{kind}_bytes_at_disk_max": self.at_peak[kind] for kind in (*_KINDS.values(), "other")},
+        }
+
+
+async def measure_retention(target: Target, data_folder: Path, settings: RetentionSettings) -> Report:
+    """Append without retention for a while, then with it for as long as was asked for.
+
+    Raises:
+        CommandError: Retention removed what it must keep.
+    """
+    payloads = [os.urandom(random.randint(_MIN_PAYLOAD_BYTES, _MAX_PAYLOAD_BYTES)) for _ in range(DISTINCT)]
+    floor_s = max(_MIN_FLOOR_S, min(_MAX_FLOOR_S, settings.seconds / _FLOOR_SHARE))
+    async with AsyncClient(target.grpc, timeout_s=60.0) as client:
+        channel = await client.ensure_channel("bench-without", vchannels=settings.vchannels)
+        floor = await _append(channel, payloads, seconds=floor_s, vchannels=settings.vchannels)
+        await channel.destroy()
+        await _until_small(data_folder, settings.cap_bytes // 2)
+        disk = _Disk(data_folder)
+        watching = asyncio.create_task(disk.watch())
+        retention = Retention(bytes=settings.cap_bytes)
+        channel = await client.ensure_channel("bench-with", vchannels=settings.vchannels, retention=retention)
+        async with child_process(_MEMBER_MODULE, await _order(client, target)) as member:
+            await line_of(member)
+            rate = await _append(channel, payloads, seconds=settings.seconds, vchannels=settings.vchannels)
+            await _check_consumed(client, member, rate.messages)
+        watching.cancel()
+        kept_bytes = await _check_kept(client, "bench-with", settings.cap_bytes)
+    details = {"kept_bytes": kept_bytes, **disk.figures(settings.cap_bytes)}
+    return replace(_report(settings, rate, floor, details), server_rss_bytes=target.peak_rss_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    messages_per_second: float
+    megabytes_per_second: float
+    messages: int
+    bytes: int
+
+
+async def _append(channel: AsyncChannel, payloads: Sequence[bytes], *, seconds: float, vchannels: int) -> _Rate:
+    """Append to each vchannel as fast as it goes."""
+    per_batch = _BATCH_BYTES // (_MIN_PAYLOAD_BYTES + _MAX_PAYLOAD_BYTES) * 2
+    start = time.perf_counter()
+
+    async def produce(index: int) -> tuple[int, int]:
+        source, messages, size_bytes = itertools.cycle(payloads), 0, 0
+        async with channel.vchannel(index).producer(max_batch_bytes=_BATCH_BYTES) as producer:
+            while time.perf_counter() - start < seconds:
+                batch = list(itertools.islice(source, per_batch))
+                await producer.send_many(batch)
+                messages += len(batch)
+                size_bytes += sum(map(len, batch))
+        return messages, size_bytes
+
+    done = await asyncio.gather(*map(produce, range(vchannels)))
+    took_s = time.perf_counter() - start
+    messages, size_bytes = (sum(counts) for counts in zip(*done, strict=True))
+    return _Rate(messages / took_s, size_bytes / took_s / 1e6, messages, size_bytes)
+
+
+async def _order(client: AsyncClient, target: Target) -> dict[str, object]:
+    """Make a group on the channel, and return what its member is to do."""
+    await client.create_group("bench-group", "bench-with")
+    return {"endpoint": target.grpc, "group": "bench-group", "channel": "bench-with"}
+
+
+async def _check_consumed(client: AsyncClient, member: asyncio.subprocess.Process, messages: int) -> None:
+    """Tell the member where the vchannels end, and compare what it got. Raises CommandError."""
+    [channel] = await client.describe_channels(["bench-with"])
+    ends = {vchannel.name: int(vchannel.last_tick) + 1 for vchannel in channel.vchannels}
+    assert member.stdin is not None
+    member.stdin.write(json.dumps(ends).encode() + b"\n")
+    async with asyncio.timeout(_CONSUME_WITHIN_S):
+        consumed = json.loads(await line_of(member))["messages"]
+    if consumed != messages:
+        raise CommandError(f"the group got {consumed} messages, expected the {messages} that were appended")
+    if any(vchannel.cut is not None for vchannel in channel.vchannels):
+        raise CommandError("retention cut past the group, which it must not without a hard cap")
+
+
+async def _until_small(folder: Path, below_bytes: int) -> None:
+    """Wait until the columns of the channel before were given back; the write-ahead log has a size of its own."""
+    async with asyncio.timeout(_RECLAIM_WITHIN_S):
+        while (await asyncio.to_thread(_disk_use, folder))["blob"] > below_bytes:  # noqa: ASYNC110 - a disk has no events
+            await asyncio.sleep(_LOOK_AT_DISK_EVERY_S)
+
+
+async def _check_kept(client: AsyncClient, name: str, cap_bytes: int) -> int:
+    """Read what is left from its first message on, and return its bytes."""
+    # Once this has answered, nothing more goes.
+    [channel] = await client.alter_channels([name], retention=Retention())
+    kept_bytes = sum(vchannel.bytes for vchannel in channel.vchannels)
+    for vchannel in channel.vchannels:
+        found = 0
+        async for batch in client.scan(vchannel.name, start=At.tick(vchannel.trim_tick)):
+            found += len(batch)
+        if found != vchannel.messages:
+            raise CommandError(f"{vchannel.name} has {found} messages, expected {vchannel.messages}")
+    appended = any(vchannel.trim_tick for vchannel in channel.vchannels)
+    if appended and kept_bytes < cap_bytes:
+        raise CommandError(f"{name} has {kept_bytes} bytes left, retention must keep {cap_bytes}")
+    return kept_bytes
+
+
+def _disk_use(folder: Path) -> Counter[str]:
+    """Return the bytes that files take on the disk, by kind."""
+    found: Counter[str] = Counter()
+    for path in folder.rglob("*"):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue  # Removed since it was listed.
+        found[_KINDS.get(path.suffix, "other")] += status.st_blocks * 512
+    return found
+
+
+def _report(settings: RetentionSettings, rate: _Rate, floor: _Rate, details: Mapping[str, float]) -> Report:
+    return Report(
+        name="retention",
+        settings={
+            "seconds": settings.seconds, "cap_bytes": settings.cap_bytes, "vchannels": settings.vchannels,
+        },
+        messages_per_second=rate.messages_per_second,
+        megabytes_per_second=rate.megabytes_per_second,
+        floor=Floor("the same without retention", "megabytes_per_second", floor.megabytes_per_second),
+        ratio=rate.megabytes_per_second / floor.megabytes_per_second,
+        details={
+            "appended_bytes": rate.bytes, **details},
+    )  # fmt: skip

@@ -1,0 +1,45 @@
+"""Keeping a rate of bytes, for work that shall leave the disk to others."""
+
+import threading
+import time
+from typing import Final
+
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.cli.progress import Progress
+
+# What was not used for a while may be caught up with for so long.
+_BURST_S: Final = 0.25
+
+
+class RateMeter:
+    """Called with bytes that were moved; waits so that they are not more than the rate allows.
+
+    Attributes:
+        moved_bytes: All so far.
+        stopping: Once it is set, the next call raises, so that a thread at work ends.
+    """
+
+    def __init__(self, bytes_per_s: int, progress: Progress | None = None) -> None:
+        """Keep ``bytes_per_s``; 0 for no limit."""
+        self.moved_bytes = 0
+        self.stopping = threading.Event()
+        self._bytes_per_s = bytes_per_s
+        self._progress = progress
+        self._due_s = time.monotonic()
+
+    def __call__(self, size_bytes: int) -> None:
+        """Count and wait.
+
+        Raises:
+            CommandError: ``stopping`` is set.
+        """
+        self.moved_bytes += size_bytes
+        if self._progress is not None:
+            self._progress.advance(0, size_bytes)
+        wait_s = 0.0
+        if self._bytes_per_s:
+            now_s = time.monotonic()
+            self._due_s = max(self._due_s, now_s - _BURST_S) + size_bytes / self._bytes_per_s
+            wait_s = self._due_s - now_s
+        if self.stopping.wait(max(0.0, wait_s)):
+            raise CommandError("interrupted", ExitCode.INTERRUPTED)

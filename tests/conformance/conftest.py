@@ -1,0 +1,53 @@
+"""What the suites of message streams run on: each kind of broker, and the synchronous twins on threads."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tidelog import AsyncClient, Client
+from tidelog.msgstream import (
+    MemBroker,
+    MemMsgStreamFactory,
+    RmqMsgStreamFactory,
+)
+from tidelog.testing import TestServer, start_server
+from tidelog_testing.streams import (
+    INTERVAL_MS,
+    MemStreamBroker,
+    NewStream,
+    ServerStreamBroker,
+    StreamBroker,
+    ThreadedFactory,
+)
+
+
+@pytest.fixture(scope="module")
+def stream_server() -> Iterator[TestServer]:
+    with start_server() as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "server", "memory, synchronous", "server, synchronous"])
+async def broker(request: pytest.FixtureRequest, stream_server: TestServer) -> AsyncIterator[StreamBroker]:
+    is_synchronous = request.param.endswith("synchronous")
+    if request.param.startswith("memory"):
+        in_memory = MemStreamBroker(MemBroker())
+        if is_synchronous:
+            in_memory.factory = ThreadedFactory(MemMsgStreamFactory(in_memory.broker))
+        in_memory.factory.set_params({"tick_interval_ms": INTERVAL_MS})
+        yield in_memory
+        return
+    async with AsyncClient(stream_server.endpoint) as client:
+        on_server = ServerStreamBroker(client)
+        with Client(stream_server.endpoint) as synchronous:
+            if is_synchronous:
+                on_server.factory = ThreadedFactory(RmqMsgStreamFactory(synchronous))
+            on_server.factory.set_params({"tick_interval_ms": INTERVAL_MS})
+            yield on_server
+
+
+@pytest.fixture(params=["plain", "time tick"])
+def new_stream(request: pytest.FixtureRequest, broker: StreamBroker) -> NewStream:
+    if request.param == "plain":
+        return broker.factory.new_msg_stream
+    return broker.factory.new_tt_msg_stream

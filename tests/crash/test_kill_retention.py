@@ -1,0 +1,68 @@
+"""A server that dies in the middle of what retention removes keeps everything above the cut.
+
+Method: servers that look every few milliseconds and die at a failpoint within a trim, or once more after it, while a
+client appends. After each start everything is read: what is left must be the end of what was appended, and no less than
+the channel must keep.
+
+Promises of GUARANTEES.md: G41.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
+from tidelog_testing.processes import ServerProcess
+from tidelog_testing.storm import KILLED
+
+pytestmark = pytest.mark.crash
+
+SETTINGS = {"storage.retention_check_interval_ms": 5}
+KEPT_BYTES = 1 << 20
+PAYLOAD = bytes(1_000)
+APPENDS_AT_ONCE = 64
+
+
+async def read(client: tidelog.AsyncClient) -> list[int]:
+    [channel] = await client.describe_channels(["a"])
+    start = tidelog.At.tick(channel.vchannels[0].trim_tick)
+    return [row.tick async for batch in client.scan("a", start=start) for row in batch]
+
+
+async def append_until_killed(client: tidelog.AsyncClient) -> list[int]:
+    """Append until the server is gone; return the ticks that were acknowledged."""
+    ticks: list[int] = []
+    while True:
+        try:
+            result = await client.append("a", [PAYLOAD] * APPENDS_AT_ONCE)
+        except (tidelog.AppendUnknownError, tidelog.UnavailableError, tidelog.DeadlineError):
+            return ticks
+        ticks += range(result.first_tick, result.last_tick + 1)
+
+
+@pytest.mark.timeout(120)
+async def test_a_server_that_dies_while_it_removes_keeps_all_above_the_cut(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    acknowledged: list[int] = []
+    with ServerProcess(folder) as server:
+        async with tidelog.AsyncClient(server.grpc) as client:
+            await client.create_channel("a", retention=tidelog.Retention(bytes=KEPT_BYTES))
+    for hits in (1, 4):
+        with ServerProcess(folder, SETTINGS, env={VARIABLE: f"{Failpoint.MID_TRIM}:{hits}"}) as server:
+            async with tidelog.AsyncClient(server.grpc) as client:
+                acknowledged += await append_until_killed(client)
+            assert server.wait() == KILLED
+        # Looks at nothing before it is read.
+        with ServerProcess(folder, {"storage.retention_check_interval_ms": 3_600_000}) as server:
+            async with tidelog.AsyncClient(server.grpc) as client:
+                left = await read(client)
+                [vchannel] = (await client.channel("a").describe()).vchannels
+        assert vchannel.messages == len(left)
+        assert KEPT_BYTES <= vchannel.bytes
+        known = set(acknowledged)
+        left_known = [tick for tick in left if tick in known]
+        assert left_known == acknowledged[len(acknowledged) - len(left_known) :]
+        # Not void: something was removed, and more than retention must keep was appended since the start before.
+        assert 0 < len(left_known) < len(acknowledged)
+        assert 0 < vchannel.trim_tick

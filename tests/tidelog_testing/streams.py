@@ -1,0 +1,216 @@
+"""Brokers with message streams, for the suite that runs on each of them; and what tests do with streams."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Final
+
+from tidelog import AsyncClient, Message
+from tidelog.msgstream import (
+    AsyncMemMsgStreamFactory,
+    AsyncMsgStream,
+    AsyncMsgStreamFactory,
+    AsyncRmqMsgStreamFactory,
+    InsertMsg,
+    MemBroker,
+    MsgPack,
+    MsgPosition,
+    MsgStream,
+    MsgStreamFactory,
+    RepackFunc,
+    SubscriptionPosition,
+    TsMsg,
+)
+
+INTERVAL_MS: Final = 20
+NewStream = Callable[[], AsyncMsgStream]
+_numbers = count()
+
+
+class StreamBroker(ABC):
+    """A broker, and a factory of streams on it.
+
+    Attributes:
+        factory: Its factory; tests may set its parameters.
+    """
+
+    factory: AsyncMsgStreamFactory
+
+    async def channels(self, number: int) -> list[str]:
+        """Create channels that nobody else has, and return their names."""
+        return [await self.create(f"c{next(_numbers)}") for _ in range(number)]
+
+    @abstractmethod
+    async def create(self, name: str) -> str:
+        """Create a channel and return its full name."""
+
+    @abstractmethod
+    async def append(self, channel: str, message: Message) -> None:
+        """Append past the streams."""
+
+
+class MemStreamBroker(StreamBroker):
+    """In memory."""
+
+    def __init__(self, broker: MemBroker) -> None:
+        self.broker = broker
+        self.factory = AsyncMemMsgStreamFactory(broker)
+
+    async def create(self, name: str) -> str:
+        """Create a channel."""
+        self.broker.create_channel(name)
+        return name
+
+    async def append(self, channel: str, message: Message) -> None:
+        """Append past the streams."""
+        self.broker.append({channel: [message]})
+
+
+class ServerStreamBroker(StreamBroker):
+    """A real server."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self.factory = AsyncRmqMsgStreamFactory(client)
+
+    async def create(self, name: str) -> str:
+        """Create a channel with one vchannel."""
+        await self.client.create_channel(name)
+        return f"{name}/0"
+
+    async def append(self, channel: str, message: Message) -> None:
+        """Append past the streams."""
+        await self.client.append(channel, message)
+
+
+class ThreadedFactory(AsyncMsgStreamFactory):
+    """A synchronous factory, whose calls run on threads, so that the same suite runs on it."""
+
+    def __init__(self, factory: MsgStreamFactory) -> None:
+        self._factory = factory
+
+    def set_params(self, params: Mapping[str, object]) -> None:
+        """Pass on."""
+        self._factory.set_params(params)
+
+    def new_msg_stream(self) -> AsyncMsgStream:
+        """Pass on."""
+        return ThreadedStream(self._factory.new_msg_stream())
+
+    def new_tt_msg_stream(self) -> AsyncMsgStream:
+        """Pass on."""
+        return ThreadedStream(self._factory.new_tt_msg_stream())
+
+    async def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
+        """Pass on."""
+        await asyncio.to_thread(self._factory.dispose, channels, sub_name, destroys_channels=destroys_channels)
+
+
+class ThreadedStream(AsyncMsgStream):
+    """A synchronous stream, whose calls run on threads."""
+
+    def __init__(self, stream: MsgStream) -> None:
+        self.dispatcher = stream.dispatcher
+        self._stream = stream
+
+    async def start(self) -> None:
+        """Pass on."""
+        await asyncio.to_thread(self._stream.start)
+
+    async def close(self) -> None:
+        """Pass on."""
+        await asyncio.to_thread(self._stream.close)
+
+    async def as_producer(self, channels: Iterable[str]) -> None:
+        """Pass on."""
+        await asyncio.to_thread(self._stream.as_producer, channels)
+
+    async def as_consumer(
+        self,
+        channels: Iterable[str],
+        sub_name: str,
+        position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
+    ) -> None:
+        """Pass on."""
+        await asyncio.to_thread(self._stream.as_consumer, channels, sub_name, position)
+
+    def set_repack_func(self, repack_func: RepackFunc | None) -> None:
+        """Pass on."""
+        self._stream.set_repack_func(repack_func)
+
+    def compute_produce_channel_indexes(self, msgs: Iterable[TsMsg]) -> list[list[int]]:
+        """Pass on."""
+        return self._stream.compute_produce_channel_indexes(msgs)
+
+    async def produce(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
+        """Pass on."""
+        return await asyncio.to_thread(self._stream.produce, pack)
+
+    async def broadcast(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
+        """Pass on."""
+        return await asyncio.to_thread(self._stream.broadcast, pack)
+
+    async def consume(self) -> MsgPack:
+        """Pass on."""
+        return await asyncio.to_thread(self._stream.consume)
+
+    async def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
+        """Pass on."""
+        await asyncio.to_thread(self._stream.seek, positions, include_message=include_message)
+
+    async def get_latest_msg_id(self, channel: str) -> bytes:
+        """Pass on."""
+        return await asyncio.to_thread(self._stream.get_latest_msg_id, channel)
+
+    async def check_topic_valid(self, channel: str) -> None:
+        """Pass on."""
+        await asyncio.to_thread(self._stream.check_topic_valid, channel)
+
+    async def chan(self) -> AsyncIterator[MsgPack]:
+        """Pass on."""
+        packs = self._stream.chan()
+        while (pack := await asyncio.to_thread(next, packs, None)) is not None:
+            yield pack
+
+
+async def full_packs(stream: AsyncMsgStream, messages: int) -> list[MsgPack]:
+    """Consume until so many messages came, and return the packs that have some."""
+    packs: list[MsgPack] = []
+    while sum(len(pack.msgs) for pack in packs) < messages:
+        pack = await stream.consume()
+        packs += [] if pack.is_empty else [pack]
+    return packs
+
+
+async def received(stream: AsyncMsgStream, messages: int) -> list[TsMsg]:
+    """Consume so many messages and return them."""
+    return [message for pack in await full_packs(stream, messages) for message in pack.msgs]
+
+
+def pack(*ids: int, key: int = 0) -> MsgPack:
+    """A pack of inserts with these ids."""
+    return MsgPack(msgs=[InsertMsg(id=each, row_ids=[each], hash_keys=[key]) for each in ids])
+
+
+def ids(messages: Sequence[TsMsg]) -> list[int]:
+    """Return the ids of messages."""
+    return [message.id for message in messages]
+
+
+async def ids_from(stream: AsyncMsgStream, messages: int) -> list[int]:
+    """Consume so many messages and return their ids."""
+    return ids(await received(stream, messages))
+
+
+async def subscribed(
+    stream: AsyncMsgStream,
+    channels: Sequence[str],
+    position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
+    sub_name: str = "sub",
+) -> AsyncMsgStream:
+    """Let a stream send to channels and receive from them; return it."""
+    await stream.as_producer(channels)
+    await stream.as_consumer(channels, sub_name, position)
+    await stream.start()
+    return stream
