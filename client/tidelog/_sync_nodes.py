@@ -1,0 +1,21 @@
+"""The calls of the synchronous client that tell about nodes; see ``_async_nodes``."""
+
+from collections.abc import Iterable, Mapping
+
+from tidelog._async_client import AsyncClient
+from tidelog._background import background
+from tidelog._cluster_types import ChannelOwner, ClusterDescription
+
+
+class NodeCalls:
+    """Nodes, for ``Client``."""
+
+    _client: AsyncClient
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster as this server sees it. See ``AsyncClient.describe_cluster``."""
+        return background.run(self._client.describe_cluster())
+
+    def locate_channels(self, names: Iterable[str]) -> Mapping[str, ChannelOwner]:
+        """Return who owns channels. See ``AsyncClient.locate_channels``."""
+        return background.run(self._client.locate_channels(names))

@@ -1,0 +1,103 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DescribeClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeClusterResponse(_message.Message):
+    __slots__ = ("cluster_id", "node_id", "leader_node_id", "nodes")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    node_id: str
+    leader_node_id: str
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeDescription]
+    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[str] = ..., leader_node_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeDescription, _Mapping]]] = ...) -> None: ...
+
+class NodeDescription(_message.Message):
+    __slots__ = ("node_id", "address", "http_address", "term", "version", "channels", "vchannels")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    VCHANNELS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    address: str
+    http_address: str
+    term: int
+    version: str
+    channels: int
+    vchannels: int
+    def __init__(self, node_id: _Optional[str] = ..., address: _Optional[str] = ..., http_address: _Optional[str] = ..., term: _Optional[int] = ..., version: _Optional[str] = ..., channels: _Optional[int] = ..., vchannels: _Optional[int] = ...) -> None: ...
+
+class ChannelOwner(_message.Message):
+    __slots__ = ("channel", "node_id", "address", "term")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    channel: str
+    node_id: str
+    address: str
+    term: int
+    def __init__(self, channel: _Optional[str] = ..., node_id: _Optional[str] = ..., address: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
+
+class LocateChannelsRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LocateChannelsResponse(_message.Message):
+    __slots__ = ("owners", "missing")
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    owners: _containers.RepeatedCompositeFieldContainer[ChannelOwner]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, owners: _Optional[_Iterable[_Union[ChannelOwner, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class WatchOwnersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchOwnersResponse(_message.Message):
+    __slots__ = ("owners", "gone", "is_complete")
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    owners: _containers.RepeatedCompositeFieldContainer[ChannelOwner]
+    gone: _containers.RepeatedScalarFieldContainer[str]
+    is_complete: bool
+    def __init__(self, owners: _Optional[_Iterable[_Union[ChannelOwner, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ...) -> None: ...
+
+class AllocateTickRangeRequest(_message.Message):
+    __slots__ = ("count",)
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    def __init__(self, count: _Optional[int] = ...) -> None: ...
+
+class AllocateTickRangeResponse(_message.Message):
+    __slots__ = ("first_tick",)
+    FIRST_TICK_FIELD_NUMBER: _ClassVar[int]
+    first_tick: int
+    def __init__(self, first_tick: _Optional[int] = ...) -> None: ...
+
+class OpenChannelsRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class OpenChannelsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

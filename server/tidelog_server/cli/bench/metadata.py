@@ -1,0 +1,134 @@
+"""``bench metadata``: what metadata in etcd costs appends, against the embedded one, by turns in one run.
+
+No append talks to etcd: what may cost is the look at the lease, and the renewals beside it.
+"""
+
+import socket
+import statistics
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from shutil import which
+from typing import Final
+
+from tidelog import AsyncClient
+from tidelog_server.cli.bench.appending import Load, append_lists, append_singles
+from tidelog_server.cli.bench.channel import bench_vchannels
+from tidelog_server.cli.bench.payloads import distinct_payloads
+from tidelog_server.cli.bench.report import Floor, Report, percentiles
+from tidelog_server.cli.bench.server_process import ServerProcess
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+
+_TURNS: Final = 24
+_WARM_UP_TURNS: Final = 2
+_SINGLES_PER_TURN: Final = 200
+_START_WITHIN_S: Final = 30.0
+_KINDS: Final = ("embedded", "etcd")
+
+
+@contextmanager
+def running_etcd(folder: Path) -> Iterator[str]:
+    """Yield the address of an etcd of our own, with its data below ``folder``.
+
+    Raises:
+        CommandError: There is none on this machine, or it does not start.
+    """
+    if which("etcd") is None:
+        raise CommandError(
+            "there is no etcd: install it (Debian and Ubuntu: apt-get install etcd-server), or name one with --etcd",
+            ExitCode.NOT_FOUND,
+        )
+    client, peer = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+    arguments = [
+        "--name", "bench", "--data-dir", str(folder / "etcd-data"), "--listen-client-urls", f"http://{client}",
+        "--advertise-client-urls", f"http://{client}", "--listen-peer-urls", f"http://{peer}",
+        "--initial-advertise-peer-urls", f"http://{peer}", "--initial-cluster", f"bench=http://{peer}",
+    ]  # fmt: skip
+    with subprocess.Popen(["etcd", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            deadline_s = time.monotonic() + _START_WITHIN_S
+            while not _is_healthy(client):
+                if process.poll() is not None or time.monotonic() > deadline_s:
+                    raise CommandError("etcd did not start", ExitCode.UNAVAILABLE)
+                time.sleep(0.05)
+            yield client
+        finally:
+            process.kill()
+
+
+async def measure_metadata(folder: Path, etcd: str, *, messages: int, size: int, per_batch: int) -> Report:
+    """Append to a server with embedded metadata and to one on ``etcd``, in short turns."""
+    on_etcd = {
+        "metadata.kind": "etcd", "metadata.etcd_endpoints": etcd, "cluster.node_id": "bench",
+        "metadata.etcd_prefix": f"/{folder.name}/",
+    }  # fmt: skip
+    common = {"limits.min_free_disk_bytes": "0"}
+    servers = {
+        "embedded": ServerProcess(folder / "embedded", common),
+        "etcd": ServerProcess(folder / "on-etcd", {**common, **on_etcd}),
+    }
+    try:
+        seconds, durations = await _by_turns(servers, messages=messages, size=size, per_batch=per_batch)
+    finally:
+        for server in servers.values():
+            server.stop()
+    rates = {kind: messages / sum(seconds[kind]) for kind in _KINDS}
+    ours, floor = (percentiles(durations[kind]) for kind in reversed(_KINDS))
+    return Report(
+        name="metadata",
+        settings={"messages": messages, "size": size, "batch_messages": per_batch, "turns": _TURNS},
+        messages_per_second=rates["etcd"],
+        latency_us=ours,
+        server_rss_bytes=servers["etcd"].peak_rss_bytes(),
+        floor=Floor("the same with embedded metadata", "messages_per_second", rates["embedded"]),
+        # The median over pairs of turns: a disk drifts, and single turns meet its flushes.
+        ratio=statistics.median(
+            embedded / on for embedded, on in zip(seconds["embedded"], seconds["etcd"], strict=True)
+        ),
+        details={
+            "ratio_in_all": rates["etcd"] / rates["embedded"],
+            "latency_p50_to_embedded": ours["p50"] / floor["p50"],
+        },
+    )
+
+
+async def _by_turns(
+    servers: dict[str, ServerProcess], *, messages: int, size: int, per_batch: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return the seconds of each turn, and those of single appends, by kind of metadata."""
+    payloads = distinct_payloads(size)
+    seconds: dict[str, list[float]] = {kind: [] for kind in servers}
+    durations: dict[str, list[float]] = {kind: [] for kind in servers}
+    async with AsyncExitStack() as stack:
+        clients = {kind: await stack.enter_async_context(AsyncClient(server.grpc)) for kind, server in servers.items()}
+        vchannels = {kind: await stack.enter_async_context(bench_vchannels(clients[kind], 1)) for kind in servers}
+        loads = {kind: Load(messages // _TURNS, per_batch, vchannels[kind]) for kind in servers}
+        singles = {kind: Load(_SINGLES_PER_TURN, 1, vchannels[kind]) for kind in servers}
+        for turn in range(_WARM_UP_TURNS + _TURNS):
+            # Neither is always the first.
+            for kind in _KINDS if turn % 2 else reversed(_KINDS):
+                timed = await append_lists(clients[kind], payloads, loads[kind])
+                _, each = await append_singles(clients[kind], payloads, singles[kind])
+                if turn >= _WARM_UP_TURNS:
+                    seconds[kind].append(timed.seconds)
+                    durations[kind] += each
+    return seconds, durations
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_healthy(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/health", timeout=1) as answer:
+            return b'"true"' in answer.read()
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,1 @@
+"""One node among several: its registration, who owns which channel, and who hands out ticks."""

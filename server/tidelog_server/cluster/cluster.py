@@ -1,0 +1,273 @@
+"""This node's place in its cluster: who else is there, who hands out ticks, and whether this node may serve.
+
+Keys under the root (see FORMAT.md)::
+
+    <root>/cluster          the cluster's id, made once
+    <root>/node/<node id>   who is registered, under a lease; its creation is the node's term
+    <root>/leader           who hands out ticks, under the same lease
+    <root>/timestamp        the oracle's bound, as on a single node
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from tidelog_server.cluster.session import Session
+from tidelog_server.cluster.ticks import ClusterOracle
+from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError, OwnershipLostError
+from tidelog_server.core.errors import DataLossError, Effect
+from tidelog_server.core.limits import LEASE_HELD_PART, MAX_NODES, TICK_SAVE_AHEAD_MS
+from tidelog_server.core.nodes import ChannelOwner, Node, NodeRecord
+from tidelog_server.core.ticks import Tick
+from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.tenure import Tenure
+from tidelog_server.metadata.store import Put, RevisionConflictError, SharedMetadataStore, Watched
+from tidelog_server.runtime.clock import Clock
+from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.storage.cluster_file import ClusterIdentity, read_identity, write_identity
+from tidelog_server.storage.log_store import LogStore
+
+_ID_BYTES: Final = 8
+_log = structlog.get_logger()
+
+
+class Peers(Protocol):
+    """Calls to other nodes. Each raises a TidelogServerError: what the other one said, or that it does not answer."""
+
+    async def allocate_ticks(self, address: str, count: int) -> int:
+        """Return the first of ``count`` ticks from the node that leads."""
+        ...
+
+    async def open_channels(self, address: str, names: Sequence[str]) -> None:
+        """Have a node open channels that were created for it."""
+        ...
+
+
+class Cluster:
+    """A node among others. Lives on the event loop; made anew after the lease was lost.
+
+    Attributes:
+        record: What this node tells of itself.
+        tenure: Whether it may speak for its channels.
+        nodes: Who is registered, by node id; this one included once it is.
+        oracle: Its ticks.
+        peers: How it calls others.
+    """
+
+    def __init__(
+        self,
+        store: SharedMetadataStore,
+        clock: Clock,
+        record: NodeRecord,
+        peers: Peers,
+        *,
+        root: str,
+        lease_ttl_s: int,
+    ) -> None:
+        self.record = record
+        self.tenure = Tenure(clock, record.node_id)
+        self.nodes: dict[str, Node] = {}
+        self.oracle = ClusterOracle(clock, self._fetch)
+        self.peers = peers
+        self.cluster_id = ""
+        self._store = store
+        self._clock = clock
+        self._root = root
+        self._lease_ttl_s = lease_ttl_s
+        self._session = Session(store, clock, self.tenure, key=self._node_key(record.node_id), ttl_s=lease_ttl_s)
+        self._leader: Node | None = None
+        self._has_led = asyncio.Event()
+        # Grows whenever nodes come or go.
+        self.version = 0
+
+    @property
+    def node_id(self) -> str:
+        """This node's name."""
+        return self.record.node_id
+
+    @property
+    def leader(self) -> Node | None:
+        """Who hands out ticks; None while nobody does."""
+        return self._leader
+
+    @property
+    def silent_s(self) -> float:
+        """How long the metadata store has not answered."""
+        return self._store.silent_s
+
+    async def open(self, log: LogStore, folder: Path | None, tasks: TaskOwner, on_lost: Callable[[], None]) -> None:
+        """Register, and return once ticks can be had.
+
+        Args:
+            log: This node's log, open.
+            folder: Its data folder; None for a log in memory.
+            tasks: Owns what runs in the background.
+            on_lost: Called once when the lease is lost.
+
+        Raises:
+            DataLossError: The metadata store has forgotten what the data folder knows, or they do not belong together.
+        """
+        identity = await self._identify(folder)
+        term = await self._session.register(self.record)
+        if folder is not None:
+            self._check_term(identity, term)
+            next_sequence = log.head.sequence + 1
+            await asyncio.to_thread(write_identity, folder, identity.with_term(term, next_sequence))
+        self.nodes[self.node_id] = Node(self.record, term)
+        self.oracle.open(log.head.last_tick)
+        tasks.start("lease", self._keep(on_lost))
+        tasks.start("nodes", self._follow_nodes())
+        tasks.start("leader", self._follow_leader())
+        await self._has_led.wait()
+        await self.oracle.allocate(1, log.head.last_tick)
+        _log.info("registered", node=self.node_id, term=term, cluster=self.cluster_id)
+
+    async def close(self) -> None:
+        """Give the registration back. Nothing is acknowledged any more by then."""
+        await self._session.leave()
+
+    async def hand_out(self, count: int) -> Tick:
+        """Return the first of ``count`` ticks, for another node.
+
+        Raises:
+            NotLeaderError: This node does not lead.
+            OwnershipLostError, MetadataUnavailableError: It may not lead any more.
+        """
+        self.tenure.check()
+        if self.oracle.leading is None:
+            leader = self._leader
+            raise NotLeaderError(
+                node_id=leader.record.node_id if leader else "", address=leader.record.address if leader else ""
+            )
+        first = await self.oracle.allocate(count)
+        self.tenure.check()
+        return first
+
+    def owner(self, channel: str, node_id: str) -> ChannelOwner:
+        """Return who owns a channel of a node, and where that is."""
+        node = self.nodes.get(node_id)
+        return (
+            ChannelOwner(channel, node_id, node.record.address, node.term) if node else ChannelOwner(channel, node_id)
+        )
+
+    def check_metadata(self) -> None:
+        """Raise MetadataUnavailableError, without an effect, while the metadata store does not answer."""
+        if self._store.silent_s > 1.0:
+            raise MetadataUnavailableError(f"it has not answered for {self._store.silent_s:.1f} s", effect=Effect.NONE)
+
+    # -- Registration --------------------------------------------------------------------------------------
+
+    async def _identify(self, folder: Path | None) -> ClusterIdentity:
+        """Find out which cluster this is, making it if it is new; refuse one that is not that of the data folder."""
+        key = f"{self._root}/cluster"
+        while (found := await self._store.get(key)) is None:
+            value = json.dumps({"version": 1, "cluster_id": secrets.token_hex(_ID_BYTES)}, separators=(",", ":"))
+            if folder is not None and (known := await asyncio.to_thread(read_identity, folder)) is not None:
+                raise DataLossError(
+                    f"the data folder belongs to cluster {known.cluster_id}, and etcd knows of no cluster under this "
+                    "prefix: correct metadata.etcd_endpoints and metadata.etcd_prefix, or restore etcd from a backup",
+                    cluster_id=known.cluster_id,
+                )
+            try:
+                await self._store.commit([Put(key, value.encode(), 0)])
+            except RevisionConflictError:
+                continue
+        self.cluster_id = json.loads(found.value)["cluster_id"]
+        known = None if folder is None else await asyncio.to_thread(read_identity, folder)
+        if known is None:
+            return ClusterIdentity(self.cluster_id, self.node_id, 0)
+        expected = (known.cluster_id, known.node_id)
+        if expected != (self.cluster_id, self.node_id):
+            raise DataLossError(
+                f"the data folder is that of node '{known.node_id}' in cluster {known.cluster_id}, and this is node "
+                f"'{self.node_id}' in cluster {self.cluster_id}: correct cluster.node_id, or take another data folder",
+                node_id=known.node_id, cluster_id=known.cluster_id,
+            )  # fmt: skip
+        return known
+
+    def _check_term(self, identity: ClusterIdentity, term: int) -> None:
+        if term <= identity.revision:
+            raise DataLossError(
+                f"etcd stands at revision {term}, and this node has seen {identity.revision}: etcd was brought back to "
+                "an earlier state; restore its newest backup, or etcd and all nodes from backups that belong together",
+                revision=term, seen_revision=identity.revision,
+            )  # fmt: skip
+
+    async def _keep(self, on_lost: Callable[[], None]) -> None:
+        try:
+            await self._session.keep()
+        except OwnershipLostError:
+            on_lost()
+
+    # -- Who is there --------------------------------------------------------------------------------------
+
+    async def _follow_nodes(self) -> None:
+        prefix = self._node_key("")
+        async with aclosing(self._store.watch(prefix)) as changes:
+            async for watched in changes:
+                self._note_nodes(prefix, watched)
+
+    def _note_nodes(self, prefix: str, watched: Watched) -> None:
+        if watched.is_snapshot:
+            self.nodes.clear()
+        for key in watched.deleted:
+            self.nodes.pop(key.removeprefix(prefix), None)
+        for key, found in watched.values.items():
+            # A registration is written once, so it has the revision at which it was made.
+            node = Node(NodeRecord.decode(key, found.value), found.revision)
+            self.nodes[node.record.node_id] = node
+        if len(self.nodes) > MAX_NODES:
+            _log.warning("too_many_nodes", nodes=len(self.nodes), max_nodes=MAX_NODES)
+        self.version += 1
+
+    # -- Who leads -----------------------------------------------------------------------------------------
+
+    async def _follow_leader(self) -> None:
+        key = f"{self._root}/leader"
+        async with aclosing(self._store.watch(key)) as changes:
+            async for watched in changes:
+                found = watched.values.get(key)
+                if found is not None:
+                    record = NodeRecord.decode(key, found.value)
+                    self._leader = Node(record, found.revision)
+                    if record.incarnation != self.record.incarnation:
+                        self._has_led.set()
+                    elif self.oracle.leading is None:
+                        # This process was elected by a commit whose answer it did not see.
+                        await self._lead()
+                elif watched.deleted or watched.is_snapshot:
+                    self._leader = None
+                    await self._campaign(key)
+
+    async def _campaign(self, key: str) -> None:
+        """Try to become the leader; somebody else may be faster, which the watch tells."""
+        try:
+            await self._store.commit([Put(key, self.record.encode(), 0, self._session.lease_id)])
+        except RevisionConflictError:
+            return
+        except (OwnershipLostError, MetadataUnavailableError) as error:
+            # The lease is about to be lost, which its keeper notices.
+            _log.warning("not_elected", error=str(error))
+
+    async def _lead(self) -> None:
+        ahead_ms = TICK_SAVE_AHEAD_MS + int(LEASE_HELD_PART * self._lease_ttl_s * 1_000)
+        oracle = TickOracle(self._clock, self._store, f"{self._root}/timestamp", save_ahead_ms=ahead_ms)
+        await oracle.open(self.oracle.last)
+        self.oracle.lead(oracle)
+        self._has_led.set()
+        _log.info("leads", node=self.node_id)
+
+    async def _fetch(self, count: int) -> int:
+        leader = self._leader
+        if leader is None or leader.record.incarnation == self.record.incarnation:
+            raise NotLeaderError(node_id="", address="")
+        return await self.peers.allocate_ticks(leader.record.address, count)
+
+    def _node_key(self, node_id: str) -> str:
+        return f"{self._root}/node/{node_id}"

@@ -1,0 +1,97 @@
+"""A node's registration under a lease: taken, kept up, and given back.
+
+Two processes never hold one node's registration: the second waits until the first has given it back or its lease has
+ended. The term of a node, and of every channel that it owns, is the revision at which it registered.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from tidelog_server.core.cluster_errors import MetadataUnavailableError, OwnershipLostError
+from tidelog_server.core.nodes import NodeRecord
+from tidelog_server.log.tenure import Tenure
+from tidelog_server.metadata.store import Fence, Put, RevisionConflictError, SharedMetadataStore
+from tidelog_server.runtime.clock import Clock
+
+# So often in the time of a lease is it renewed.
+_RENEWALS: Final = 6
+_LOOK_AGAIN_S: Final = 0.1
+_TELL_EVERY_S: Final = 5.0
+_LEAVE_WITHIN_S: Final = 2.0
+_log = structlog.get_logger()
+
+
+class Session:
+    """The registration of one process under a node's id. Lives on the event loop."""
+
+    def __init__(self, store: SharedMetadataStore, clock: Clock, tenure: Tenure, *, key: str, ttl_s: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._tenure = tenure
+        self._key = key
+        self._ttl_s = ttl_s
+        self._lease_id = 0
+        self._lease_s = 0.0
+
+    @property
+    def lease_id(self) -> int:
+        """The lease that the node's keys end with."""
+        return self._lease_id
+
+    async def register(self, record: NodeRecord) -> int:
+        """Take the registration, waiting for whoever has it, and return the new term. Fences the store with it."""
+        told_s = float("-inf")
+        while True:
+            asked_s = self._clock.monotonic_s()
+            try:
+                self._lease_id, self._lease_s = await self._store.grant_lease(self._ttl_s)
+                term = await self._store.commit([Put(self._key, record.encode(), 0, self._lease_id)])
+            except RevisionConflictError:
+                await self._store.revoke_lease(self._lease_id)
+                if asked_s - told_s >= _TELL_EVERY_S:
+                    told_s = asked_s
+                    found = await self._store.get(self._key)
+                    other = NodeRecord.decode(self._key, found.value) if found else None
+                    _log.warning(
+                        "registration_is_taken", node=record.node_id, address=other.address if other else "",
+                        advice="it ends with the other process, or with its lease; two nodes need two ids",
+                    )  # fmt: skip
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            except MetadataUnavailableError:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            else:
+                self._tenure.begin(term, asked_s, self._lease_s)
+                self._store.set_fence(Fence(self._key, term, record.node_id))
+                return term
+
+    async def keep(self) -> None:
+        """Renew the lease until it is lost, which is raised as OwnershipLostError."""
+        while self._tenure.is_held():
+            asked_s = self._clock.monotonic_s()
+            try:
+                async with asyncio.timeout(self._tenure.left_s()):
+                    left_s = await self._store.renew_lease(self._lease_id)
+            except TimeoutError:
+                break
+            except MetadataUnavailableError:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
+            if left_s == 0:
+                # It has ended, or etcd has lost it: either way somebody else may register from now on.
+                self._tenure.end()
+                break
+            self._tenure.renewed(asked_s, left_s)
+            await asyncio.sleep(min(self._lease_s / _RENEWALS, self._tenure.left_s()))
+        raise OwnershipLostError(self._tenure.node_id)
+
+    async def leave(self) -> None:
+        """Give the registration back, so that nobody waits for the lease's end. What fails ends by itself."""
+        self._tenure.end()
+        if self._lease_id:
+            try:
+                async with asyncio.timeout(_LEAVE_WITHIN_S):
+                    await self._store.revoke_lease(self._lease_id)
+            except (TimeoutError, MetadataUnavailableError) as error:
+                _log.warning("registration_not_given_back", ends_within_s=self._lease_s, error=str(error))

@@ -1,0 +1,164 @@
+"""Ticks of a cluster: one node leads and hands out ranges, the others use them up.
+
+A range is used for a short time only, so that ticks of different nodes stay close to each other and to the clock. A
+leader keeps a saved bound ahead of all that it hands out, as a single node does; the next leader begins above it. So no
+tick is handed out twice, whatever a former leader still answers, and what it answers late nobody uses.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
+from tidelog_server.core.limits import TICK_RANGE, TICK_RANGE_AGE_S, TICK_RANGE_WAIT_S
+from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
+from tidelog_server.log.oracle import TickOracle
+from tidelog_server.metadata.store import RevisionConflictError
+from tidelog_server.runtime.clock import Clock
+
+# While somebody asks for watermarks, or ticks are used, the range is replaced so often.
+_REFRESH_S: Final = 0.02
+_PAUSE_S: Final = 0.05
+_MAX_NAP_S: Final = 0.2
+
+Fetch = Callable[[int], Awaitable[int]]
+"""Asks the leader for so many ticks, and returns the first. Raises NotLeaderError, MetadataUnavailableError."""
+
+
+class TickRange(NamedTuple):
+    """Consecutive ticks that this node may hand out.
+
+    Attributes:
+        end_tick: The first tick behind them.
+        ends_s: When they may be used no longer, monotonic.
+    """
+
+    end_tick: int
+    ends_s: float
+
+
+class ClusterOracle:
+    """The ticks of one node. Lives on the event loop; see ``log.oracle.Oracle``.
+
+    Invariant: every tick handed out is above ``last``, within the range, and the range was asked for less than
+    TICK_RANGE_AGE_S ago.
+
+    Attributes:
+        leading: What this node hands out ticks from if it leads.
+    """
+
+    def __init__(self, clock: Clock, fetch: Fetch) -> None:
+        self._clock = clock
+        self._fetch = fetch
+        self.leading: TickOracle | None = None
+        self._last = NO_TICK
+        self._range = TickRange(0, 0.0)
+        self._is_wanted = asyncio.Event()
+        self._fetching = asyncio.Lock()
+
+    def open(self, floor: Tick) -> None:
+        """Hand out nothing at or below ``floor``."""
+        self._last = Tick(max(self._last, floor))
+
+    def lead(self, oracle: TickOracle) -> None:
+        """Hand out ticks of one's own from now on: this node leads."""
+        assert self.leading is None
+        self.leading = oracle
+        self._is_wanted.set()
+
+    @property
+    def last(self) -> Tick:
+        """The greatest tick that this node has handed out or promised away."""
+        return self._last if self.leading is None else self.leading.last
+
+    def try_allocate(self, count: int, after: int = NO_TICK) -> Tick | None:
+        """See Oracle."""
+        if self.leading is not None:
+            return self.leading.try_allocate(count, after)
+        first = max(self._last, after) + 1
+        end = first + count
+        found = self._range
+        if found.end_tick < end or found.ends_s <= self._clock.monotonic_s():
+            return None
+        self._last = Tick(end - 1)
+        self._is_wanted.set()
+        return Tick(first)
+
+    async def allocate(self, count: int, after: int = NO_TICK) -> Tick:
+        """See Oracle."""
+        while (first := self.try_allocate(count, after)) is None:
+            await self.prepare(count, after)
+        return first
+
+    async def prepare(self, count: int, after: int = NO_TICK) -> None:
+        """See Oracle.
+
+        Raises:
+            MetadataUnavailableError: No leader answered in time, or another one has taken over. Nothing happened.
+            OwnershipLostError: The node's lease is gone. Nothing happened.
+        """
+        if self.leading is not None:
+            try:
+                await self.leading.prepare(count, after)
+            except RevisionConflictError as error:
+                raise MetadataUnavailableError("another node hands out ticks by now") from error
+            return
+        before = self._range
+        async with self._fetching:
+            # Somebody else may have brought one meanwhile.
+            if self._range is before:
+                await self._refill(count)
+        # What lies beyond a fresh range lies in the leader's future: this node's own clock may be wrong.
+        if (beyond := after - self._range.end_tick) >= 0:
+            await asyncio.sleep(min(max(1, physical_ms(Tick(beyond))) / 1_000, _MAX_NAP_S))
+
+    def now(self) -> Tick:
+        """See Oracle."""
+        if self.leading is not None:
+            return self.leading.now()
+        self._is_wanted.set()
+        return self._last
+
+    def lead_s(self) -> float:
+        """See Oracle."""
+        return max(0, physical_ms(self.last) - self._clock.wall_ms()) / 1_000
+
+    async def run(self) -> None:
+        """Keep the range fresh while it is used or watermarks are asked for; for ever."""
+        while True:
+            if self.leading is not None:
+                await self.leading.run()
+            self._is_wanted.clear()
+            await self._is_wanted.wait()
+            await asyncio.sleep(_REFRESH_S)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Replace the range by one that begins at the present, if the leader answers."""
+        if self.leading is None:
+            async with self._fetching:
+                await self._try_refill()
+
+    async def _refill(self, count: int) -> None:
+        deadline_s = self._clock.monotonic_s() + TICK_RANGE_WAIT_S
+        while not await self._try_refill(count):
+            if self._clock.monotonic_s() >= deadline_s:
+                raise MetadataUnavailableError(f"no node has handed out ticks for {TICK_RANGE_WAIT_S:.0f} s")
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _try_refill(self, count: int = 0) -> bool:
+        """Replace the range. What was left of it is given up, and so is promised away."""
+        if self.leading is not None:
+            return True
+        asked_s = self._clock.monotonic_s()
+        wanted = max(TICK_RANGE, 2 * count)
+        try:
+            first = await self._fetch(wanted)
+        except (NotLeaderError, MetadataUnavailableError):
+            return False
+        # What was handed out meanwhile, and what a slow answer brings too late, stays behind.
+        if first <= self._last:
+            return False
+        self._last = Tick(first - 1)
+        self._range = TickRange(first + wanted, asked_s + TICK_RANGE_AGE_S)
+        return True

@@ -1,0 +1,84 @@
+"""What the nodes of a cluster know of each other."""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.limits import MAX_NODE_ID_CHARACTERS
+
+_NODE_ID: Final = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{MAX_NODE_ID_CHARACTERS - 1}}}")
+# In etcd since the first cluster.
+_RECORD_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as it tells of itself.
+
+    Attributes:
+        node_id: Its name, which stays with its data folder.
+        address: ``host:port`` of its gRPC, for clients and for other nodes.
+        http_address: ``host:port`` of its health and metrics.
+        incarnation: Names this process; another one under the same id has another.
+        version: Of the software.
+    """
+
+    node_id: str
+    address: str
+    http_address: str
+    incarnation: str
+    version: str
+
+    def encode(self) -> bytes:
+        """Return the record as it is stored."""
+        return json.dumps({"record": _RECORD_VERSION, **asdict(self)}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, key: str, value: bytes) -> "NodeRecord":
+        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        try:
+            fields = json.loads(value)
+            version = fields.pop("record")
+            record = cls(**fields)
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataLossError(f"the metadata record {key} cannot be read ({error})", key=key) from error
+        if version != _RECORD_VERSION:
+            raise DataLossError(f"the metadata record {key} has the unknown version {version}", key=key)
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that holds its registration.
+
+    Attributes:
+        record: What it tells of itself.
+        term: Since when: a number that grows with each registration in the cluster.
+    """
+
+    record: NodeRecord
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOwner:
+    """Who owns a channel.
+
+    Attributes:
+        channel: Its name.
+        node_id: Its owner.
+        address: Where that is; empty while it is not running.
+        term: Of the owner; 0 while it is not running.
+    """
+
+    channel: str
+    node_id: str
+    address: str = ""
+    term: int = 0
+
+
+def is_node_id(text: str) -> bool:
+    """Tell whether a node may be called so."""
+    return _NODE_ID.fullmatch(text) is not None

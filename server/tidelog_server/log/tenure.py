@@ -1,0 +1,58 @@
+"""How long a node may speak for its channels: its lease, as its own clock sees it.
+
+Source: leases as in Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache
+consistency" (1989). The holder stops earlier than the grantor forgets, so that nobody else begins before.
+"""
+
+from typing import Final
+
+from tidelog_server.core.cluster_errors import OwnershipLostError
+from tidelog_server.core.errors import Effect
+from tidelog_server.core.limits import LEASE_HELD_PART
+from tidelog_server.runtime.clock import Clock
+
+_NEVER: Final = float("-inf")
+
+
+class Tenure:
+    """Whether the node holds its lease. Asked for each append, so it is one comparison.
+
+    Invariant: while it is held, the grantor's lease has not ended: it began no earlier than the request was sent, and
+    a third of it is left for clocks that run at different speeds and for answers that are on their way.
+    """
+
+    __slots__ = ("_clock", "_held_until_s", "node_id", "term")
+
+    def __init__(self, clock: Clock, node_id: str) -> None:
+        self._clock = clock
+        self._held_until_s = _NEVER
+        self.node_id = node_id
+        self.term = 0
+
+    def begin(self, term: int, asked_s: float, ttl_s: float) -> None:
+        """Note a new lease of ``ttl_s`` that was asked for at ``asked_s``."""
+        assert self.term < term
+        self.term = term
+        self._held_until_s = asked_s + LEASE_HELD_PART * ttl_s
+
+    def renewed(self, asked_s: float, ttl_s: float) -> None:
+        """Note that the lease was renewed. One that has lapsed stays so: what happened meanwhile, nobody knows."""
+        if self.is_held():
+            self._held_until_s = max(self._held_until_s, asked_s + LEASE_HELD_PART * ttl_s)
+
+    def end(self) -> None:
+        """Hold it no longer."""
+        self._held_until_s = _NEVER
+
+    def is_held(self) -> bool:
+        """Tell whether the node may speak for its channels just now."""
+        return self._clock.monotonic_s() < self._held_until_s
+
+    def left_s(self) -> float:
+        """Return how many seconds it is held yet; 0 if it is not."""
+        return max(0.0, self._held_until_s - self._clock.monotonic_s())
+
+    def check(self, effect: Effect = Effect.NONE) -> None:
+        """Raise OwnershipLostError, with this effect, unless the lease is held."""
+        if not self.is_held():
+            raise OwnershipLostError(self.node_id, effect=effect)

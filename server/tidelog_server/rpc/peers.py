@@ -1,0 +1,97 @@
+"""Calls from this node to others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from tidelog.v1 import cluster_service_pb2 as pb
+from tidelog.v1 import cluster_service_pb2_grpc as services
+from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
+from tidelog_server.core.limits import MAX_NODES, PEER_CALL_TIMEOUT_S
+
+_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAccess:
+    """How this node shows itself to others. All are files; with None there is no such thing.
+
+    Attributes:
+        ca: Authorities of their certificates; with it, they are called over TLS.
+        cert, key: What this node shows if it is asked for a certificate.
+        token: Holds a token with the verb ``cluster``.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    token: Path | None = None
+
+
+class GrpcPeers:
+    """One connection for each node that was called. Keeps the contract of ``cluster.Peers``."""
+
+    def __init__(self, access: PeerAccess) -> None:
+        self._access = access
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def allocate_ticks(self, address: str, count: int) -> int:
+        """See Peers."""
+        request = pb.AllocateTickRangeRequest(count=count)
+        answer = await self._call(address, "AllocateTickRange", request)
+        return int(answer.first_tick)
+
+    async def open_channels(self, address: str, names: Sequence[str]) -> None:
+        """See Peers."""
+        await self._call(address, "OpenChannels", pb.OpenChannelsRequest(names=names))
+
+    async def close(self) -> None:
+        """End all connections. Idempotent."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+    async def _call(self, address: str, method: str, request: Any) -> Any:
+        try:
+            stub: Any = services.ClusterServiceStub(self._channel(address))  # type: ignore[no-untyped-call]  # Generated.
+            return await getattr(stub, method)(request, timeout=PEER_CALL_TIMEOUT_S, metadata=self._metadata())
+        except OSError as error:
+            raise MetadataUnavailableError(f"the token for other nodes cannot be read: {error}") from error
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                raise NotLeaderError(node_id="", address="") from error
+            text = f"node at {address}: {error.code().name}: {error.details()}"
+            raise MetadataUnavailableError(text) from error
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        if address not in self._channels:
+            if len(self._channels) >= MAX_NODES:
+                # Addresses of nodes that moved: the connections are made anew when they are needed.
+                self._channels.clear()
+            self._channels[address] = self._open(address)
+        return self._channels[address]
+
+    def _open(self, address: str) -> grpc.aio.Channel:
+        access = self._access
+        if access.ca is None:
+            return grpc.aio.insecure_channel(address, options=_OPTIONS)
+        key, certificate = (None if path is None else path.read_bytes() for path in (access.key, access.cert))
+        credentials = grpc.ssl_channel_credentials(access.ca.read_bytes(), key, certificate)
+        return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        # Read each time, so that a token can be replaced.
+        token = self._access.token
+        return () if token is None else (("authorization", f"Bearer {token.read_text().strip()}"),)

@@ -1,0 +1,62 @@
+"""Nothing acknowledged is lost or doubled, and no two processes speak for one node, whatever happens to nodes and etcd.
+
+Method: three nodes on one etcd, each behind a proxy of its own, under load; at random one is killed, stopped for three
+lease times, cut off from etcd, has its clock set, or is replaced by another process on a copy of its data while it is
+stopped; etcd is killed and started. Then everything is read and the history is judged. A run without enough load or
+troubles is void.
+
+Promises of GUARANTEES.md: G43, G44, G45, G46.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tidelog_testing.cluster_storm import ClusterStorm
+from tidelog_testing.etcd import needs_etcd
+from tidelog_testing.history import Outcome, shown
+
+pytestmark = [pytest.mark.crash, needs_etcd]
+
+
+async def run(folder: Path, *, seconds: float, min_troubles: int, record: Callable[[str, object], None]) -> None:
+    seed = random.randrange(1 << 32)
+    async with ClusterStorm(folder, seed) as storm:
+        troubles: list[str] = []
+        begin_s = time.monotonic()
+        # Longer on a slow machine: a run with fewer troubles would say little.
+        while time.monotonic() < begin_s + seconds or len(troubles) < min_troubles:
+            troubles.append(await storm.trouble())
+            await asyncio.sleep(0.5)
+        anomalies = await storm.judge()
+    told = f"seed {seed}; {', '.join(troubles)}"
+    assert anomalies == [], f"{told}\n{shown(anomalies)}"
+    assert storm.tally.late_acknowledged == 0, told
+    acknowledged = storm.history.count(Outcome.OK)
+    assert acknowledged >= 10 * seconds, f"{told}: {acknowledged} appends were acknowledged"
+    for name, value in (
+        ("seed", seed), ("acknowledged", acknowledged), ("unknown", storm.history.count(Outcome.UNKNOWN)),
+        ("refused", storm.history.count(Outcome.FAIL)), ("troubles", dict(storm.tally.done)),
+        ("paused owners asked", storm.tally.paused_asked),
+        ("acknowledged by a paused owner in a newer term", storm.tally.renewed_acknowledged),
+    ):  # fmt: skip
+        record(name, value)
+
+
+@pytest.mark.timeout(240)
+async def test_a_cluster_keeps_its_promises_in_a_short_storm(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    await run(tmp_path, seconds=12, min_troubles=2, record=record_property)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+async def test_a_cluster_keeps_its_promises_in_a_storm_of_ten_minutes(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    await run(tmp_path, seconds=600, min_troubles=60, record=record_property)

@@ -1,0 +1,163 @@
+"""Over all nodes no tick is handed out twice, and each node keeps what its watermarks promise, whoever leads.
+
+Method: two oracles of a cluster whose leader is asked over a wire that loses and delays answers, with clocks that
+jump and leaders that change: a new one begins at the saved bound, an old one may still answer. Against all that was
+handed out.
+
+Promises of GUARANTEES.md: G45.
+"""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog_server.cluster.ticks import ClusterOracle
+from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
+from tidelog_server.core.limits import TICK_RANGE_AGE_S
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.log.oracle import TickOracle
+from tidelog_server.metadata.memory import MemoryMetadataStore, SharedMemory
+from tidelog_testing.clocks import SteppedClock
+
+NODES = 2
+KEY = "tidelog/timestamp"
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("allocate"), st.integers(0, NODES - 1), st.integers(1, 400_000)),
+        st.tuples(st.just("now"), st.integers(0, NODES - 1), st.just(0)),
+        st.tuples(st.just("refresh"), st.integers(0, NODES - 1), st.just(0)),
+        st.tuples(st.just("late answer"), st.integers(0, NODES - 1), st.just(0)),
+        st.tuples(st.just("go on"), st.just(0), st.integers(1, 2_000)),
+        st.tuples(st.just("set clock"), st.just(0), st.integers(-100_000, 100_000)),
+        st.tuples(st.just("elect"), st.just(0), st.just(0)),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+class Wire:
+    """The way to whoever leads. ``stale`` keeps what a former leader may still answer."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self.clock = clock
+        self.memory = SharedMemory(clock)
+        self.leader: TickOracle | None = None
+        self.former: TickOracle | None = None
+        self.asks_former = False
+
+    async def elect(self) -> None:
+        self.former, self.leader = self.leader, None
+        leader = TickOracle(self.clock, MemoryMetadataStore(self.memory), KEY)
+        await leader.open(NO_TICK)
+        self.leader = leader
+
+    async def fetch(self, count: int) -> int:
+        if self.asks_former and self.former is not None:
+            # Paused, it hands out what it may by the bound that it has saved, and nothing more.
+            first = self.former.try_allocate(count)
+            if first is None:
+                raise NotLeaderError(node_id="", address="")
+            return first
+        if self.leader is None:
+            raise NotLeaderError(node_id="", address="")
+        return await self.leader.allocate(count)
+
+
+class Model:
+    """Three nodes, and what they have promised. A method for each step."""
+
+    def __init__(self) -> None:
+        self.clock = SteppedClock()
+        self.wire = Wire(self.clock)
+        self.nodes = [ClusterOracle(self.clock, self.wire.fetch) for _ in range(NODES)]
+        self.handed_out: list[tuple[int, int]] = []
+        self.promised = [0] * NODES
+
+    async def allocate(self, index: int, count: int) -> None:
+        first = await self.nodes[index].allocate(count)
+        last = first + count - 1
+        assert self.promised[index] < first
+        assert not any(first <= other_last and other <= last for other, other_last in self.handed_out)
+        self.handed_out.append((first, last))
+        self.promised[index] = last
+
+    async def now(self, index: int, _: int) -> None:
+        self.promised[index] = max(self.promised[index], self.nodes[index].now())
+
+    async def refresh(self, index: int, _: int) -> None:
+        await self.nodes[index].refresh()
+
+    async def late_answer(self, index: int, _: int) -> None:
+        self.wire.asks_former = True
+        await self.nodes[index].refresh()
+        self.wire.asks_former = False
+
+    async def go_on(self, _: int, ms: int) -> None:
+        self.clock.now_s += ms / 1_000
+        self.clock.now_ms += ms
+
+    async def set_clock(self, _: int, ms: int) -> None:
+        self.clock.now_ms += ms
+
+    async def elect(self, _: int, __: int) -> None:
+        await self.wire.elect()
+
+
+@given(steps)
+def test_ticks_are_unique_and_promises_are_kept(steps: list[tuple[str, int, int]]) -> None:
+    async def run() -> None:
+        model = Model()
+        await model.wire.elect()
+        for step, index, number in steps:
+            await getattr(model, step.replace(" ", "_"))(index, number)
+        for index in range(NODES):
+            await model.allocate(index, 1)
+
+    asyncio.run(run())
+
+
+async def test_a_leader_that_another_one_has_followed_refuses_without_an_effect() -> None:
+    clock = SteppedClock()
+    wire = Wire(clock)
+    await wire.elect()
+    node = ClusterOracle(clock, wire.fetch)
+    assert wire.leader is not None
+    node.lead(wire.leader)
+    await node.allocate(1)
+    await wire.elect()
+    clock.now_ms += 60_000
+    with pytest.raises(MetadataUnavailableError, match="another node hands out ticks"):
+        await node.allocate(1)
+
+
+async def test_a_range_is_used_for_a_short_time_only() -> None:
+    clock = SteppedClock()
+    wire = Wire(clock)
+    await wire.elect()
+    node = ClusterOracle(clock, wire.fetch)
+    first = await node.allocate(10)
+    assert node.try_allocate(10) == first + 10
+    clock.now_s += TICK_RANGE_AGE_S
+    assert node.try_allocate(10) is None
+    assert await node.allocate(10) > first + 20
+
+
+async def test_a_barrier_is_exceeded() -> None:
+    clock = SteppedClock()
+    wire = Wire(clock)
+    await wire.elect()
+    node, other = ClusterOracle(clock, wire.fetch), ClusterOracle(clock, wire.fetch)
+    await node.allocate(1)
+    barrier = await other.allocate(1)
+    assert await node.allocate(1, barrier) > barrier
+    leading = ClusterOracle(clock, wire.fetch)
+    assert wire.leader is not None
+    leading.lead(wire.leader)
+    assert await leading.allocate(1, barrier) > barrier
+    assert await leading.allocate(1) > leading.now() - 1
+    leading.open(Tick(1))
+    assert leading.last > barrier
