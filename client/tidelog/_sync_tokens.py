@@ -1,0 +1,31 @@
+"""The calls of the synchronous client that are about tokens."""
+
+from collections.abc import Iterable, Iterator
+
+from tidelog._async_tokens import AsyncTokenCalls
+from tidelog._background import background
+from tidelog._token_types import NewToken, TokenDescription
+
+
+class TokenCalls:
+    """Tokens, for ``Client``. See ``AsyncTokenCalls``."""
+
+    _client: AsyncTokenCalls
+
+    def create_token(self, description: str, grants: Iterable[str], *, lifetime_s: float | None = None) -> NewToken:
+        """Make a token, durably. See ``AsyncClient.create_token``."""
+        return background.run(self._client.create_token(description, grants, lifetime_s=lifetime_s))
+
+    def list_tokens(self, *, everything: bool = False) -> Iterator[TokenDescription]:
+        """Yield tokens in order of their ids. See ``AsyncClient.list_tokens``."""
+        tokens = self._client.list_tokens(everything=everything)
+
+        async def following() -> TokenDescription | None:
+            return await anext(tokens, None)
+
+        while (token := background.run(following())) is not None:
+            yield token
+
+    def revoke_token(self, token_id: str) -> TokenDescription:
+        """End a token for ever, durably. See ``AsyncClient.revoke_token``."""
+        return background.run(self._client.revoke_token(token_id))

@@ -1,0 +1,55 @@
+"""``tidelog audit``: read the audit log, and prove that it is whole."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
+from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_server.cli.output import OutputOption, print_records
+
+_CHANNEL = "_audit"
+_FIELDS = ("number", "time_ms", "event", "principal", "address", "method", "verb", "name", "reason")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(no_args_is_help=True, help="Read and verify the audit log; needs admin.read.")
+    group.command("ls", epilog=COMMON_CODES)(list_events)
+    group.command("verify", epilog=COMMON_CODES)(verify)
+    app.add_typer(group, name="audit")
+
+
+def list_events(
+    *,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="The newest so many events.")] = 50,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = None,
+) -> None:
+    """List the newest events, oldest first."""
+    events = [json.loads(line) for line in run(_lines(endpoint), timeout)[-count:]]
+    rows = [
+        {**{name: event.get(name) for name in _FIELDS}, "request": json.dumps(event.get("request", {}))}
+        for event in events
+    ]
+    print_records(rows, output)
+
+
+def verify(
+    *, endpoint: EndpointOption = DEFAULT_ENDPOINT, timeout: TimeoutOption = 60.0, output: OutputOption = None
+) -> None:
+    """Check that no event is missing or was changed; exit code 9 if one is."""
+    from tidelog_server.rpc.audit import AuditChainError, check_chain
+
+    try:
+        count = check_chain(run(_lines(endpoint), timeout))
+    except AuditChainError as error:
+        raise CommandError(f"the audit log is not whole: {error}", ExitCode.UNHEALTHY) from error
+    print_records([{"events": count, "is_whole": True}], output)
+
+
+async def _lines(endpoint: str) -> list[bytes]:
+    async with connected(endpoint) as client:
+        return [bytes(payload) async for batch in client.scan(_CHANNEL) for payload in batch.payloads]

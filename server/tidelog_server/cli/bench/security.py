@@ -1,0 +1,177 @@
+"""``bench security``: what TLS and a token cost, and what a client keeps beside idle streams and a hostile one."""
+
+import asyncio
+import json
+import statistics
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tidelog import AsyncClient, TlsOptions
+from tidelog_server.cli.bench.appending import Load, append_lists, append_singles
+from tidelog_server.cli.bench.children import child_process, line_of
+from tidelog_server.cli.bench.payloads import distinct_payloads
+from tidelog_server.cli.bench.report import Floor, Report, percentiles
+from tidelog_server.cli.bench.security_keys import write_certificate
+from tidelog_server.cli.bench.server_process import ServerProcess
+
+_ROUNDS: Final = 8
+# So many single messages in each round at most, or this share of all messages if that is fewer.
+_MAX_SINGLES: Final = 400
+_SINGLES_SHARE: Final = 1_000
+_WARM_UP_SHARE: Final = 4
+_CHANNEL: Final = "bench-security"
+_IDLE_CHANNEL: Final = "bench-idle"
+_TASKS: Final = 16
+_GRANTS: Final = [
+    f"{verb}:*" for verb in ("append", "read", "channel.create")
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    """What ``bench security`` was asked for.
+
+    Attributes:
+        messages, size: How many, of how many bytes each, with each of plaintext and TLS.
+        per_batch: Messages in one list of the producer.
+        streams: Idle ones.
+        seconds: How long the hostile client attacks.
+    """
+
+    messages: int
+    size: int
+    per_batch: int
+    streams: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A server with TLS and authentication, and what gets in."""
+
+    process: ServerProcess
+    tls: TlsOptions
+    ca: str
+    token: str
+
+    def client(self) -> AsyncClient:
+        """Return a client that is let in."""
+        return AsyncClient(self.process.grpc, tls=self.tls, token=self.token)
+
+
+@asynccontextmanager
+async def secured_server(folder: Path) -> AsyncIterator[Secured]:
+    """Run a server of our own with TLS and a token for benchmarks."""
+    cert, key = await asyncio.to_thread(write_certificate, folder)
+    data = folder / "secured"
+    settings = {"tls.cert": str(cert), "tls.key": str(key), "auth.kind": "on", "quota.requests_per_s": "0"}
+    # Nobody waits for what the hostile client has left open.
+    settings["server.shutdown_grace_s"] = "1"
+    process = await asyncio.to_thread(ServerProcess, data, settings)
+    try:
+        tls = TlsOptions(cert)
+        first = (data / "bootstrap-token").read_text().strip()
+        async with AsyncClient(process.grpc, tls=tls, token=first) as client:
+            made = await client.create_token("bench", _GRANTS)
+        yield Secured(process, tls, str(cert), made.token)
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
+async def measure_tls(plain: ServerProcess, secured: Secured, settings: SecuritySettings) -> Report:
+    """Append with and without TLS and token by turns, then one message at a time; the ratio is the median."""
+    payloads = distinct_payloads(settings.size)
+    async with AsyncClient(plain.grpc) as open_client, secured.client() as closed_client:
+        clients = [open_client, closed_client]
+        for client in clients:
+            await client.ensure_channel(_CHANNEL)
+        load = Load(settings.messages // _ROUNDS, settings.per_batch, [_CHANNEL])
+        warm_up = Load(max(1, load.messages // _WARM_UP_SHARE), settings.per_batch, [_CHANNEL])
+        for client in clients:
+            await append_lists(client, payloads, warm_up)
+        singles_load = Load(min(_MAX_SINGLES, max(1, settings.messages // _SINGLES_SHARE)), 1, [_CHANNEL])
+        seconds: tuple[list[float], list[float]] = ([], [])
+        singles: tuple[list[float], list[float]] = ([], [])
+        for turn in range(_ROUNDS):
+            order = (0, 1) if turn % 2 else (1, 0)
+            for which in order:
+                seconds[which].append((await append_lists(clients[which], payloads, load)).seconds)
+            for which in order:
+                _, durations = await append_singles(clients[which], payloads, singles_load)
+                singles[which].extend(durations)
+    rates = [_ROUNDS * load.messages / sum(each) for each in seconds]
+    latencies = [percentiles(each) for each in singles]
+    return Report(
+        "security tls",
+        {"messages": settings.messages, "size": settings.size, "per_batch": settings.per_batch, "rounds": _ROUNDS},
+        messages_per_second=rates[1],
+        megabytes_per_second=rates[1] * settings.size / 1e6,
+        latency_us=latencies[1],
+        server_rss_bytes=secured.process.peak_rss_bytes(),
+        floor=Floor("the same in plaintext without a token", "messages_per_second", rates[0]),
+        ratio=statistics.median(a / b for a, b in zip(*seconds, strict=True)),
+        details={
+            "plaintext_p50_us": latencies[0]["p50"], "plaintext_p99_us": latencies[0]["p99"],
+            "p50_to_plaintext": latencies[1]["p50"] / latencies[0]["p50"],
+        },
+    )  # fmt: skip
+
+
+async def measure_siege(secured: Secured, settings: SecuritySettings) -> Report:
+    """Measure what a client keeps while there are idle streams and a hostile client, each in a process of its own."""
+    payloads = distinct_payloads(settings.size)
+    common = {"endpoint": secured.process.grpc, "ca": secured.ca}
+    async with secured.client() as client:
+        await client.ensure_channel(_CHANNEL)
+        await client.ensure_channel(_IDLE_CHANNEL)
+        await _rate(client, payloads, 1.0)
+        alone = await _rate(client, payloads, settings.seconds / 2)
+        idle_order = {**common, "token": secured.token, "channel": _IDLE_CHANNEL, "streams": settings.streams}
+        async with child_process("tidelog_server.cli.bench.security_idle", idle_order) as idle:
+            await line_of(idle)
+            beside_idle = await _rate(client, payloads, settings.seconds / 2)
+            order = {**common, "seconds": settings.seconds}
+            async with child_process("tidelog_server.cli.bench.security_hostile", order) as hostile:
+                await line_of(hostile)
+                besieged = await _rate(client, payloads, settings.seconds)
+                counts = json.loads(await line_of(hostile))
+            assert idle.stdin is not None
+            idle.stdin.close()
+            standing = json.loads(await line_of(idle))["standing"]
+        after = await _rate(client, payloads, settings.seconds / 2)
+    # The machine drifts: what the client has alone is looked at before and after.
+    quiet = (alone.rate + after.rate) / 2
+    return Report(
+        "security siege",
+        {"streams": settings.streams, "size": settings.size, "tasks": _TASKS, "seconds": settings.seconds},
+        messages_per_second=besieged.rate,
+        latency_us=besieged.latency_us,
+        server_rss_bytes=secured.process.peak_rss_bytes(),
+        floor=Floor("the same client alone", "messages_per_second", quiet),
+        ratio=besieged.rate / quiet,
+        details={
+            "beside_idle_to_alone": beside_idle.rate / quiet, "alone_p50_us": alone.latency_us["p50"],
+            "idle_streams_standing": standing, **{f"hostile_{name}": count for name, count in counts.items()},
+        },
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """How fast single messages were appended, and how long each took."""
+
+    rate: float
+    latency_us: dict[str, float]
+
+
+async def _rate(client: AsyncClient, payloads: list[bytes], seconds: float) -> _Rate:
+    """Append single messages from several tasks for about so long."""
+    spent_s, durations = 0.0, []
+    while spent_s < seconds:
+        took_s, each = await append_singles(client, payloads, Load(_TASKS * 50, 1, [_CHANNEL], _TASKS))
+        spent_s += took_s
+        durations += each
+    return _Rate(len(durations) / spent_s, percentiles(durations))

@@ -1,0 +1,135 @@
+"""What the caller of the call that runs may do. Handlers ask here; with authentication off there is nothing to ask.
+
+The call's wrapper in ``rpc.calls`` sets it, tasks that a handler begins inherit it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from typing import Final
+
+from tidelog_server.core.access_errors import PermissionDeniedError
+from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
+from tidelog_server.core.names import shown
+from tidelog_server.security.authenticator import Principal, Shown
+from tidelog_server.security.buckets import Bucket
+from tidelog_server.security.grants import Verb
+
+# So long at most does a call rest at once, so that it notices the end of its credentials in time.
+_LONGEST_REST_S: Final = 1.0
+
+
+class Access:
+    """Who makes one call, and what that one may do.
+
+    Attributes:
+        method: Full name of the method.
+        shown: What the call showed.
+        principal: Who makes it; replaced when permissions change.
+        task: What runs the call; cancelled to end it.
+        is_ended: Set when the credentials ran out, before the task is cancelled.
+    """
+
+    __slots__ = (
+        "_allowed", "_clock_s", "_denied", "_in", "_on_denied", "_out", "is_ended", "method", "principal", "shown",
+        "task",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        shown_by: Shown,
+        principal: Principal,
+        *,
+        on_denied: Callable[["Access", Verb, str], None],
+        clock_s: Callable[[], float],
+        in_bytes: Bucket | None,
+        out_bytes: Bucket | None,
+    ) -> None:
+        self.method = method
+        self.shown = shown_by
+        self.principal = principal
+        self.task: asyncio.Task[object] | None = None
+        self.is_ended = False
+        self._on_denied = on_denied
+        self._clock_s = clock_s
+        self._in = in_bytes
+        self._out = out_bytes
+        self._allowed: set[tuple[Verb, str]] = set()
+        self._denied: set[tuple[Verb, str]] = set()
+
+    def require(self, verb: Verb, name: str) -> None:
+        """Check that ``verb`` is permitted on a channel, vchannel or group. One look-up for what came before.
+
+        Raises:
+            PermissionDeniedError: It is not, or there may be nothing of this name.
+        """
+        key = (verb, name)
+        if key not in self._allowed:
+            if not self.principal.grants.allow(verb, name.partition("/")[0]):
+                raise self.denial(verb, name)
+            _remember(self._allowed, key)
+
+    def require_somewhere(self, verb: Verb) -> None:
+        """Check that ``verb`` is permitted on anything at all. Raises PermissionDeniedError."""
+        if not self.principal.grants.allow_somewhere(verb):
+            raise self.denial(verb, "")
+
+    def may(self, verbs: Iterable[Verb], name: str) -> bool:
+        """Tell whether one of ``verbs`` is permitted on ``name``; a no is no denial."""
+        return self.principal.grants.allow_any_of(verbs, name.partition("/")[0])
+
+    def denial(self, verb: Verb, name: str) -> PermissionDeniedError:
+        """Return the error for what is not permitted, and have it noted: once for each call, verb and name."""
+        key = (verb, name)
+        if key not in self._denied:
+            _remember(self._denied, key)
+            self._on_denied(self, verb, shown(name))
+        return PermissionDeniedError(verb, shown(name))
+
+    def renewed(self, principal: Principal) -> None:
+        """Go on under permissions that may have changed."""
+        # Identity first: thousands of streams are looked at each second, and nothing has changed.
+        if principal.grants is not self.principal.grants and principal.grants != self.principal.grants:
+            self._allowed.clear()
+        self.principal = principal
+
+    async def received(self, size_bytes: int) -> None:
+        """Count bytes of a request of a stream, and rest while the quota is overdrawn: HTTP/2 holds the client back."""
+        if self._in is not None:
+            await self._rest(self._in, size_bytes)
+
+    async def sent(self, size_bytes: int) -> None:
+        """Count bytes of a response of a stream, and rest while the quota is overdrawn."""
+        if self._out is not None:
+            await self._rest(self._out, size_bytes)
+
+    async def _rest(self, bucket: Bucket, size_bytes: int) -> None:
+        bucket.take(size_bytes, self._clock_s())
+        while (wait_s := bucket.wait_s(self._clock_s())) > 0:  # noqa: ASYNC110 - only time fills a bucket
+            await asyncio.sleep(min(wait_s, _LONGEST_REST_S))
+
+
+_current: ContextVar[Access | None] = ContextVar("tidelog-access", default=None)
+
+
+def current_access() -> Access | None:
+    """Return what the caller of the running call may do; None where everybody may do everything."""
+    return _current.get()
+
+
+def set_access(access: Access) -> None:
+    """Set it for the running task, which is the call's own."""
+    _current.set(access)
+
+
+def caller_of_transaction(client_id: str) -> str:
+    """Return under which name a client's transactions are kept: nobody can speak for clients of another principal."""
+    access = _current.get()
+    return client_id if access is None else f"{access.principal.name} {client_id}"
+
+
+def _remember(memory: set[tuple[Verb, str]], key: tuple[Verb, str]) -> None:
+    if len(memory) >= MAX_REMEMBERED_PERMISSIONS:
+        memory.clear()
+    memory.add(key)

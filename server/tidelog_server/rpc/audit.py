@@ -1,0 +1,214 @@
+"""The audit log: administrative calls and refusals, as JSON in the channel ``_audit``, chained by hashes.
+
+Each event is one line of JSON and one message. ``previous`` in it is the SHA-256 of the line before, so a line that is
+missing or was changed is noticed by whoever reads them all. Nobody can append to the channel, trim or destroy it.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from tidelog.v1 import message_pb2
+from tidelog_server.broker.broker import Broker
+from tidelog_server.core.access_errors import AuditFailedError
+from tidelog_server.core.errors import TidelogServerError
+from tidelog_server.core.limits import AUDIT_WITHIN_S, MAX_AUDIT_GROUP_EVENTS, MAX_WAITING_AUDIT_EVENTS, MIB
+from tidelog_server.core.names import AUDIT_CHANNEL
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.options import AppendOptions
+from tidelog_server.log.scanner import ScanPlan, ScanSource
+from tidelog_server.rpc.columns import ColumnsView
+from tidelog_server.rpc.rows import encode_rows
+
+_log = structlog.get_logger()
+
+NO_EVENT: Final = ""
+_SYNCED: Final = AppendOptions(needs_sync=True)
+# Of the request in an event; a longer one is cut.
+_MAX_REQUEST_CHARACTERS: Final = 2_048
+
+
+class AuditChainError(Exception):
+    """Lines of the audit log are missing, or were changed."""
+
+
+def encode_event(event: Mapping[str, object], number: int, time_ms: int, previous: str) -> bytes:
+    """Return one line: fields in a fixed order, everything escaped that is not printable ASCII."""
+    request = event.get("request")
+    if request is not None and len(text := json.dumps(request)) > _MAX_REQUEST_CHARACTERS:
+        event = {**event, "request": {"cut": text[:_MAX_REQUEST_CHARACTERS]}}
+    fields = {"number": number, "time_ms": time_ms, **event, "previous": previous}
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def hash_of_line(line: bytes) -> str:
+    """Return what the next line has as its ``previous``."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def check_chain(lines: Iterable[bytes]) -> int:
+    """Check that lines follow each other without a gap; return their number.
+
+    Raises:
+        AuditChainError: One is missing, changed, or no event.
+    """
+    previous: str | None = None
+    number = count = 0
+    for line in lines:
+        try:
+            event = json.loads(line)
+            own_number, own_previous = event["number"], event["previous"]
+        except (ValueError, KeyError, TypeError):
+            raise AuditChainError(f"what follows event {number} is no event") from None
+        if previous is None:
+            # A log may have been cut by retention; from its first line on it must be whole.
+            if (own_number == 1) != (own_previous == NO_EVENT):
+                raise AuditChainError(f"the first event, {own_number}, contradicts itself")
+        elif own_number != number + 1 or own_previous != previous:
+            raise AuditChainError(f"event {own_number} does not follow event {number}: lines are missing or changed")
+        number, previous = own_number, hash_of_line(line)
+        count += 1
+    return count
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An event that is not written yet."""
+
+    event: Mapping[str, object]
+    time_ms: int
+    written: asyncio.Future[None] | None = field(default=None)
+
+
+class AuditLog:
+    """Writes events one after the other, several at once where several wait. Lives on the event loop."""
+
+    def __init__(self, broker: Broker, node: LogNode) -> None:
+        self._broker = broker
+        self._node = node
+        self._waiting: deque[_Waiting] = deque()
+        self._wake = asyncio.Event()
+        self._number = 0
+        self._previous = NO_EVENT
+        self._lost = 0
+        self._log: ChannelLog
+        self._vchannel: VchannelLog
+
+    async def open(self) -> None:
+        """Make the channel if it is missing, and find the end of the chain. DataLossError if it cannot be read."""
+        await self._broker.ensure_own_channel(AUDIT_CHANNEL)
+        self._log, self._vchannel = self._broker.find_to_read(AUDIT_CHANNEL)
+        if self._vchannel.durable_tick > NO_TICK:
+            last = await self._last_line()
+            self._number, self._previous = json.loads(last)["number"], hash_of_line(last)
+
+    def note(self, event: Mapping[str, object]) -> None:
+        """Have an event written soon. Where too many wait already, their number is written instead."""
+        if len(self._waiting) >= MAX_WAITING_AUDIT_EVENTS:
+            self._lose(1)
+            return
+        self._waiting.append(_Waiting(event, self._now_ms()))
+        self._wake.set()
+
+    async def write(self, event: Mapping[str, object]) -> None:
+        """Write an event, durably. Raises AuditFailedError: then nothing that it tells of may be done."""
+        if len(self._waiting) >= MAX_WAITING_AUDIT_EVENTS:
+            raise AuditFailedError("too many events wait to be written")
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(event, self._now_ms(), written))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(AUDIT_WITHIN_S):
+                await written
+        except TimeoutError:
+            raise AuditFailedError(f"it took longer than {AUDIT_WITHIN_S:.0f} s") from None
+
+    async def run(self) -> None:
+        """Write what waits, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                count = min(len(self._waiting), MAX_AUDIT_GROUP_EVENTS)
+                await self._write([self._waiting.popleft() for _ in range(count)])
+
+    async def _write(self, group: Sequence[_Waiting]) -> None:
+        lost, number, previous = self._lost, self._number, self._previous
+        lines = []
+        if lost:
+            group = [_Waiting({"event": "lost", "denials": lost}, self._now_ms()), *group]
+        for waiting in group:
+            number += 1
+            lines.append(encode_event(waiting.event, number, waiting.time_ms, previous))
+            previous = hash_of_line(lines[-1])
+        try:
+            await self._append(lines)
+        except TidelogServerError as error:
+            self._failed(group, error)
+            return
+        self._number, self._previous = number, previous
+        self._lost -= lost
+        self._node.metrics.audit_failing.set(0)
+        self._node.metrics.audit_events.inc(len(lines))
+        for waiting in group:
+            if waiting.written is not None and not waiting.written.done():
+                waiting.written.set_result(None)
+
+    def _failed(self, group: Sequence[_Waiting], error: TidelogServerError) -> None:
+        """Refuse administrative calls; data goes on, with an alarm."""
+        self._node.metrics.audit_failing.set(1)
+        _log.error("audit_not_written", events=len(group), cause=error.message)
+        for waiting in group:
+            if waiting.written is None:
+                self._lose(waiting.event.get("event") != "lost")
+            elif not waiting.written.done():
+                waiting.written.set_exception(AuditFailedError(error.message))
+
+    def _lose(self, count: int) -> None:
+        self._lost += count
+        self._node.metrics.audit_lost.inc(count)
+
+    async def _append(self, lines: Sequence[bytes]) -> None:
+        """Append lines as one batch, durably. Raises TidelogServerError."""
+        columns = encode_rows([message_pb2.Message(payload=line) for line in lines])
+        view = ColumnsView.parse(columns)
+        batch = Batch(view.count, view.message_type, view.crc32c, columns)
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_settled(_: PendingAppend) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        append = self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_own=True)
+        while append is None:
+            await self._node.shared.oracle.prepare(len(lines), NO_TICK)
+            append = self._log.try_append(self._vchannel, batch, _SYNCED, on_settled, is_own=True)
+        await settled
+        if append.failure is not None:
+            raise append.failure
+
+    async def _last_line(self) -> bytes:
+        tick = Tick(self._vchannel.durable_tick)
+        plan = ScanPlan(
+            ends_at_durable=True, end_tick=None, message_types=None, max_page_bytes=MIB, watermark_interval_s=1.0,
+        )  # fmt: skip
+        async with self._broker.scanner([ScanSource(0, self._log, self._vchannel, tick)], plan) as scanner:
+            async for page in scanner.pages():
+                for piece in page.pieces:
+                    view = ColumnsView.parse(piece.columns)
+                    offsets = view.offsets("payload_offsets")
+                    return bytes(view.column("payloads")[offsets[piece.end - 1] : offsets[piece.end]])
+        raise AuditFailedError("its last event cannot be found")
+
+    def _now_ms(self) -> int:
+        return self._node.shared.clock.wall_ms()

@@ -1,0 +1,239 @@
+"""Finds out who makes a call, from what the call shows. Lives on the event loop, and waits for nobody."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final, NamedTuple, TypeVar
+
+from tidelog_server.core.access_errors import UnauthenticatedError
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.limits import MAX_AUTHORIZATION_BYTES, MAX_REMEMBERED_CALLERS, MAX_REMEMBERED_CREDENTIALS
+from tidelog_server.runtime.clock import Clock
+from tidelog_server.security.bootstrap import Bootstrap
+from tidelog_server.security.buckets import Buckets
+from tidelog_server.security.certificates import (
+    CertificateError,
+    ClientCertificate,
+    DenyList,
+    parse_client_certificate,
+)
+from tidelog_server.security.grants import ADMINISTRATION, EVERYTHING, Grant, Grants, Verb
+from tidelog_server.security.jwks import VerificationKey
+from tidelog_server.security.jwt_tokens import BadTokenError, Claims, JwtPolicy, key_id_of, verify
+from tidelog_server.security.roles import NO_GRANTS, GrantsFile
+from tidelog_server.security.token_store import TokenStore
+from tidelog_server.security.tokens import PREFIX
+
+_Value = TypeVar("_Value")
+
+_BEARER: Final = "bearer "
+_NEVER_S: Final = float("inf")
+_ALL: Final = Grants(Grant(verb, EVERYTHING) for verb in Verb)
+
+
+class Shown(NamedTuple):
+    """What a call shows of its caller.
+
+    Attributes:
+        authorization: Values of the metadata ``authorization``, as they came.
+        certificate: The client's certificate in PEM, verified by TLS; empty for none.
+        address: Where it comes from: a host, or a path.
+        is_local: Whether that is this machine.
+        is_encrypted: Whether it came over TLS.
+    """
+
+    authorization: tuple[str, ...]
+    certificate: bytes
+    address: str
+    is_local: bool
+    is_encrypted: bool
+
+    def __repr__(self) -> str:
+        # Why not all of it: a token belongs into no log.
+        return f"Shown(address={self.address!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who makes a call.
+
+    Attributes:
+        name: ``token:<id>``, ``jwt:<subject>``, ``mtls:<name in the certificate>`` or ``bootstrap``.
+        grants: What it may do.
+        expires_s: Until when that is so, on the wall clock.
+    """
+
+    name: str
+    grants: Grants
+    expires_s: float = _NEVER_S
+
+
+class Authenticator:
+    """Knows all credentials.
+
+    Attributes:
+        keys: With which signed tokens are checked, by id; replaced when they are read anew.
+        grants_file: What signed tokens and certificates permit; replaced likewise.
+        deny_list: Certificates that are not taken; replaced likewise.
+        bootstrap: The token of a server that has no administrator yet.
+        wants_keys: Set when a token named a key that is not known.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenStore,
+        clock: Clock,
+        *,
+        needs_credentials: bool,
+        jwt: JwtPolicy | None,
+        max_failures_per_minute: int,
+        on_failure: Callable[[Shown, str], None],
+    ) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._needs_credentials = needs_credentials
+        self._jwt = jwt
+        self._on_failure = on_failure
+        self._failures = Buckets(max_failures_per_minute / 60, max_failures_per_minute, MAX_REMEMBERED_CALLERS)
+        self._verified: OrderedDict[bytes, Claims] = OrderedDict()
+        self._certificates: OrderedDict[bytes, ClientCertificate] = OrderedDict()
+        self._keys: Mapping[str, VerificationKey] = {}
+        self.grants_file: GrantsFile = NO_GRANTS
+        self.deny_list = DenyList()
+        self.bootstrap: Bootstrap | None = None
+        self.wants_keys = False
+
+    @property
+    def keys(self) -> Mapping[str, VerificationKey]:
+        """With which signed tokens are checked, by id."""
+        return self._keys
+
+    @keys.setter
+    def keys(self, keys: Mapping[str, VerificationKey]) -> None:
+        self._keys = keys
+        # A key that is gone vouches for nothing any more.
+        self._verified.clear()
+
+    def authenticate(self, shown: Shown) -> Principal:
+        """Return who makes a call.
+
+        Raises:
+            UnauthenticatedError: Its credentials are missing or not taken.
+            RateLimitRejectedError: They are not taken, and neither were too many others from this address.
+        """
+        now_s = self._clock.monotonic_s()
+        try:
+            return self._identify(shown, may_work=self._failures.wait_s(shown.address, now_s, 1) <= 0)
+        except BadTokenError as reason:
+            bucket = self._failures.of(shown.address, now_s)
+            if (wait_s := bucket.wait_s(now_s, 1)) > 0:
+                raise RateLimitRejectedError(
+                    "too many calls from this address had no valid credentials: wait, and correct them",
+                    retry_after_ms=ceil(wait_s * 1_000),
+                ) from None
+            bucket.take(1, now_s)
+            self._on_failure(shown, str(reason))
+            raise UnauthenticatedError from None
+
+    def renew(self, shown: Shown) -> Principal | None:
+        """Return who makes a call that was let in before, as of now; None if its credentials are not taken any more."""
+        try:
+            return self._identify(shown, may_work=True)
+        except BadTokenError:
+            return None
+
+    def _identify(self, shown: Shown, *, may_work: bool) -> Principal:
+        certificate = self._certificate(shown.certificate) if shown.certificate else None
+        if certificate is not None:
+            self._check_certificate(certificate)
+        if not self._needs_credentials:
+            name = "anybody" if certificate is None else f"mtls:{certificate.name}"
+            return Principal(name, _ALL)
+        if shown.authorization:
+            return self._identify_token(shown, may_work=may_work)
+        if certificate is None or not certificate.name:
+            raise BadTokenError("there is neither a token nor a client certificate with a name")
+        name = f"mtls:{certificate.name}"
+        return Principal(name, self.grants_file.of(name), certificate.expires_s)
+
+    def _identify_token(self, shown: Shown, *, may_work: bool) -> Principal:
+        token = token_of(shown)
+        if token.startswith(PREFIX):
+            return self._opaque(token, shown)
+        if self._jwt is None:
+            raise BadTokenError("it is no token of this server, and signed ones are not set up")
+        claims = self._claims(token, self._jwt, may_work=may_work)
+        name = f"jwt:{claims.subject}"
+        return Principal(name, self.grants_file.of(name, claims.roles), claims.expires_s)
+
+    def _opaque(self, token: str, shown: Shown) -> Principal:
+        now_ms = self._clock.wall_ms()
+        if shown.is_local and self.bootstrap is not None and self.bootstrap.matches(token, now_ms):
+            return Principal("bootstrap", ADMINISTRATION, self.bootstrap.expires_ms / 1_000)
+        record = self._tokens.find(token)
+        if record is None:
+            raise BadTokenError("the token is unknown, revoked or expired")
+        return Principal(f"token:{record.token_id}", record.grants, record.expires_ms / 1_000)
+
+    def _claims(self, token: str, policy: JwtPolicy, *, may_work: bool) -> Claims:
+        now_s = self._clock.wall_ms() / 1_000
+        # By its hash, so that no token lies in memory longer than its call.
+        digest = hashlib.sha256(token.encode()).digest()
+        claims = self._verified.get(digest)
+        if claims is not None:
+            if now_s >= claims.expires_s:
+                raise BadTokenError("it has expired")
+            self._verified.move_to_end(digest)
+            return claims
+        if not may_work:
+            # Checking a signature costs more than asking for it.
+            raise BadTokenError("the address had too many failures")
+        if key_id_of(token) not in self._keys:
+            self.wants_keys = True
+        claims = verify(token, self._keys, policy, now_s)
+        _remember(self._verified, digest, claims)
+        return claims
+
+    def _certificate(self, pem: bytes) -> ClientCertificate:
+        found = self._certificates.get(pem)
+        if found is None:
+            try:
+                found = parse_client_certificate(pem)
+            except CertificateError as error:
+                raise BadTokenError(str(error)) from error
+            _remember(self._certificates, pem, found)
+        return found
+
+    def _check_certificate(self, certificate: ClientCertificate) -> None:
+        if self.deny_list.denies(certificate):
+            raise BadTokenError(f"the certificate {certificate.serial} is on the deny list")
+        # TLS looked when the connection was made, which may be long ago.
+        if self._clock.wall_ms() / 1_000 >= certificate.expires_s:
+            raise BadTokenError(f"the certificate {certificate.serial} has expired")
+
+
+def token_of(shown: Shown) -> str:
+    """Return the token that a call shows. Raises BadTokenError."""
+    if len(shown.authorization) != 1:
+        raise BadTokenError("`authorization` is there several times")
+    (value,) = shown.authorization
+    if len(value) > MAX_AUTHORIZATION_BYTES:
+        raise BadTokenError(f"`authorization` has more than {MAX_AUTHORIZATION_BYTES} bytes")
+    if not (shown.is_encrypted or shown.is_local):
+        raise BadTokenError("a token came unencrypted over the network: consider it stolen, and revoke it")
+    if not value[: len(_BEARER)].lower() == _BEARER or not value.isascii():
+        raise BadTokenError("`authorization` is not `Bearer` and a token")
+    return value[len(_BEARER) :].strip()
+
+
+def authorization_of(values: Sequence[str | bytes]) -> tuple[str, ...]:
+    """Return values of the metadata ``authorization`` as texts."""
+    return tuple(value if isinstance(value, str) else value.decode("latin-1") for value in values)
+
+
+def _remember(memory: OrderedDict[bytes, _Value], key: bytes, value: _Value) -> None:
+    if len(memory) >= MAX_REMEMBERED_CREDENTIALS:
+        memory.popitem(last=False)
+    memory[key] = value

@@ -1,0 +1,188 @@
+"""Certificates: whether a pair may be served, when it ends, whom a client's names, and which are denied."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from tidelog_server.core.limits import MAX_SECURITY_FILE_BYTES
+
+_SPIFFE: Final = "spiffe://"
+
+
+class CertificateError(ValueError):
+    """A certificate, key or list cannot be used; the message says which file, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """Where the server's TLS comes from. ``client_ca`` is None where clients need no certificate."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCertificate:
+    """A pair that was checked.
+
+    Attributes:
+        chain: The certificate and those that lead to its authority, PEM.
+        key: Its private key, PEM.
+        client_ca: Authorities of clients, PEM; None where clients need no certificate.
+        expires_s: When the first of the chain ends, on the wall clock.
+        serial: Of the certificate, hexadecimal, for logs.
+    """
+
+    chain: bytes
+    key: bytes
+    client_ca: bytes | None
+    expires_s: float
+    serial: str
+
+    def __repr__(self) -> str:
+        return f"ServerCertificate(serial={self.serial})"
+
+
+def read_file(path: Path) -> bytes:
+    """Return what a file has. Raises CertificateError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SECURITY_FILE_BYTES + 1)
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(content) > MAX_SECURITY_FILE_BYTES:
+        raise CertificateError(f"{path} has more than {MAX_SECURITY_FILE_BYTES} bytes: it is no such file")
+    return content
+
+
+def load_server_certificate(files: CertificateFiles, now_s: float) -> ServerCertificate:
+    """Return the pair in ``files`` if it can be served now.
+
+    Raises:
+        CertificateError: A file cannot be read, the key does not belong to the certificate, or one has expired.
+    """
+    chain_pem, key_pem = read_file(files.cert), read_file(files.key)
+    chain = _certificates(chain_pem, files.cert)
+    _check_key(chain[0], key_pem, files)
+    now = datetime.fromtimestamp(now_s, UTC)
+    for certificate in chain:
+        if certificate.not_valid_after_utc <= now:
+            raise CertificateError(
+                f"{files.cert} has a certificate that expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: "
+                "renew it"
+            )
+    if chain[0].not_valid_before_utc > now:
+        raise CertificateError(f"{files.cert} is not valid before {chain[0].not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
+    client_ca = None
+    if files.client_ca is not None:
+        client_ca = read_file(files.client_ca)
+        _certificates(client_ca, files.client_ca)
+    expires_s = min(certificate.not_valid_after_utc for certificate in chain).timestamp()
+    return ServerCertificate(chain_pem, key_pem, client_ca, expires_s, f"{chain[0].serial_number:x}")
+
+
+def _certificates(pem: bytes, path: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise CertificateError(f"{path} has no certificates in PEM: {error}") from error
+
+
+def _check_key(certificate: x509.Certificate, key_pem: bytes, files: CertificateFiles) -> None:
+    try:
+        key = load_pem_private_key(key_pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        # Not its text: nothing of a key belongs into a log.
+        raise CertificateError(f"{files.key} has no private key in PEM without a password") from error
+    public = [
+        each.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        for each in (key.public_key(), certificate.public_key())
+    ]
+    if public[0] != public[1]:
+        raise CertificateError(f"the key {files.key} does not belong to the certificate {files.cert}: set a pair")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """What a client's certificate, which gRPC has verified, tells.
+
+    Attributes:
+        serial: Hexadecimal.
+        name: Its SPIFFE id, else its first DNS name; empty for one with neither. Never its common name, which
+            authorities do not vouch for.
+        spiffe_ids: All of its SPIFFE ids.
+        expires_s: When it ends, on the wall clock.
+    """
+
+    serial: str
+    name: str
+    spiffe_ids: tuple[str, ...]
+    expires_s: float
+
+
+def parse_client_certificate(pem: bytes) -> ClientCertificate:
+    """Return what a certificate tells. Raises CertificateError."""
+    uris: list[str] = []
+    names: list[str] = []
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        with suppress(x509.ExtensionNotFound):
+            extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            uris = extension.value.get_values_for_type(x509.UniformResourceIdentifier)
+            names = extension.value.get_values_for_type(x509.DNSName)
+    except ValueError as error:
+        raise CertificateError("the client's certificate cannot be read") from error
+    spiffe_ids = tuple(uri for uri in uris if uri.startswith(_SPIFFE))
+    # Several SPIFFE ids are none: the standard allows exactly one.
+    name = spiffe_ids[0] if len(spiffe_ids) == 1 else names[0] if names and not spiffe_ids else ""
+    return ClientCertificate(
+        f"{certificate.serial_number:x}", name, spiffe_ids, certificate.not_valid_after_utc.timestamp()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DenyList:
+    """Certificates that are not taken although their authority vouches for them.
+
+    Attributes:
+        entries: Serials in lower-case hexadecimal without leading zeros, and SPIFFE ids.
+    """
+
+    entries: frozenset[str] = frozenset()
+
+    def denies(self, certificate: ClientCertificate) -> bool:
+        """Tell whether a certificate is not taken."""
+        return certificate.serial in self.entries or not self.entries.isdisjoint(certificate.spiffe_ids)
+
+
+def parse_deny_list(text: bytes, path: Path) -> DenyList:
+    """Return the list in a file: one serial (hexadecimal, colons allowed) or SPIFFE id a line; ``#`` begins a comment.
+
+    Raises:
+        CertificateError: A line is neither.
+    """
+    entries = set()
+    try:
+        lines = text.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CertificateError(f"{path} is no text") from error
+    for number, line in enumerate(lines, start=1):
+        entry = line.partition("#")[0].strip()
+        if not entry:
+            continue
+        if not entry.startswith(_SPIFFE):
+            try:
+                entry = f"{int(entry.replace(':', ''), 16):x}"
+            except ValueError:
+                raise CertificateError(
+                    f"{path}:{number} is neither a serial in hexadecimal nor a SPIFFE id: correct the line"
+                ) from None
+        entries.add(entry)
+    return DenyList(frozenset(entries))

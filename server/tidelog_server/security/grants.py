@@ -1,0 +1,137 @@
+"""Permissions: a verb and a pattern of names. Pure.
+
+A pattern is an exact name (``orders``), everything below a name (``orders.*``: ``orders.eu``, neither ``orders`` nor
+``ordersx``), or everything (``*``). Names that begin with ``_`` are ours, and no pattern covers them.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tidelog_server.core.limits import MAX_GRANTS
+from tidelog_server.core.names import CHANNEL_NAME_PATTERN, RESERVED_PREFIX, shown
+
+EVERYTHING: Final = "*"
+_PATTERN: Final = re.compile(rf"\*|{CHANNEL_NAME_PATTERN}|[a-z0-9][a-z0-9._-]{{0,124}}\.\*", re.ASCII)
+
+
+class Verb(StrEnum):
+    """What can be permitted. Those of ``group`` have patterns of group names; the last four have none."""
+
+    APPEND = "append"
+    READ = "read"
+    TXN = "txn"
+    BROADCAST = "broadcast"
+    CHANNEL_CREATE = "channel.create"
+    CHANNEL_DELETE = "channel.delete"
+    CHANNEL_TRUNCATE = "channel.truncate"
+    GROUP_CONSUME = "group.consume"
+    GROUP_MANAGE = "group.manage"
+    ADMIN_READ = "admin.read"
+    ADMIN_WRITE = "admin.write"
+    BACKUP = "backup"
+    CLUSTER = "cluster"
+
+
+NAMELESS: Final = frozenset((Verb.ADMIN_READ, Verb.ADMIN_WRITE, Verb.BACKUP, Verb.CLUSTER))
+OF_CHANNELS: Final = frozenset(
+    (Verb.APPEND, Verb.READ, Verb.TXN, Verb.BROADCAST, Verb.CHANNEL_CREATE, Verb.CHANNEL_DELETE, Verb.CHANNEL_TRUNCATE)
+)
+OF_GROUPS: Final = frozenset((Verb.GROUP_CONSUME, Verb.GROUP_MANAGE))
+
+
+class GrantError(ValueError):
+    """A text is no grant; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Grant:
+    """One permission."""
+
+    verb: Verb
+    pattern: str = EVERYTHING
+
+    def __str__(self) -> str:
+        return self.verb.value if self.verb in NAMELESS else f"{self.verb.value}:{self.pattern}"
+
+    def covers(self, name: str) -> bool:
+        """Tell whether the pattern covers the name of a channel or group."""
+        if name.startswith(RESERVED_PREFIX):
+            return False
+        if self.pattern.endswith(".*"):
+            return name.startswith(self.pattern[:-1]) and len(name) >= len(self.pattern)
+        return self.pattern in (EVERYTHING, name)
+
+
+def parse_grant(text: str) -> Grant:
+    """Return the grant that ``text`` is, as ``str`` writes one. Raises GrantError."""
+    name, colon, pattern = text.partition(":")
+    try:
+        verb = Verb(name)
+    except ValueError:
+        raise GrantError(f"'{shown(name)}' is no verb: expected one of {', '.join(Verb)}") from None
+    if verb in NAMELESS:
+        if colon and pattern != EVERYTHING:
+            raise GrantError(f"'{shown(text)}' names channels, which '{verb}' is not about: write '{verb}'")
+        return Grant(verb)
+    if not colon:
+        raise GrantError(f"'{verb}' needs to know where: write '{verb}:orders', '{verb}:orders.*' or '{verb}:*'")
+    if not _PATTERN.fullmatch(pattern):
+        raise GrantError(f"'{shown(pattern)}' is no pattern: expected a name, a name and '.*', or '*'")
+    return Grant(verb, pattern)
+
+
+class Grants:
+    """What somebody may do. Immutable; looking something up takes a few set look-ups whatever its size."""
+
+    __slots__ = ("_exact", "_prefixes", "_verbs", "_wide", "all")
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        self.all = frozenset(grants)
+        self._verbs = frozenset(grant.verb for grant in self.all)
+        self._wide = frozenset(grant.verb for grant in self.all if grant.pattern == EVERYTHING)
+        below = [grant for grant in self.all if grant.pattern.endswith(".*")]
+        self._exact = self.all.difference(below)
+        self._prefixes = {verb: tuple(grant.pattern[:-1] for grant in below if grant.verb is verb) for verb in Verb}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Grants) and self.all == other.all
+
+    def __hash__(self) -> int:
+        return hash(self.all)
+
+    def allow(self, verb: Verb, name: str) -> bool:
+        """Tell whether ``verb`` is permitted on the channel or group called ``name``."""
+        if name.startswith(RESERVED_PREFIX):
+            # What is ours is for administrators to read, and for nobody to change.
+            return verb is Verb.READ and Verb.ADMIN_READ in self._verbs
+        if verb in self._wide or Grant(verb, name) in self._exact:
+            return True
+        # The name itself, without anything behind the dot, is not below it.
+        return any(name.startswith(prefix) and len(name) > len(prefix) for prefix in self._prefixes[verb])
+
+    def allow_somewhere(self, verb: Verb) -> bool:
+        """Tell whether ``verb`` is permitted on anything at all."""
+        return verb in self._verbs
+
+    def allow_everywhere(self, verb: Verb) -> bool:
+        """Tell whether ``verb`` is permitted on every name."""
+        return verb in self._wide
+
+    def allow_any_of(self, verbs: Iterable[Verb], name: str) -> bool:
+        """Tell whether at least one of ``verbs`` is permitted on ``name``."""
+        return any(self.allow(verb, name) for verb in verbs)
+
+
+NOTHING: Final = Grants()
+ADMINISTRATION: Final = Grants((Grant(Verb.ADMIN_READ), Grant(Verb.ADMIN_WRITE)))
+
+
+def parse_grants(texts: Iterable[str]) -> Grants:
+    """Return what all of ``texts`` permit. Raises GrantError, also for too many."""
+    grants = [parse_grant(text) for text in texts]
+    if len(grants) > MAX_GRANTS:
+        raise GrantError(f"{len(grants)} grants are too many: at most {MAX_GRANTS}, so use patterns")
+    return Grants(grants)

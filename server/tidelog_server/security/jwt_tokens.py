@@ -1,0 +1,125 @@
+"""Signed tokens (JWT). Pure: keys and time are given.
+
+Everything that a token says of itself is distrusted until its signature is checked, with the algorithm that belongs to
+the key and not to the token.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jwt
+
+from tidelog_server.core.limits import MAX_JWT_FIELD_BYTES
+from tidelog_server.security.jwks import VerificationKey
+
+_TYPES: Final = frozenset(("jwt", "at+jwt"))
+_REQUIRED: Final = ["iss", "aud", "sub", "iat", "exp", "jti"]
+# Roles are looked up one by one.
+_MAX_ROLES: Final = 64
+# Times are compared by us: with our clock, as integers, and with a bound on the lifetime.
+_OPTIONS: Final[Any] = {
+    "require": _REQUIRED, "verify_exp": False, "verify_iat": False, "verify_nbf": False, "verify_jti": False,
+    "verify_sub": False, "strict_aud": False,
+}  # fmt: skip
+
+
+class BadTokenError(Exception):
+    """A token is not taken. The reason is for the server's log: whoever sent it is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class JwtPolicy:
+    """What tokens must be.
+
+    Attributes:
+        issuer: Their ``iss``.
+        audience: One of their ``aud``.
+        leeway_s: By how much clocks may differ.
+        max_lifetime_s: ``exp - iat`` at most.
+    """
+
+    issuer: str
+    audience: str
+    leeway_s: int
+    max_lifetime_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a verified token says.
+
+    Attributes:
+        subject: Who has it.
+        roles: What it is to this server, by names that the grants file knows.
+        expires_s: Until when it is taken, the leeway included; on the wall clock.
+        jti: The token's own name.
+    """
+
+    subject: str
+    roles: tuple[str, ...]
+    expires_s: float
+    jti: str
+
+
+def key_id_of(token: str) -> str:
+    """Return the id of the key that a token says it is signed with. Raises BadTokenError for a header we refuse."""
+    try:
+        header = jwt.get_unverified_header(token)
+    except (jwt.PyJWTError, ValueError, RecursionError) as error:
+        raise BadTokenError("not a JWT") from error
+    if "crit" in header:
+        raise BadTokenError("its header has `crit`")
+    kind = header.get("typ")
+    if not isinstance(kind, str) or kind.lower() not in _TYPES:
+        raise BadTokenError("its header's `typ` is neither JWT nor at+jwt")
+    kid = header.get("kid")
+    if not isinstance(kid, str) or len(kid) > MAX_JWT_FIELD_BYTES:
+        raise BadTokenError("its header has no `kid`")
+    return kid
+
+
+def verify(token: str, keys: Mapping[str, VerificationKey], policy: JwtPolicy, now_s: float) -> Claims:
+    """Return what a token says, if it is one that this server takes. Raises BadTokenError."""
+    key = keys.get(key_id_of(token))
+    if key is None:
+        raise BadTokenError("its `kid` is unknown")
+    try:
+        claims = jwt.decode(
+            token, key.key, algorithms=[key.algorithm], audience=policy.audience, issuer=policy.issuer, options=_OPTIONS
+        )
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+        # Its type only: texts may hold parts of the token.
+        raise BadTokenError(type(error).__name__) from error
+    return _checked(claims, policy, now_s)
+
+
+def _checked(claims: Mapping[str, Any], policy: JwtPolicy, now_s: float) -> Claims:
+    issued_s, expires_s = _time(claims, "iat"), _time(claims, "exp")
+    if not 0 < expires_s - issued_s <= policy.max_lifetime_s:
+        raise BadTokenError(f"its lifetime is not 1 to {policy.max_lifetime_s} s")
+    if now_s >= expires_s + policy.leeway_s:
+        raise BadTokenError("it has expired")
+    if issued_s > now_s + policy.leeway_s:
+        raise BadTokenError("it was issued in the future")
+    if "nbf" in claims and _time(claims, "nbf") > now_s + policy.leeway_s:
+        raise BadTokenError("it is not valid yet")
+    subject, jti = _text(claims["sub"], "sub"), _text(claims["jti"], "jti")
+    roles = claims.get("roles", [])
+    if not isinstance(roles, list) or len(roles) > _MAX_ROLES:
+        raise BadTokenError(f"its `roles` is no list of at most {_MAX_ROLES}")
+    return Claims(subject, tuple(_text(role, "roles") for role in roles), expires_s + policy.leeway_s, jti)
+
+
+def _time(claims: Mapping[str, Any], name: str) -> int:
+    value = claims[name]
+    # A truth value is an integer to Python.
+    if type(value) is not int or not 0 <= value < 1 << 40:
+        raise BadTokenError(f"its `{name}` is no integer of seconds")
+    return value
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str) or not 1 <= len(value.encode("utf-8", "replace")) <= MAX_JWT_FIELD_BYTES:
+        raise BadTokenError(f"its `{name}` is no text of 1 to {MAX_JWT_FIELD_BYTES} bytes")
+    return value

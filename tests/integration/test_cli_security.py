@@ -1,0 +1,114 @@
+"""``tidelog token`` and ``tidelog audit``, and that no secret gets anywhere else.
+
+Method: a server process with TLS and authentication, commands in processes of their own with credentials from options
+and environment; then everything the server wrote is searched for what must not be there.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tidelog import Client, TlsOptions
+from tidelog_server.cli.child_environment import child_environment
+from tidelog_server.cli.exit_codes import ExitCode
+from tidelog_testing.certificates import Authority
+from tidelog_testing.processes import ServerProcess
+
+COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
+CANARY = b"canary-4b1d-payload"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority.make(tmp_path)
+
+
+@pytest.fixture
+def server(tmp_path: Path, authority: Authority) -> Iterator[ServerProcess]:
+    files = {name.replace("__", "."): path for name, path in authority.server().items()}
+    settings = {"auth.kind": "on", "log.level": "debug", "quota.auth_failures_per_minute": 1_000, **files}
+    with ServerProcess(tmp_path / "data", settings) as server:
+        yield server
+
+
+def tidelog(
+    server: ServerProcess, authority: Authority, *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that trusts the authority."""
+    variables = {"TIDELOG_ENDPOINT": server.grpc, "TIDELOG_TLS_CA": str(authority.ca), **(env or {})}
+    return subprocess.run(
+        [*COMMAND, *arguments], env={**child_environment(), **variables}, capture_output=True, text=True, check=False
+    )
+
+
+def test_tokens_are_made_shown_once_used_and_revoked(
+    server: ServerProcess, authority: Authority, tmp_path: Path
+) -> None:
+    first = tmp_path / "data" / "bootstrap-token"
+    admin, writer = tmp_path / "admin.token", tmp_path / "writer.token"
+    secrets = [first.read_text().strip()]
+    grants = ["-a", "admin.write", "-a", "admin.read", "-a", "channel.create:*"]
+    made = tidelog(
+        server, authority, "--token-file", str(first), "token", "create", "administrator", *grants, "-o", "text"
+    )
+    assert made.returncode == 0, made.stderr
+    admin.write_text(made.stdout)
+    assert not first.exists()
+    by_admin = {"TIDELOG_TOKEN_FILE": str(admin)}
+    made = tidelog(server, authority, "token", "create", "a writer", "-a", "append:orders", "-o", "jsonl", env=by_admin)
+    row = json.loads(made.stdout)
+    writer.write_text(row["token"])
+    secrets += [admin.read_text().strip(), row["token"]]
+    assert row["grants"] == ["append:orders"]
+    assert tidelog(server, authority, "channel", "create", "orders", env=by_admin).returncode == 0
+    by_writer = {"TIDELOG_TOKEN": row["token"]}
+    assert tidelog(server, authority, "channel", "create", "more", env=by_writer).returncode == ExitCode.DENIED
+    assert tidelog(server, authority, "channel", "ls").returncode == ExitCode.DENIED
+    with Client(server.grpc, tls=TlsOptions(authority.ca), token=row["token"]) as client:
+        client.append("orders", CANARY)
+    listed = tidelog(server, authority, "token", "ls", env=by_admin)
+    assert [json.loads(line)["description"] for line in listed.stdout.splitlines()].count("a writer") == 1
+    assert not any(secret in listed.stdout for secret in secrets)
+    revoked = tidelog(server, authority, "token", "revoke", row["token_id"], env=by_admin)
+    assert json.loads(revoked.stdout)["revoked"]
+    assert tidelog(server, authority, "channel", "ls", env=by_writer).returncode == ExitCode.DENIED
+    # The token itself where its id is meant: a usage error, and in no log.
+    assert tidelog(server, authority, "token", "revoke", row["token"], env=by_admin).returncode == ExitCode.USAGE
+    assert tidelog(server, authority, "token", "revoke", "0" * 12, env=by_admin).returncode == ExitCode.NOT_FOUND
+    whole = tidelog(server, authority, "audit", "verify", env=by_admin)
+    assert json.loads(whole.stdout)["is_whole"], whole.stderr
+    events = tidelog(server, authority, "audit", "ls", env=by_admin)
+    # A token has the secret behind its id, which may be told.
+    planted = [secret.rpartition("_")[2] if secret.count("_") == 2 else secret[17:] for secret in secrets]
+    for secret in [*planted, CANARY.decode()]:
+        assert secret not in events.stdout + server.errors
+    server.terminate()
+    assert server.wait() == 0
+    private = authority.folder.joinpath("server.key").read_text().splitlines()[1]
+    assert private not in server.errors
+    for path in sorted((tmp_path / "data").rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(secret.encode() in content for secret in planted), path
+            if path.parent.name != "db":
+                assert CANARY not in content, path
+
+
+def test_a_command_says_what_is_missing(server: ServerProcess, authority: Authority) -> None:
+    no_token = tidelog(server, authority, "token", "ls")
+    assert no_token.returncode == ExitCode.DENIED
+    assert "no valid credentials" in no_token.stderr
+    half = tidelog(server, authority, "--tls-cert", "a.pem", "token", "ls")
+    assert half.returncode == ExitCode.USAGE
+    plain = {"TIDELOG_TLS_CA": "", "TIDELOG_TOKEN": "x"}
+    away = tidelog(server, authority, "token", "ls", "--endpoint", "example.org:1", env=plain)
+    assert away.returncode == ExitCode.USAGE
+    assert "over TLS only" in away.stderr
+    bad = tidelog(server, authority, "token", "create", "x", "-a", "append")
+    assert bad.returncode == ExitCode.DENIED
+    long = tidelog(server, authority, "token", "create", "x", "-a", "read:*", "--lifetime", "1y")
+    assert long.returncode == ExitCode.USAGE

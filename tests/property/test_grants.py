@@ -1,0 +1,64 @@
+"""Permissions agree with an oracle of thirty lines that looks at one character after the other.
+
+Method: hypothesis draws grants and names that are close to each other; every verb is asked on every name.
+"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog_server.security.grants import NAMELESS, Grant, Grants, Verb, parse_grant, parse_grants
+
+_PARTS = st.sampled_from(["a", "ab", "b", "a-b", "a_", "x"])
+NAMES = st.lists(_PARTS, min_size=1, max_size=3).map(".".join)
+TRICKS = st.sampled_from(["*", "a.*", "a.", "_audit", "_audit/0", "a*", "", ".a", "A", "a..b"])
+PATTERNS = st.one_of(NAMES, NAMES.map(lambda name: name + ".*"), st.just("*"))
+NAMED_VERBS = sorted(set(Verb) - NAMELESS)
+GRANTS = st.one_of(
+    st.builds(Grant, st.sampled_from(NAMED_VERBS), PATTERNS), st.builds(Grant, st.sampled_from(sorted(NAMELESS)))
+)
+
+
+def oracle(grants: list[Grant], verb: str, name: str) -> bool:
+    """Decide without sets and prefixes: walk through the pattern beside the name."""
+    if name[:1] == "_":
+        return verb == "read" and any(grant.verb == "admin.read" for grant in grants)
+    for grant in grants:
+        if grant.verb != verb:
+            continue
+        if grant.pattern == "*":
+            return True
+        if grant.pattern[-2:] != ".*":
+            if grant.pattern == name:
+                return True
+            continue
+        wanted, found = grant.pattern[:-2].split("."), name.split(".")
+        if len(found) <= len(wanted):
+            continue
+        if all(found[index] == part for index, part in enumerate(wanted)) and ".".join(found[len(wanted) :]):
+            return True
+    return False
+
+
+@given(st.lists(GRANTS, max_size=6), st.one_of(NAMES, TRICKS))
+def test_every_verb_is_decided_as_the_oracle_does(grants: list[Grant], name: str) -> None:
+    permitted = Grants(grants)
+    for verb in NAMED_VERBS:
+        assert permitted.allow(verb, name) == oracle(grants, verb, name), (verb, name)
+        assert permitted.allow(verb, name) == permitted.allow_any_of([verb], name)
+
+
+@given(st.lists(GRANTS, max_size=6))
+def test_what_is_written_is_read_as_the_same(grants: list[Grant]) -> None:
+    assert parse_grants([str(grant) for grant in grants]) == Grants(grants)
+
+
+@given(GRANTS, NAMES)
+def test_a_grant_alone_covers_what_it_permits(grant: Grant, name: str) -> None:
+    if grant.verb not in NAMELESS:
+        assert grant.covers(name) == Grants([parse_grant(str(grant))]).allow(grant.verb, name)
+
+
+@given(st.lists(GRANTS, max_size=4), st.lists(GRANTS, max_size=4), NAMES)
+def test_more_grants_permit_no_less(some: list[Grant], more: list[Grant], name: str) -> None:
+    for verb in NAMED_VERBS:
+        assert Grants([*some, *more]).allow(verb, name) >= Grants(some).allow(verb, name)

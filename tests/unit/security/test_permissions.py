@@ -1,0 +1,52 @@
+"""No method is open by accident: a method without a row, or a row without a method, does not start the server."""
+
+import pytest
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, MethodDescriptorProto, ServiceDescriptorProto
+
+from tidelog.v1 import channel_service_pb2, wal_service_pb2
+from tidelog_server.rpc.permissions import ROWS, PermissionTableError, check_table
+
+SERVICES = [
+    channel_service_pb2.DESCRIPTOR.services_by_name["ChannelService"],
+    wal_service_pb2.DESCRIPTOR.services_by_name["WalService"],
+]
+OF_THEM = {name for name in ROWS if name.startswith(("tidelog.v1.ChannelService/", "tidelog.v1.WalService/"))}
+
+
+def test_the_table_fits_the_services() -> None:
+    check_table(SERVICES, OF_THEM)
+
+
+def test_a_method_without_a_row_is_told() -> None:
+    with pytest.raises(PermissionTableError, match=r"without a row.*WalService/Trim"):
+        check_table(SERVICES, OF_THEM - {"tidelog.v1.WalService/Trim"})
+
+
+def test_a_row_without_a_method_is_told() -> None:
+    with pytest.raises(PermissionTableError, match=r"without a method: tidelog.v1.WalService/Gone"):
+        check_table(SERVICES, OF_THEM | {"tidelog.v1.WalService/Gone"})
+
+
+def test_a_new_service_cannot_be_forgotten() -> None:
+    pool = descriptor_pool.DescriptorPool()
+    file = FileDescriptorProto(name="new.proto", package="tidelog.v1", syntax="proto3")
+    file.message_type.add(name="Nothing")
+    method = MethodDescriptorProto(name="Do", input_type=".tidelog.v1.Nothing", output_type=".tidelog.v1.Nothing")
+    file.service.append(ServiceDescriptorProto(name="NewService", method=[method]))
+    pool.AddSerializedFile(file.SerializeToString())
+    with pytest.raises(PermissionTableError, match="NewService/Do"):
+        check_table([*SERVICES, pool.FindServiceByName("tidelog.v1.NewService")], OF_THEM)
+
+
+def test_every_row_says_what_it_needs() -> None:
+    lax = {
+        name
+        for name, row in ROWS.items()
+        if not row.is_public and row.somewhere is None and row.needs is None and not row.any_of
+    }
+    # What any caller with credentials may do: lists show only what he may see, ticks are nobody's.
+    # Where nodes are, everybody must know who shall go there; owners are told of channels that he may see.
+    assert {name.partition("/")[2] for name in lax} == {
+        "ListChannels", "ListGroups", "GetWalName", "AllocateTicks", "DescribeCluster", "WatchOwners",
+    }  # fmt: skip
