@@ -1,0 +1,65 @@
+"""The one place that knows how OpenTelemetry's conventions name what Tidelog does.
+
+Source: semantic conventions for messaging, which are still in development: when they change, this module changes. What
+they have no name for begins with ``tidelog.``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from opentelemetry.trace import SpanKind
+from opentelemetry.util.types import AttributeValue
+
+from tidelog._tracing import Operation
+
+PROPERTY: Final = "traceparent"
+"""Key of the message property that carries a context."""
+
+KINDS: Final[Mapping[Operation, SpanKind]] = {
+    Operation.APPEND: SpanKind.PRODUCER,
+    Operation.COMMIT: SpanKind.PRODUCER,
+    Operation.BROADCAST: SpanKind.PRODUCER,
+    Operation.SCAN: SpanKind.CONSUMER,
+    Operation.CONSUME: SpanKind.CONSUMER,
+}
+_TYPES: Final[Mapping[Operation, str]] = {
+    Operation.APPEND: "send",
+    Operation.COMMIT: "send",
+    Operation.BROADCAST: "send",
+    Operation.SCAN: "receive",
+    Operation.CONSUME: "receive",
+}
+MESSAGES: Final = "messaging.batch.message_count"
+FIRST_TICK: Final = "tidelog.first_tick"
+# A span is to be read by people: of a thousand vchannels, some show what it is about.
+_MAX_NAMES: Final = 16
+
+
+def span_name(operation: Operation, destinations: Sequence[str]) -> str:
+    """Return the name of a span: what is done, and to which channel if it is one."""
+    channels = {name.partition("/")[0] for name in destinations}
+    return f"{operation.value} {channels.pop()}" if len(channels) == 1 else operation.value
+
+
+def attributes(
+    operation: Operation, destinations: Sequence[str], *, messages: int = 0, group: str = ""
+) -> dict[str, AttributeValue]:
+    """Return what a span says of an operation on vchannels, ``orders/0``, or channels."""
+    found: dict[str, AttributeValue] = {
+        "messaging.system": "tidelog",
+        "messaging.operation.name": operation.value,
+        "messaging.operation.type": _TYPES[operation],
+    }
+    if len(destinations) == 1:
+        channel, _, index = destinations[0].partition("/")
+        found["messaging.destination.name"] = channel
+        if index:
+            found["messaging.destination.partition.id"] = index
+    elif destinations:
+        found["tidelog.vchannels"] = list(destinations[:_MAX_NAMES])
+        found["tidelog.vchannel_count"] = len(destinations)
+    if messages:
+        found[MESSAGES] = messages
+    if group:
+        found["messaging.consumer.group.name"] = group
+    return found

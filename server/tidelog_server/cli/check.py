@@ -1,0 +1,270 @@
+"""``tidelog check``: one question each, for monitors and container engines, answered by a line and an exit code.
+
+A health check runs every few seconds, so this module imports nothing that it does not need for the question: those that
+a probe of HTTP answers do without gRPC. Servers with TLS and authentication are asked with what the variables
+TIDELOG_TLS_CA, TIDELOG_TLS_CERT, TIDELOG_TLS_KEY, TIDELOG_TOKEN_FILE and TIDELOG_TOKEN name.
+"""
+
+import http.client
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from tidelog_server.cli import http_probe
+from tidelog_server.cli.exit_codes import CHECK_CODES, CheckCode, CommandError
+
+if TYPE_CHECKING:
+    from tidelog import AsyncClient
+
+_GIB: Final = 1 << 30
+# Nothing is wrong yet, but soon.
+_WARN_SHARE: Final = 0.8
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_CHECK_CHANNEL: Final = "tidelog-check"
+_KEPT_BYTES: Final = 1 << 20
+
+_HttpOption = Annotated[
+    str, typer.Option("--http", envvar="TIDELOG_HTTP_ENDPOINT", help="host:port of the server's probes and metrics.")
+]
+_EndpointOption = Annotated[
+    str, typer.Option("--endpoint", envvar="TIDELOG_ENDPOINT", help="host:port of the server's gRPC.")
+]
+_TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a line of text.")]
+_HTTP: Final = "127.0.0.1:7421"
+_GRPC: Final = "127.0.0.1:7420"
+
+app = typer.Typer(
+    name="check",
+    no_args_is_help=True,
+    help="Ask one question for a monitor.",
+    epilog=CHECK_CODES,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command(epilog=CHECK_CODES)
+def health(*, http: _HttpOption = _HTTP, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
+    """Does the process run? For a container's health check: restart it when this fails."""
+    _answer("health", lambda: _probe(http, "/livez", timeout), as_json=json)
+
+
+@app.command(epilog=CHECK_CODES)
+def ready(*, http: _HttpOption = _HTTP, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
+    """Does the server take work? Send it none while this fails."""
+    _answer("ready", lambda: _probe(http, "/readyz", timeout), as_json=json)
+
+
+@app.command(epilog=CHECK_CODES)
+def disk(
+    *,
+    warning_gib: Annotated[float, typer.Option("--warning-gib", min=0, help="Warn below so much free.")] = 5.0,
+    critical_gib: Annotated[float, typer.Option("--critical-gib", min=0, help="Critical below so much free.")] = 1.0,
+    http: _HttpOption = _HTTP,
+    timeout: _TimeoutOption = 2.0,
+    json: _JsonOption = False,
+) -> None:
+    """Is there room on the disk of the data folder?"""
+
+    def look() -> "_Finding":
+        metrics = _metrics(http, timeout)
+        if "tidelog_disk_free_bytes" not in metrics:
+            return CheckCode.UNKNOWN, "the server does not tell", {}
+        free_gib = metrics["tidelog_disk_free_bytes"] / _GIB
+        code = CheckCode.OK
+        if free_gib < warning_gib:
+            code = CheckCode.CRITICAL if free_gib < critical_gib else CheckCode.WARNING
+        return code, f"{free_gib:.1f} GiB free", {"free_gib": round(free_gib, 3)}
+
+    _answer("disk", look, as_json=json)
+
+
+@app.command(epilog=CHECK_CODES)
+def lag(
+    group: Annotated[str, typer.Argument(help="Name of the consumer group.", show_default=False)],
+    *,
+    max_messages: Annotated[int | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
+    endpoint: _EndpointOption = _GRPC,
+    timeout: _TimeoutOption = 5.0,
+    json: _JsonOption = False,
+) -> None:
+    """Is a consumer group far behind? Messages are those of all vchannels, seconds those of the one furthest behind."""
+
+    async def look() -> "_Finding":
+        async with _client(endpoint, timeout) as client:
+            described = await client.describe_group(group)
+        messages = sum(each.lag_messages for each in described.positions.values())
+        seconds = max((each.lag_s for each in described.positions.values()), default=0.0)
+        code = max(_over(messages, max_messages), _over(seconds, max_seconds))
+        text = f"{messages} messages and {seconds:.1f} s behind"
+        return code, text, {"messages": messages, "seconds": round(seconds, 3)}
+
+    _answer("lag", lambda: _within(look, timeout), as_json=json)
+
+
+@app.command(epilog=CHECK_CODES)
+def append(
+    *,
+    channel: Annotated[str, typer.Option(help="Where to append; made if missing, and kept small.")] = _CHECK_CHANNEL,
+    max_ms: Annotated[float | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
+    endpoint: _EndpointOption = _GRPC,
+    timeout: _TimeoutOption = 5.0,
+    json: _JsonOption = False,
+) -> None:
+    """Does a message get to the disk and back? Appends one and reads it again."""
+
+    async def look() -> "_Finding":
+        import uuid
+
+        from tidelog import At, Retention
+
+        payload = uuid.uuid4().bytes
+        async with _client(endpoint, timeout) as client:
+            await client.ensure_channel(channel, retention=Retention(bytes=_KEPT_BYTES))
+            begin_s = time.perf_counter()
+            result = await client.append(f"{channel}/0", [payload])
+            append_ms = (time.perf_counter() - begin_s) * 1e3
+            async for batch in client.scan(f"{channel}/0", start=At.tick(result.first_tick)):
+                if bytes(batch.payloads[0]) == payload:
+                    break
+            else:
+                return CheckCode.CRITICAL, "a message was acknowledged and cannot be read", {}
+        return _over(append_ms, max_ms), f"appended in {append_ms:.1f} ms and read again", {"ms": round(append_ms, 3)}
+
+    _answer("append", lambda: _within(look, timeout), as_json=json)
+
+
+@app.command(epilog=CHECK_CODES)
+def backup(
+    folder: Annotated[Path, typer.Argument(help="Folder of backups.", show_default=False)],
+    *,
+    max_age: Annotated[str, typer.Option(help="Critical when the newest is older; such as 26h or 2d.")] = "26h",
+    json: _JsonOption = False,
+) -> None:
+    """Is there a backup that is whole and not too old? Reads manifests; `tidelog backup verify` reads everything."""
+
+    def look() -> "_Finding":
+        from tidelog_server.storage.backup_folder import open_backup_folder
+        from tidelog_server.storage.backup_manifest import BackupError
+
+        limit_s = _parse_age(max_age)
+        try:
+            backups = open_backup_folder(folder)
+            newest = backups.manifest(None)
+            damaged = [each.backup_id for each in backups.listed() if each.manifest is None]
+        except BackupError as error:
+            return CheckCode.CRITICAL, str(error), {}
+        age_s = max(0.0, time.time() - newest.facts.created_ms / 1e3)
+        code = _over(age_s, limit_s)
+        if damaged:
+            return max(code, CheckCode.WARNING), f"{damaged[0]} has no readable manifest", {"age_s": round(age_s)}
+        return code, f"{newest.backup_id} is {age_s / 3_600:.1f} h old", {"age_s": round(age_s)}
+
+    _answer("backup", look, as_json=json)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command with these arguments, those after ``check``, and return the exit code."""
+    _verdicts.clear()
+    try:
+        app(args=list(arguments), prog_name="tidelog check")
+    except SystemExit as end:
+        # A usage error has the code that means critical here.
+        return CheckCode.OK if end.code in (0, None) else _verdicts[0] if _verdicts else CheckCode.UNKNOWN
+    return CheckCode.OK
+
+
+_verdicts: Final[list[CheckCode]] = []
+"""What was found, once it was."""
+
+_Finding = tuple[CheckCode, str, Mapping[str, float]]
+"""A verdict, a text, and figures by name with unit."""
+
+
+def _answer(name: str, look: Callable[[], _Finding], *, as_json: bool) -> None:
+    """Print what ``look`` finds and exit with its code; what it raises is the answer too."""
+    try:
+        code, text, figures = look()
+    except (OSError, http.client.HTTPException) as error:
+        code, text, figures = CheckCode.CRITICAL, f"no answer: {str(error) or type(error).__name__}", {}
+    except CommandError as error:
+        code, text, figures = CheckCode.UNKNOWN, error.message, {}
+    except ValueError as error:
+        code, text, figures = CheckCode.UNKNOWN, str(error), {}
+    if as_json:
+        print(json.dumps({"check": name, "status": code.name.lower(), "text": text, **figures}))
+    else:
+        told = " ".join(f"{figure}={value}" for figure, value in figures.items())
+        print(f"{code.name} {name}: {text}" + (f" | {told}" if told else ""))
+    sys.stdout.flush()
+    _verdicts.append(code)
+    raise typer.Exit(int(code))
+
+
+def _within(look: Callable[[], Any], timeout_s: float) -> _Finding:
+    """Run an asynchronous check; a server that refuses or does not answer in time is a critical finding."""
+    import asyncio
+
+    import tidelog
+    from tidelog_server.cli import event_loop
+
+    async def bounded() -> _Finding:
+        async with asyncio.timeout(timeout_s):
+            found: _Finding = await look()
+            return found
+
+    try:
+        return event_loop.run(bounded())
+    except TimeoutError:
+        return CheckCode.CRITICAL, f"no answer within {timeout_s:g} s", {}
+    except (tidelog.GroupNotFoundError, tidelog.InvalidRequestError) as error:
+        return CheckCode.UNKNOWN, str(error), {}
+    except tidelog.TidelogError as error:
+        return CheckCode.CRITICAL, str(error), {}
+
+
+def _probe(endpoint: str, path: str, timeout_s: float) -> _Finding:
+    status, text = http_probe.get(endpoint, path, timeout_s)
+    return CheckCode.OK if status == 200 else CheckCode.CRITICAL, text.strip() or f"HTTP {status}", {}
+
+
+def _metrics(endpoint: str, timeout_s: float) -> dict[str, float]:
+    status, text = http_probe.get(endpoint, "/metrics", timeout_s)
+    if status != 200:
+        raise OSError(f"/metrics answers {status}")
+    samples = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
+    return {parts[0]: float(parts[1]) for parts in samples if len(parts) >= 2}
+
+
+def _client(endpoint: str, timeout_s: float) -> "AsyncClient":
+    """Return a client that shows what the variables of the command line name."""
+    from tidelog import AsyncClient, TlsOptions, TokenFile
+
+    ca, cert, key = (os.environ.get(f"TIDELOG_TLS_{part}") for part in ("CA", "CERT", "KEY"))
+    tls = TlsOptions(*(Path(file) if file else None for file in (ca, cert, key))) if ca or cert or key else None
+    token_file = os.environ.get("TIDELOG_TOKEN_FILE")
+    token = TokenFile(Path(token_file)) if token_file else os.environ.get("TIDELOG_TOKEN") or None
+    return AsyncClient(endpoint, timeout_s=timeout_s, tls=tls, token=token)
+
+
+def _over(value: float, limit: float | None) -> CheckCode:
+    """Judge a value that must not be above ``limit``."""
+    if limit is None or value <= _WARN_SHARE * limit:
+        return CheckCode.OK
+    return CheckCode.CRITICAL if value > limit else CheckCode.WARNING
+
+
+def _parse_age(age: str) -> float:
+    number, unit = age[:-1], age[-1:]
+    try:
+        return float(number) * _UNITS_S[unit]
+    except (ValueError, KeyError):
+        raise ValueError(f"--max-age is '{age}', expected a number with s, m, h or d, such as 26h") from None

@@ -1,0 +1,33 @@
+"""Questions to the HTTP port of a server, by the standard library alone: a health check runs every few seconds."""
+
+import http.client
+import os
+
+
+def get(endpoint: str, path: str, timeout_s: float) -> tuple[int, str]:
+    """Return status and text of a path.
+
+    Raises:
+        ValueError: The endpoint is none.
+        OSError, HTTPException: Nobody answers.
+    """
+    host, _, port = endpoint.rpartition(":")
+    if not (host and port.isdigit()):
+        raise ValueError(f"--http is '{endpoint}', expected host:port")
+    connection = _connection(host.strip("[]"), int(port), timeout_s)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode("utf-8", "replace")
+    finally:
+        connection.close()
+
+
+def _connection(host: str, port: int, timeout_s: float) -> http.client.HTTPConnection:
+    """Return a connection to the HTTP port: over TLS where TIDELOG_TLS_CA names who vouches for it."""
+    if authorities := os.environ.get("TIDELOG_TLS_CA"):
+        import ssl
+
+        context = ssl.create_default_context(cafile=authorities)
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    return http.client.HTTPConnection(host, port, timeout=timeout_s)

@@ -1,0 +1,33 @@
+"""Errors of checkpoints, a branch of the tree in ``errors``."""
+
+from tidelog_server.core.errors import TidelogServerError
+
+
+class CheckpointUnsupportedError(TidelogServerError):
+    """The node cannot freeze its log: it has no files of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this server cannot make checkpoints: its log or its metadata is not in a data folder; that takes "
+            "storage.kind = rocksdb and metadata.kind = embedded"
+        )
+
+
+class CheckpointNotExistError(TidelogServerError):
+    """No checkpoint has this name, or not any more."""
+
+    def __init__(self, checkpoint_id: str) -> None:
+        super().__init__(
+            f"checkpoint '{checkpoint_id}' does not exist: its lease ran out, it was released, or the server was "
+            "restarted; make another one",
+            checkpoint_id=checkpoint_id,
+        )
+
+
+class CheckpointFailedError(TidelogServerError):
+    """A checkpoint could not be made; the log goes on."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"the checkpoint could not be made ({cause}): look at the disk of the data folder", cause=cause
+        )

@@ -1,0 +1,67 @@
+"""A stored log that nobody writes to, opened for reading all of it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocksdict import WriteBatch
+
+from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.storage.codec import TailRow
+from tidelog_server.storage.rocksdb_check import load_index, load_positions, load_windows
+from tidelog_server.storage.rocksdb_engine import Engine, close_engine, engine_errors, open_engine
+from tidelog_server.storage.rocksdb_reader import EntryReader
+from tidelog_server.storage.rocksdb_table import RocksdbTable
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """Everything in a store.
+
+    Attributes:
+        reader: Its entries.
+        tails: Of all vchannels.
+        fencing_tokens: Of those that have one.
+        outcomes: Of begun transactions, by txn id.
+        metadata: The rows of the embedded metadata store.
+    """
+
+    reader: EntryReader
+    tails: Mapping[int, TailRow]
+    fencing_tokens: Mapping[int, int]
+    outcomes: Mapping[int, TxnOutcome]
+    metadata: RocksdbTable
+    _engine: Engine
+
+    def windows(self) -> dict[ProducerKey, ProducerWindow]:
+        """Return the windows of all producers. Raises DataLossError."""
+        return load_windows(self._engine)
+
+    def positions(self) -> dict[GroupKey, GroupPosition]:
+        """Return the positions of all groups. Raises DataLossError."""
+        return load_positions(self._engine)
+
+
+@contextmanager
+def open_stored_log(database_path: Path) -> Iterator[StoredLog]:
+    """Open a database read-only; it is closed with the context.
+
+    Raises:
+        DataLossError: It cannot be opened, or a row is damaged.
+    """
+    with engine_errors("opening the database"):
+        engine = open_engine(database_path, read_only=True)
+    try:
+        index = load_index(engine)
+        table = RocksdbTable(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
+        reader = EntryReader(engine, index.tails)
+        yield StoredLog(reader, index.tails, index.fencing_tokens, index.outcomes, table, engine)
+    finally:
+        close_engine(engine)
+
+
+def _refuse(_: WriteBatch) -> None:
+    raise AssertionError("a store that was opened for reading is not written to")

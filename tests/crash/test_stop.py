@@ -1,0 +1,100 @@
+"""A server that is asked to stop under load answers what it took, loses nothing, and ends in time whatever clients do.
+
+Method: SIGTERM to a real process under the raw load of the crash tests, several times on one data folder; and clients
+that hold calls open and never read.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from tidelog.v1 import wal_service_pb2, wal_service_pb2_grpc
+from tidelog_testing.history import Outcome
+from tidelog_testing.processes import ServerProcess
+from tidelog_testing.storm import Storm
+from tidelog_testing.workload import Load, columns_of, connect, create_channel, until
+
+pytestmark = pytest.mark.crash
+
+ROUNDS = 4
+GRACE_S = 5.0
+
+
+async def stop_under_load(storm: Storm, server: ServerProcess) -> float:
+    """Return how long the stop took."""
+    load = Load(storm.history, storm.vchannels, storm.random, followed=storm.followed)
+    running = asyncio.ensure_future(load.run(server.grpc))
+    await asyncio.wait_for(load.acknowledged.wait(), 30)
+    wanted = storm.history.count(Outcome.OK) + storm.random.randint(50, 400)
+    await until(lambda: storm.history.count(Outcome.OK) >= wanted, 30, "the load flows")
+    begin_s = time.monotonic()
+    server.terminate()
+    statuses = []
+    while server.code is None:
+        try:
+            statuses.append((await asyncio.to_thread(server.get, "/readyz"))[0])
+        except OSError:
+            break
+    await running
+    assert await asyncio.to_thread(server.wait) == 0, server.errors
+    # The first probes may be faster than the signal.
+    assert statuses == sorted(statuses), "readiness went red and stayed so"
+    assert statuses[-1:] == [503], "readiness was red before the server was gone"
+    return time.monotonic() - begin_s
+
+
+async def test_a_stop_under_load_loses_nothing_and_leaves_nothing_unknown(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    storm = Storm(tmp_path / "log", seed=random.randrange(1 << 32))
+    settings = {"server.shutdown_grace_s": GRACE_S}
+    with ServerProcess(storm.folder, settings) as server:
+        await storm.prepare(server)
+    took_s = []
+    for _ in range(ROUNDS):
+        with ServerProcess(storm.folder, settings) as server:
+            await storm.judge(server)
+            took_s.append(await stop_under_load(storm, server))
+    with ServerProcess(storm.folder) as server:
+        await storm.judge(server)
+    unknown = [append.producer for append in storm.history.appends if append.outcome is Outcome.UNKNOWN]
+    assert unknown == []
+    acknowledged = storm.history.count(Outcome.OK)
+    assert acknowledged > 100 * ROUNDS
+    assert max(took_s) < GRACE_S
+    record_property("measured", f"{ROUNDS} stops, {acknowledged} acknowledged, 0 unknown, {max(took_s):.2f} s at most")
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 3.0])
+async def test_a_client_that_never_lets_go_does_not_hold_the_stop(tmp_path: Path, grace_s: float) -> None:
+    with ServerProcess(tmp_path / "log", {"server.shutdown_grace_s": grace_s}) as server:
+        [vchannel] = await create_channel(server.grpc, "c", 1)
+        async with connect(server.grpc) as channel:
+            stub = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
+            stream = stub.AppendStream()
+            for number in range(1, 33):
+                columns = columns_of([bytes(1 << 18)] * 4)
+                await stream.write(
+                    wal_service_pb2.AppendStreamRequest(request_id=number, vchannel=vchannel, columns=columns)
+                )
+                assert (await stream.read()).HasField("result")
+            # It reads one page and no more, so the server waits for it with the next ones.
+            scan = stub.Scan(wal_service_pb2.ScanRequest(sources=[wal_service_pb2.ScanSource(vchannel=vchannel)]))
+            await scan.read()
+            begin_s = time.monotonic()
+            server.terminate()
+
+            assert await asyncio.to_thread(server.wait) == 0, server.errors
+
+            assert time.monotonic() - begin_s < max(2.0, grace_s)
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                while await stream.read() is not grpc.aio.EOF:
+                    pass
+                raise AssertionError(await stream.code())
+            assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
