@@ -1,0 +1,88 @@
+"""Dashboard and alert rules speak of metrics that a server has, and each alert says what to do.
+
+Method: every expression of the files is taken apart into names, and a real server is asked for its metrics. Grafana and
+Prometheus are not needed; `make check-deploy` has promtool check and run the rules.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tidelog_testing.compose import ROOT, read_compose
+from tidelog_testing.grpc_calls import running_server
+from tidy.test_documents import anchors
+
+DEPLOY: Final = ROOT / "deploy"
+ALERTS: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
+DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "dashboards" / "tidelog.json").read_text())
+PANELS: Final = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def names_in(expression: str) -> set[str]:
+    return set(re.findall(r"\b(?:tidelog|process)_\w+\b", expression))
+
+
+def expressions() -> Iterator[str]:
+    yield from (str(alert["expr"]) for alert in ALERTS)
+    yield from (target["expr"] for panel in PANELS for target in panel["targets"])
+    yield from (each["expr"] for each in DASHBOARD["annotations"]["list"])
+    yield from (each["query"]["query"] for each in DASHBOARD["templating"]["list"])
+
+
+async def names_of_a_server() -> set[str]:
+    async with running_server() as server:
+        text = (await server._render_metrics()).decode()
+    families = dict(re.findall(r"(?m)^# TYPE (\S+) (\S+)$", text))
+    histograms = {name for name, kind in families.items() if kind == "histogram"}
+    return set(families) | {f"{name}_{end}" for name in histograms for end in ("bucket", "sum", "count")}
+
+
+async def test_every_metric_that_dashboard_and_alerts_name_is_one_of_the_server() -> None:
+    named = {name for expression in expressions() for name in names_in(expression)}
+    known = await names_of_a_server()
+    assert named <= known
+
+
+def test_the_names_in_expressions_are_found() -> None:
+    assert names_in('rate(tidelog_a_total{job="tidelog"}[5m]) / process_b') == {"tidelog_a_total", "process_b"}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: str(alert["alert"]))
+def test_an_alert_has_a_severity_and_leads_to_what_to_do(alert: dict[str, Any]) -> None:
+    assert alert["labels"]["severity"] in {"critical", "warning"}
+    page, _, anchor = alert["annotations"]["runbook"].partition("#")
+    assert anchor in anchors(DEPLOY / page)
+    assert anchor == alert["alert"].lower()
+
+
+def test_every_alert_is_tried_in_the_tests_for_promtool() -> None:
+    text = (DEPLOY / "prometheus" / "alerts_test.yml").read_text()
+    assert [alert["alert"] for alert in ALERTS if f"name: {alert['alert']} fires" not in text] == []
+
+
+def test_panels_do_not_overlap_and_each_asks_something() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert taken.isdisjoint(cells), panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert all(panel["targets"] and panel["title"] for panel in PANELS)
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def test_the_dashboard_is_provisioned_from_where_it_is_mounted() -> None:
+    (provider,) = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/tidelog.yml").read_text())["providers"]
+    mounts = dict(text.split(":")[1::-1] for text in read_compose()["services"]["grafana"]["volumes"])
+    assert mounts[provider["options"]["path"]] == "./grafana/dashboards"
+    (source,) = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
+    assert {panel["datasource"]["uid"] for panel in PANELS} == {source["uid"]}
