@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test soak check bench proto format pin clean
+.PHONY: help setup demo serve test soak check check-deploy bench proto format pin clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,7 +14,7 @@ PROTOS := proto/tidelog/v1/*.proto
 ARGS ?=
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## make .venv from python3 and the pinned dependencies; quick when up to date
 
@@ -40,14 +40,25 @@ check: setup ## format, lint, types, layers, proto, spelling, and the repository
 	$(BIN)/codespell
 	$(BIN)/pytest --quiet tests/tidy
 
+check-deploy: setup ## images, compose file, manifests, unit, alerts: with the tools of those who read them
+	deploy/checks/setup.sh
+	deploy/checks/run.sh
+
 bench: setup ## run each benchmark once, each against a server of its own
 	$(BIN)/tidelog bench append
 	$(BIN)/tidelog bench append --concurrency 64 --single
 	$(BIN)/tidelog bench latency
 	$(BIN)/tidelog bench txn
 	$(BIN)/tidelog bench broadcast
+	$(BIN)/tidelog bench msgstream
 	$(BIN)/tidelog bench scan
+	$(BIN)/tidelog bench consume
+	$(BIN)/tidelog bench channels
+	$(BIN)/tidelog bench retention --seconds 60
+	$(BIN)/tidelog bench metadata
+	$(BIN)/tidelog bench backup
 	$(BIN)/tidelog bench spark
+	$(BIN)/tidelog bench security
 
 proto: setup ## generate client/tidelog/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto \

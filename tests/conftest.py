@@ -1,13 +1,16 @@
-"""What every test gets: hypothesis profiles, one worker for Spark, and a reason where Java is missing.
+"""What every test gets: hypothesis profiles, one worker for Spark, an etcd, and a reason where Java or etcd is missing.
 
 Profile ``dev`` searches anew in each run; ``ci`` (chosen by the variable CI) draws the same examples each
 time, so a red build can be repeated; ``TIDELOG_HYPOTHESIS=nightly`` searches long.
 """
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tidelog_testing.etcd import EtcdProcess
 
 # Why no deadline: the two cores are shared by server, client and Spark, so one example's time means nothing.
 settings.register_profile("dev", max_examples=100, deadline=None, print_blob=True)
@@ -19,6 +22,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("TIDELOG_HYPOTHESIS", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    """Give an etcd that all tests of a worker share: each uses a prefix of its own, and none stops it."""
+    with EtcdProcess(tmp_path_factory.mktemp("etcd") / "data") as running:
+        yield running
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

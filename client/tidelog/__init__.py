@@ -11,6 +11,7 @@ Start with ``Client`` (synchronous) or ``AsyncClient``::
 
 from tidelog._append_responses import AppendResponse, AppendResponses, To
 from tidelog._async_client import AsyncClient
+from tidelog._async_cluster import AsyncCluster
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
 from tidelog._async_wal import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
 from tidelog._batch import Batch
@@ -22,10 +23,22 @@ from tidelog._broadcast_types import (
     BroadcastSummary,
     ResourceKey,
 )
+from tidelog._channel_types import (
+    ChannelDescription,
+    OwnerDescription,
+    Retention,
+    RetentionChange,
+    RetentionCut,
+    VchannelDescription,
+)
+from tidelog._cluster_types import ChannelOwner, ClusterDescription, NodeDescription
 from tidelog._columns import Columns
+from tidelog._consumer import AsyncConsumer, ConsumerOptions
+from tidelog._credentials import TlsOptions, TokenFile, TokenSource
 from tidelog._deliver_filters import DeliverFilter
 from tidelog._errors import (
     AppendUnknownError,
+    AuditFailedError,
     BarrierNotReachedError,
     BroadcastAbortedError,
     BroadcastError,
@@ -36,15 +49,28 @@ from tidelog._errors import (
     BufferFullError,
     ChannelAlreadyExistsError,
     ChannelNotFoundError,
+    ChannelsPartlyDoneError,
+    CheckpointError,
     ClosedError,
+    CredentialsExpiredError,
     DataLossError,
     DeadlineError,
     DiskFullError,
     FencedError,
     ForkError,
+    GroupAlreadyExistsError,
+    GroupError,
+    GroupFencedError,
+    GroupInUseError,
+    GroupNotFoundError,
+    GroupNotSubscribedError,
+    GroupPositionMovedError,
     InvalidRequestError,
     LastTickMismatchError,
+    NotOwnerError,
     OverloadedError,
+    OwnershipLostError,
+    PermissionDeniedError,
     PositionBeyondEndError,
     PositionTrimmedError,
     ProducerFencedError,
@@ -58,14 +84,17 @@ from tidelog._errors import (
     ShutdownError,
     StorageFailedError,
     TidelogError,
+    TokenNotFoundError,
     TransactionError,
     TransactionExpiredError,
     TransactionForeignError,
     TransactionNotFoundError,
     TransactionStateError,
     TransactionTooLargeError,
+    UnauthenticatedError,
     UnavailableError,
 )
+from tidelog._group_types import Consumed, GroupDescription, GroupMember, GroupPosition, GroupSummary
 from tidelog._message import Message, StoredMessage
 from tidelog._message_handler import MessageHandler
 from tidelog._positions import At, End, Start
@@ -75,26 +104,27 @@ from tidelog._scan import AsyncScan
 from tidelog._scan_plan import ScanOptions
 from tidelog._sizes import Appendable
 from tidelog._sync_client import Client, Scan
+from tidelog._sync_cluster import Cluster
+from tidelog._sync_consumer import Consumer
 from tidelog._sync_handles import Channel, Vchannel
 from tidelog._sync_producer import Producer, Ticket
 from tidelog._sync_transaction import Transaction
 from tidelog._sync_wal import Wal, WalBroadcast, WalTransaction
 from tidelog._sync_wal_scanner import WalScanner
 from tidelog._tick import Tick
+from tidelog._token_types import NewToken, TokenDescription
 from tidelog._transaction import AsyncTransaction, TransactionOptions
 from tidelog._types import (
     AppendResult,
-    ChannelDescription,
     Durability,
-    OwnerDescription,
     Plan,
+    PositionCommit,
     ProducerPosition,
     ProducerSequence,
     Split,
     TransactionDescription,
     TransactionResult,
     TransactionState,
-    VchannelDescription,
 )
 from tidelog._wal_scanner import AsyncWalScanner
 
@@ -107,6 +137,8 @@ __all__ = [
     "Appendable",
     "AsyncChannel",
     "AsyncClient",
+    "AsyncCluster",
+    "AsyncConsumer",
     "AsyncProducer",
     "AsyncScan",
     "AsyncTicket",
@@ -117,6 +149,7 @@ __all__ = [
     "AsyncWalScanner",
     "AsyncWalTransaction",
     "At",
+    "AuditFailedError",
     "BarrierNotReachedError",
     "Batch",
     "BroadcastAbortedError",
@@ -134,9 +167,18 @@ __all__ = [
     "ChannelAlreadyExistsError",
     "ChannelDescription",
     "ChannelNotFoundError",
+    "ChannelOwner",
+    "ChannelsPartlyDoneError",
+    "CheckpointError",
     "Client",
     "ClosedError",
+    "Cluster",
+    "ClusterDescription",
     "Columns",
+    "Consumed",
+    "Consumer",
+    "ConsumerOptions",
+    "CredentialsExpiredError",
     "DataLossError",
     "DeadlineError",
     "DeliverFilter",
@@ -145,14 +187,31 @@ __all__ = [
     "End",
     "FencedError",
     "ForkError",
+    "GroupAlreadyExistsError",
+    "GroupDescription",
+    "GroupError",
+    "GroupFencedError",
+    "GroupInUseError",
+    "GroupMember",
+    "GroupNotFoundError",
+    "GroupNotSubscribedError",
+    "GroupPosition",
+    "GroupPositionMovedError",
+    "GroupSummary",
     "InvalidRequestError",
     "LastTickMismatchError",
     "Message",
     "MessageHandler",
+    "NewToken",
+    "NodeDescription",
+    "NotOwnerError",
     "OverloadedError",
     "OwnerDescription",
+    "OwnershipLostError",
+    "PermissionDeniedError",
     "Plan",
     "PositionBeyondEndError",
+    "PositionCommit",
     "PositionTrimmedError",
     "Producer",
     "ProducerFencedError",
@@ -162,6 +221,9 @@ __all__ = [
     "ProducerStoppedError",
     "ResourceAcquiredError",
     "ResourceKey",
+    "Retention",
+    "RetentionChange",
+    "RetentionCut",
     "Retry",
     "Scan",
     "ScanOptions",
@@ -178,7 +240,12 @@ __all__ = [
     "Tick",
     "Ticket",
     "TidelogError",
+    "TlsOptions",
     "To",
+    "TokenDescription",
+    "TokenFile",
+    "TokenNotFoundError",
+    "TokenSource",
     "Transaction",
     "TransactionDescription",
     "TransactionError",
@@ -190,6 +257,7 @@ __all__ = [
     "TransactionState",
     "TransactionStateError",
     "TransactionTooLargeError",
+    "UnauthenticatedError",
     "UnavailableError",
     "Vchannel",
     "VchannelDescription",

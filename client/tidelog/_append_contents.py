@@ -20,7 +20,8 @@ def encode(submissions: list[Submission]) -> Columns | bytes:
     """Return what the submissions bring: a batch, or for transactions the bytes of ``_wire.transaction_field``."""
     transactions = [submission for submission in submissions if isinstance(submission, TransactionSubmission)]
     if transactions:
-        return _wire.transaction_field(_wire_parts(transactions))
+        # One with positions shares its request with no other.
+        return _wire.transaction_field(_wire_parts(transactions), transactions[0].positions)
     if all(submission.is_plain for submission in submissions):
         payloads = [cast("Sequence[bytes]", submission.messages) for submission in submissions]
         return encode_payloads(payloads[0] if len(payloads) == 1 else list(chain.from_iterable(payloads)))

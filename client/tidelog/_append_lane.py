@@ -14,7 +14,7 @@ from tidelog._columns import MAX_MESSAGES_PER_BATCH
 from tidelog._errors import DeadlineError, ProducerStoppedError, TidelogError, copy_of
 from tidelog._numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
 from tidelog._sizes import Appendable
-from tidelog._types import AppendResult, TransactionResult
+from tidelog._types import AppendResult, PositionCommit, TransactionResult
 
 _EAGER_BATCHES: Final = 2
 _FULL_BYTES: Final = 64 << 10
@@ -104,12 +104,14 @@ class TransactionSubmission(Submission):
         parts: By vchannel, at least one; each has messages.
         vchannels: Names of its parts, in order.
         messages_in_all: How many.
+        positions: What consumer groups commit with it.
         outcome: Where it is, or why it is not; None as long as neither is known.
     """
 
     parts: Mapping[str, TransactionPart] = field(default_factory=dict)
     vchannels: tuple[str, ...] = field(init=False)
     messages_in_all: int = field(init=False)
+    positions: Sequence[PositionCommit] = ()
     outcome: TransactionResult | TidelogError | None = None
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ class TransactionSubmission(Submission):
             if part.expected_last_tick is not None or part.fencing_token is not None:
                 # What refuses one transaction refuses all that share its request.
                 self.travels_alone = True
-        if self.messages_in_all > MAX_MESSAGES_PER_BATCH:
+        if self.messages_in_all > MAX_MESSAGES_PER_BATCH or self.positions:
             self.travels_alone = True
 
     @property

@@ -23,6 +23,7 @@ from tidelog._errors import (
     AppendUnknownError,
     InvalidRequestError,
     OverloadedError,
+    OwnershipLostError,
     SequenceGapError,
     TidelogError,
     copy_of,
@@ -268,6 +269,8 @@ class AppendQueue:
     def _refused(self, batch: Batch, error: TidelogError) -> None:
         """Do with a numbered batch what its refusal demands."""
         lane = batch.lane
+        if isinstance(error, OwnershipLostError):
+            batch.was_lost = batch.was_lost or error.effect == "unknown"
         decision = Verdict.GIVE_UP
         if not lane.has_failed_before(batch):
             assert lane.numbering is not None

@@ -11,9 +11,17 @@ import grpc.aio
 from tidelog._append_lane import Submission, TransactionSubmission
 from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import AppendTerms
-from tidelog._errors import AppendUnknownError, ClosedError, TidelogError, UnavailableError
+from tidelog._errors import (
+    AppendUnknownError,
+    ClosedError,
+    OverloadedError,
+    PermissionDeniedError,
+    TidelogError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from tidelog._numbering import Numbering
-from tidelog._retry import may_repeat
+from tidelog._retry import may_repeat, retry_after_s
 from tidelog._sizes import Appendable
 from tidelog._status import error_of_answer, error_of_status, max_request_bytes_of
 from tidelog._transport import Transport, deadline_error
@@ -225,11 +233,12 @@ class AppendStream:
                 continue
             try:
                 await self._connect()
+                call = self._transport.append_stream()
             except TidelogError as error:
                 self._queue.fail_waiting(error)
                 await self._lost(error)
             else:
-                await self._lost(await self._serve(self._transport.append_stream()))
+                await self._lost(await self._serve(call))
                 self._was_broken = True
 
     async def _lost(self, error: TidelogError) -> None:
@@ -238,9 +247,12 @@ class AppendStream:
         if self._pauses_s is None:
             self._lost_since_s, self._pauses_s = now_s, self._transport.retry.pauses_s()
         elif self._queue.has_waiting:
-            await asyncio.sleep(next(self._pauses_s))
+            await asyncio.sleep(max(next(self._pauses_s), retry_after_s(error)))
         assert self._lost_since_s is not None
         lost_s = now_s - self._lost_since_s
+        if isinstance(error, UnauthenticatedError | PermissionDeniedError) and not self._transport.can_renew_token:
+            # Waiting for better times is in vain.
+            self._queue.give_up(error, _unknown(error, error.values))
         if self._transport.retry.give_up_s <= lost_s:
             gone = UnavailableError(f"the server gave no answer for {lost_s:.1f} s ({error}): nothing of this was sent")
             self._queue.give_up(gone, _unknown(f"within {lost_s:.1f} s"))
@@ -310,6 +322,9 @@ class AppendStream:
         except grpc.aio.AioRpcError as failure:
             # Even a detail speaks of the stream only: what was sent on it may have been written before.
             reason = error_of_status(failure, is_read=False)
+            if isinstance(reason, UnauthenticatedError | PermissionDeniedError | OverloadedError):
+                # The stream was not let in: the server has read nothing of it.
+                return reason
             self._max_request_bytes = max_request_bytes_of(failure) or inf
             unknown = _unknown(reason, reason.values)
             unknown.__cause__ = failure

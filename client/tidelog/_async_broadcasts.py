@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from tidelog import _wire, _wire_broadcast
+from tidelog import _tracing, _wire, _wire_broadcast
 from tidelog._append_contents import as_messages
 from tidelog._batch import Batch
 from tidelog._broadcast_ids import BroadcastIds
@@ -219,6 +219,14 @@ class AsyncBroadcastCalls(ABC):
 
     async def _send(self, request: pb.BroadcastRequest, end_s: float) -> BroadcastResult:
         """Send a broadcast under an id of its own, and again under the same one until its outcome is known."""
+        if (hooks := _tracing.hooks) is None:
+            return await self._sent(request, end_s)
+        with hooks.within(_tracing.Operation.BROADCAST, list(request.vchannels), messages=1) as span:
+            result = await self._sent(request, end_s)
+            span.note(first_tick=result.tick)
+            return result
+
+    async def _sent(self, request: pb.BroadcastRequest, end_s: float) -> BroadcastResult:
         clock = asyncio.get_running_loop().time
         transport = self._transport()
         request.broadcast_id = await self._broadcast_ids().take(end_s - clock())

@@ -4,19 +4,25 @@ import asyncio
 import os
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self, Unpack
 
 # Ordering: `_fork` before everything else, for it has a say in how grpc is imported.
-from tidelog import _fork, _wire  # noqa: F401 - imported for its effect
+from tidelog import _fork, _tracing, _wire  # noqa: F401 - imported for its effect
 from tidelog._append_contents import as_messages
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
 from tidelog._async_broadcasts import AsyncBroadcastCalls
+from tidelog._async_channels import AsyncChannelCalls
+from tidelog._async_groups import AsyncGroupCalls
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
+from tidelog._async_nodes import AsyncNodeCalls
+from tidelog._async_tokens import AsyncTokenCalls
 from tidelog._async_wal import AsyncWal
 from tidelog._broadcast_ids import BroadcastIds
+from tidelog._channel_types import OwnerDescription, Retention
+from tidelog._credentials import TlsOptions, TokenSource, check_endpoint
 from tidelog._errors import ClosedError
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
 from tidelog._producer import AsyncProducer, ProducerOptions
@@ -29,15 +35,12 @@ from tidelog._transaction import AsyncTransaction, TransactionOptions
 from tidelog._transport import Transport
 from tidelog._types import (
     AppendResult,
-    ChannelDescription,
     Durability,
-    OwnerDescription,
     Plan,
     ProducerPosition,
     ProducerSequence,
     TransactionDescription,
 )
-from tidelog.v1 import channel_service_pb2 as channels_pb
 from tidelog.v1 import transaction_service_pb2, wal_service_pb2
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
@@ -58,7 +61,7 @@ class _Session:
         self.broadcast_ids = BroadcastIds(transport)
 
 
-class AsyncClient(AsyncBroadcastCalls):
+class AsyncClient(AsyncChannelCalls, AsyncBroadcastCalls, AsyncGroupCalls, AsyncNodeCalls, AsyncTokenCalls):
     """A client of one Tidelog server. ``Client`` is its synchronous twin: same names, no ``await``.
 
     Making one does no I/O; the first call connects. Use it with ``async with``, or call ``aclose``. One client serves
@@ -77,6 +80,8 @@ class AsyncClient(AsyncBroadcastCalls):
         max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
         retry: Retry = DEFAULT_RETRY,
         client_id: str | None = None,
+        tls: TlsOptions | None = None,
+        token: TokenSource | None = None,
     ) -> None:
         """Name the server.
 
@@ -88,13 +93,18 @@ class AsyncClient(AsyncBroadcastCalls):
             retry: How calls are repeated.
             client_id: Names this client to the server: visible ASCII, at most 64 characters. Transactions belong to
                 the client that begins them. Default None, a random name.
+            tls: Encrypts, and checks who the server is. Default None, plaintext.
+            token: Shown with each call: a text, or what returns the one to show now, such as a ``TokenFile``.
 
         Raises:
-            ValueError: The client id is none.
+            ValueError: The client id is none, or the token would travel unencrypted to another machine.
         """
         if client_id is not None and not _CLIENT_ID.fullmatch(client_id):
             raise ValueError(f"the client id is {client_id!r}, expected 1 to 64 visible ASCII characters")
+        check_endpoint(endpoint, has_token=token is not None, has_tls=tls is not None)
         self.endpoint = endpoint
+        self._tls = tls
+        self._token = token
         self.timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._max_in_flight_bytes = max_in_flight_bytes
@@ -117,100 +127,22 @@ class AsyncClient(AsyncBroadcastCalls):
         """Return the log by the names of a WAL accessor, with readers that run by themselves. Does no I/O."""
         return AsyncWal(self)
 
-    async def create_channel(
-        self, name: str, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
-    ) -> ChannelDescription:
-        """Create a channel, durably, and return it.
-
-        Raises:
-            ChannelAlreadyExistsError: It exists; with ``if_not_exists``, it has another number of vchannels.
-            InvalidRequestError: The name or the number is not allowed.
-        """
-        created = await self.create_channels([name], vchannels=vchannels, if_not_exists=if_not_exists, owner=owner)
-        return created[0]
-
     async def ensure_channel(
-        self, name: str, *, vchannels: int = 1, owner: OwnerDescription | None = None
+        self,
+        name: str,
+        *,
+        vchannels: int = 1,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
     ) -> AsyncChannel:
-        """Create a channel unless it is there, and return its handle.
+        """Create a channel unless it is there, and return its handle; one that is there keeps its retention.
 
         Raises:
             ChannelAlreadyExistsError: It has another number of vchannels.
-            InvalidRequestError: The name or the number is not allowed.
+            InvalidRequestError: The name, the number or the retention is not allowed.
         """
-        await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner)
+        await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
         return self.channel(name)
-
-    async def create_channels(
-        self,
-        names: Iterable[str] = (),
-        *,
-        number: int = 0,
-        vchannels: int = 1,
-        if_not_exists: bool = False,
-        owner: OwnerDescription | None = None,
-    ) -> list[ChannelDescription]:
-        """Create channels, all or none, durably: those of ``names``, or ``number`` that the server names.
-
-        Raises:
-            ChannelAlreadyExistsError: One exists. None was created.
-            InvalidRequestError: A name or number is not allowed. None was created.
-        """
-        transport = self._session().transport
-        request = channels_pb.CreateChannelsRequest(
-            owner=_wire.owner_to_wire(owner), names=names, number=number, vchannels=vchannels,
-            if_not_exists=if_not_exists,
-        )  # fmt: skip
-        # Repeating it when channels may exist already is as safe as reading.
-        answer = await transport.call(
-            transport.channels.CreateChannels,
-            request,
-            timeout_s=self.timeout_s,
-            is_read=False,
-            is_idempotent=if_not_exists,
-        )
-        return [_wire.channel_description(channel) for channel in answer.channels]
-
-    async def destroy_channels(self, names: Iterable[str], *, ignore_missing: bool = False) -> list[str]:
-        """Remove channels with all their messages, all or none, and return the names of those that existed.
-
-        Raises:
-            ChannelNotFoundError: One does not exist, and ``ignore_missing`` is not set. None was removed.
-        """
-        transport = self._session().transport
-        request = channels_pb.DestroyChannelsRequest(names=names, ignore_missing=ignore_missing)
-        answer = await transport.call(
-            transport.channels.DestroyChannels, request, timeout_s=self.timeout_s, is_read=False
-        )
-        return list(answer.names)
-
-    async def describe_channels(self, names: Iterable[str]) -> list[ChannelDescription]:
-        """Return the channels in the order of ``names``.
-
-        Raises:
-            ChannelNotFoundError: One does not exist.
-        """
-        transport = self._session().transport
-        request = channels_pb.DescribeChannelsRequest(names=names)
-        answer = await transport.call(
-            transport.channels.DescribeChannels, request, timeout_s=self.timeout_s, is_read=True
-        )
-        return [_wire.channel_description(channel) for channel in answer.channels]
-
-    async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
-        """Yield the channels whose names begin with ``prefix``, in order of name."""
-        page_token = ""
-        while True:
-            transport = self._session().transport
-            request = channels_pb.ListChannelsRequest(prefix=prefix, page_token=page_token)
-            answer = await transport.call(
-                transport.channels.ListChannels, request, timeout_s=self.timeout_s, is_read=True
-            )
-            for channel in answer.channels:
-                yield _wire.channel_description(channel)
-            page_token = answer.next_page_token
-            if not page_token:
-                return
 
     async def wal_name(self) -> str:
         """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""
@@ -353,10 +285,17 @@ class AsyncClient(AsyncBroadcastCalls):
             options = _wire.append_options(
                 terms, barrier_tick=barrier_tick or 0, expected_last_tick=expected_last_tick, producer=producer
             )
-            return await self._append_alone(vchannel, several, options, timeout_s)
-        return await self._session().appends.append(
-            vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
-        )  # fmt: skip
+            appending = self._append_alone(vchannel, several, options, timeout_s)
+        else:
+            appending = self._session().appends.append(
+                vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
+            )
+        if (hooks := _tracing.hooks) is None:
+            return await appending
+        with hooks.within(_tracing.Operation.APPEND, [vchannel], messages=len(several)) as span:
+            result = await appending
+            span.note(first_tick=result.first_tick)
+            return result
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """Return a producer for many messages to one vchannel; use it with ``async with``.
@@ -496,7 +435,7 @@ class AsyncClient(AsyncBroadcastCalls):
         if session is None or session.loop is not asyncio.get_running_loop() or session.pid != os.getpid():
             transport = Transport(
                 self.endpoint, client_id=self._own_client_id(), connect_timeout_s=self._connect_timeout_s,
-                retry=self._retry,
+                retry=self._retry, tls=self._tls, token=self._token,
             )  # fmt: skip
             session = self._open_session = _Session(transport, self._max_in_flight_bytes)
         return session

@@ -3,6 +3,7 @@
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tidelog._channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
 from tidelog._producer import AsyncProducer, ProducerOptions
 from tidelog._scan import AsyncScan
@@ -11,9 +12,7 @@ from tidelog._sizes import Appendable
 from tidelog._tick import Tick
 from tidelog._types import (
     AppendResult,
-    ChannelDescription,
     Durability,
-    OwnerDescription,
     ProducerPosition,
     ProducerSequence,
 )
@@ -96,12 +95,21 @@ class AsyncChannel:
         return AsyncVchannel(self._client, f"{self.name}/{index}")
 
     async def create(
-        self, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
+        self,
+        *,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
     ) -> ChannelDescription:
         """Create the channel; see ``AsyncClient.create_channel``."""
         return await self._client.create_channel(
-            self.name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner
+            self.name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
         )
+
+    async def alter(self, *, retention: Retention | RetentionChange) -> ChannelDescription:
+        """Change settings of the channel; see ``AsyncClient.alter_channels``."""
+        return (await self._client.alter_channels([self.name], retention=retention))[0]
 
     async def destroy(self, *, ignore_missing: bool = False) -> bool:
         """Remove the channel with all its messages and tell whether it existed; see ``destroy_channels``."""

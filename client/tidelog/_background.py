@@ -8,15 +8,22 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from tidelog import _fork
-from tidelog._async_client import AsyncClient
 
 _Result = TypeVar("_Result")
 # A fork waits so long at most for connections to close; then the child cannot use gRPC and is told so.
 _PAUSE_S: Final = 5.0
+
+
+class Pausable(Protocol):
+    """What uses the loop, and can leave it for a while."""
+
+    async def pause(self) -> bool:
+        """Close connections until they are needed again; tell whether they are closed."""
+        ...
 
 
 class Background:
@@ -28,9 +35,9 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._unusable: list[asyncio.AbstractEventLoop | None] = []
-        self._clients: WeakSet[AsyncClient] = WeakSet()
+        self._clients: WeakSet[Pausable] = WeakSet()
 
-    def add(self, client: AsyncClient) -> None:
+    def add(self, client: "Pausable") -> None:
         """Pause ``client`` around forks."""
         self._clients.add(client)
 

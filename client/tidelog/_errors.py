@@ -6,6 +6,7 @@ The tree::
     ├── InvalidRequestError          correct the call
     ├── ChannelNotFoundError         create the channel, or correct the name
     ├── ChannelAlreadyExistsError    use it, or choose another name
+    ├── ChannelsPartlyDoneError      look at its cause, then go on with what was not done
     ├── PositionTrimmedError         start at first_available_tick if the messages before it are not needed
     ├── PositionBeyondEndError       the position belongs to another cluster
     ├── LastTickMismatchError        read what came since, and decide anew
@@ -28,13 +29,28 @@ The tree::
     │   ├── BroadcastReusedError     repeat the broadcast as it was, or take another id
     │   ├── BroadcastForgottenError  read back
     │   └── BroadcastAbortedError    look at its abort_reason
+    ├── GroupError
+    │   ├── GroupNotFoundError       create the group, or correct the name
+    │   ├── GroupAlreadyExistsError  use it, or choose another name
+    │   ├── GroupInUseError          stop its members, or join them
+    │   ├── GroupNotSubscribedError  subscribe the group to the channel first
+    │   ├── GroupFencedError         leave it: somebody else processes these messages
+    │   └── GroupPositionMovedError  go on from where the group is
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
+    ├── UnauthenticatedError         show a valid token or certificate
+    ├── PermissionDeniedError        have the permission granted, or correct the name
+    ├── TokenNotFoundError           list the tokens
     ├── UnavailableError             try again later
-    │   ├── OverloadedError
+    │   ├── OwnershipLostError       or ask where the channel is now
+    │   ├── OverloadedError          wait ``retry_after_s``
+    │   ├── CredentialsExpiredError  the stream is opened again by itself
+    │   ├── AuditFailedError         an operator acts
     │   ├── DiskFullError
     │   └── ShutdownError
+    ├── NotOwnerError                ask the node at its address, or use AsyncCluster, which does
     ├── DeadlineError                wait longer (it is a TimeoutError too)
     ├── AppendUnknownError           read back, or accept that the messages may be there
+    ├── CheckpointError              an operator acts
     ├── StorageFailedError           an operator acts
     ├── DataLossError                an operator acts
     ├── ServerError                  report it
@@ -46,8 +62,8 @@ The tree::
 The text of an error is for people and is no interface; ``values`` and the attributes are.
 """
 
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from tidelog._tick import Tick
 
@@ -86,21 +102,58 @@ class InvalidRequestError(TidelogError):
 
 
 class ChannelNotFoundError(TidelogError):
-    """The channel or vchannel does not exist on this server."""
+    """The channel or vchannel does not exist on this server; of several, some do not."""
 
     @property
     def name(self) -> str:
-        """The name that was asked for."""
+        """The name that was asked for; of several, the first."""
         return self.values.get("name", "")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that do not exist."""
+        return _names(self.values)
 
 
 class ChannelAlreadyExistsError(TidelogError):
-    """The channel exists already, or exists with another number of vchannels."""
+    """The channel exists already, or exists with another number of vchannels; of several, some do."""
 
     @property
     def name(self) -> str:
-        """The name that is taken."""
+        """The name that is taken; of several, the first."""
         return self.values.get("name", "")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that are taken."""
+        return _names(self.values)
+
+
+class ChannelsPartlyDoneError(TidelogError):
+    """A change of more channels than fit into one request stopped on the way; its ``__cause__`` says why.
+
+    Attributes:
+        done: Names of the channels that were changed, in the order asked for.
+        not_done: Those that were not: of the request that failed, and all after it, which were not tried.
+        unknown: Those of a request whose outcome is unknown; then ``effect`` is so.
+    """
+
+    done: tuple[str, ...] = ()
+    not_done: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, cause: TidelogError, *, done: Sequence[str], not_done: Sequence[str], unknown: Sequence[str]
+    ) -> "ChannelsPartlyDoneError":
+        """Return the error for a request that failed with ``cause`` after others had succeeded."""
+        outcome = f", {len(unknown)} unknown" if unknown else ""
+        error = cls(
+            f"{len(done)} channels done, {len(not_done)} not done{outcome}: {cause}",
+            effect=cause.effect, values=cause.values,
+        )  # fmt: skip
+        error.done, error.not_done, error.unknown = tuple(done), tuple(not_done), tuple(unknown)
+        return error
 
 
 class PositionTrimmedError(TidelogError):
@@ -134,6 +187,44 @@ class PositionBeyondEndError(TidelogError):
     def latest_tick(self) -> Tick:
         """The greatest tick that was handed out."""
         return self._tick("latest_tick")
+
+
+class GroupError(TidelogError):
+    """Something about a consumer group. Nothing happened."""
+
+
+class GroupNotFoundError(GroupError):
+    """The consumer group does not exist."""
+
+
+class GroupAlreadyExistsError(GroupError):
+    """The consumer group exists already."""
+
+
+class GroupInUseError(GroupError):
+    """Members of the group consume what is to be changed."""
+
+
+class GroupNotSubscribedError(GroupError):
+    """The group is not subscribed to the channel."""
+
+
+class GroupFencedError(GroupError):
+    """The vchannel is not the member's any more, or the member is none: somebody else processes what comes."""
+
+
+class GroupPositionMovedError(GroupError):
+    """The group is not where the commit expects it: messages were left out, or somebody else processed them."""
+
+    @property
+    def vchannel(self) -> str:
+        """The vchannel."""
+        return self.values.get("vchannel", "")
+
+    @property
+    def next_tick(self) -> Tick:
+        """Where the group is."""
+        return self._tick("next_tick")
 
 
 class BarrierNotReachedError(TidelogError, TimeoutError):
@@ -327,16 +418,69 @@ class UnavailableError(TidelogError):
     """The server cannot be reached, or cannot take the work now."""
 
 
+class OwnershipLostError(UnavailableError):
+    """The node's lease ran out: it serves nobody until it has a new one."""
+
+
+class NotOwnerError(TidelogError):
+    """The channel belongs to another node. Nothing happened."""
+
+    @property
+    def node_id(self) -> str:
+        """The node that owns it."""
+        return self.values.get("node_id", "")
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where that node is; empty while it is not running."""
+        return self.values.get("address", "")
+
+
 class OverloadedError(UnavailableError):
-    """The server has too much in flight."""
+    """The server has too much in flight, or the caller's quota is spent."""
+
+    @property
+    def retry_after_s(self) -> float:
+        """How long the server asks to wait; 0 if it does not say. Calls are repeated accordingly."""
+        return self._number("retry_after_ms") / 1_000
 
 
 class DiskFullError(UnavailableError):
     """The server's disk is nearly full: appends are refused, reads and trims go on."""
 
 
+class CredentialsExpiredError(UnavailableError):
+    """The credentials of an open stream ran out or were revoked. It is opened again with those that there are then."""
+
+
+class AuditFailedError(UnavailableError):
+    """The server cannot write its audit log, and so makes no administrative call."""
+
+
 class ShutdownError(UnavailableError):
     """The server is shutting down."""
+
+
+class UnauthenticatedError(TidelogError):
+    """The server takes none of the client's credentials: token or certificate. Nothing happened."""
+
+
+class PermissionDeniedError(TidelogError):
+    """The client may not do this, or there is nothing of this name: which of both is not told. Nothing happened."""
+
+    @property
+    def verb(self) -> str:
+        """The permission that is missing."""
+        return self.values.get("verb", "")
+
+    @property
+    def name(self) -> str:
+        """Where it is missing; empty where it is about no name."""
+        return self.values.get("name", "")
+
+
+class TokenNotFoundError(TidelogError):
+    """No token has this id."""
 
 
 class DeadlineError(TidelogError, TimeoutError):
@@ -349,6 +493,10 @@ class AppendUnknownError(TidelogError):
     The client never sends them again by itself, because that could write them twice, unless they are numbered: as those
     of a producer are, and of ``append(producer=...)``. Of those this is said when no answer came for too long.
     """
+
+
+class CheckpointError(TidelogError):
+    """A checkpoint for a backup could not be made, or is not there any more."""
 
 
 class StorageFailedError(TidelogError):
@@ -382,53 +530,6 @@ class ForkError(TidelogError):
     """This process was forked while its parent had streams open or used gRPC otherwise, so gRPC cannot work here."""
 
 
-_CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
-    "REASON_CHANNEL_NOT_EXIST": ChannelNotFoundError,
-    "REASON_ON_SHUTDOWN": ShutdownError,
-    "REASON_INVALID_ARGUMENT": InvalidRequestError,
-    "REASON_CHANNEL_ALREADY_EXISTS": ChannelAlreadyExistsError,
-    "REASON_INVALID_NAME": InvalidRequestError,
-    "REASON_EMPTY_BATCH": InvalidRequestError,
-    "REASON_MESSAGE_TOO_LARGE": InvalidRequestError,
-    "REASON_BATCH_TOO_LARGE": InvalidRequestError,
-    "REASON_MALFORMED_COLUMNS": InvalidRequestError,
-    "REASON_CHECKSUM_MISMATCH": InvalidRequestError,
-    "REASON_RESERVED_PROPERTY": InvalidRequestError,
-    "REASON_BARRIER_NOT_REACHED": BarrierNotReachedError,
-    "REASON_LAST_TICK_MISMATCH": LastTickMismatchError,
-    "REASON_FENCING_TOKEN_MISMATCH": FencedError,
-    "REASON_PRODUCER_FENCED": ProducerFencedError,
-    "REASON_SEQUENCE_GAP": SequenceGapError,
-    "REASON_SEQUENCE_REUSED": SequenceReusedError,
-    "REASON_SEQUENCE_FORGOTTEN": SequenceForgottenError,
-    "REASON_TRANSACTION_EXPIRED": TransactionExpiredError,
-    "REASON_INVALID_TRANSACTION_STATE": TransactionStateError,
-    "REASON_TRANSACTION_NOT_EXIST": TransactionNotFoundError,
-    "REASON_TRANSACTION_FOREIGN": TransactionForeignError,
-    "REASON_VCHANNEL_NOT_IN_TRANSACTION": InvalidRequestError,
-    "REASON_TRANSACTION_TOO_LARGE": TransactionTooLargeError,
-    "REASON_TRANSACTION_OUTCOME_FORGOTTEN": AppendUnknownError,
-    "REASON_TRANSACTION_INCOMPLETE": TransactionStateError,
-    "REASON_TRANSACTION_SEQUENCE_GAP": SequenceGapError,
-    "REASON_TRANSACTION_SEQUENCE_REUSED": SequenceReusedError,
-    "REASON_RESOURCE_ACQUIRED": ResourceAcquiredError,
-    "REASON_BROADCAST_VCHANNEL_UNKNOWN": BroadcastVchannelError,
-    "REASON_BROADCAST_NOT_EXIST": BroadcastNotFoundError,
-    "REASON_BROADCAST_REUSED": BroadcastReusedError,
-    "REASON_BROADCAST_FORGOTTEN": BroadcastForgottenError,
-    "REASON_BROADCAST_ABORTED": BroadcastAbortedError,
-    "REASON_POSITION_TRIMMED": PositionTrimmedError,
-    "REASON_POSITION_BEYOND_END": PositionBeyondEndError,
-    "REASON_WAL_NAME_MISMATCH": InvalidRequestError,
-    "REASON_RATE_LIMIT_REJECTED": OverloadedError,
-    "REASON_STORAGE_FAILED": StorageFailedError,
-    "REASON_DATA_LOSS": DataLossError,
-    "REASON_DISK_FULL": DiskFullError,
-    "REASON_INNER": ServerError,
-    "REASON_MALFORMED_REQUEST": InvalidRequestError,
-}
-
-
-def class_of_reason(reason: str) -> type[TidelogError]:
-    """Return the class for a wire reason; ServerError for one that this client does not know yet."""
-    return _CLASS_OF_REASON.get(reason, ServerError)
+def _names(values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that an error speaks of; an older server gives one only."""
+    return tuple(values.get("names", values.get("name", "")).split(","))

@@ -4,7 +4,7 @@ import secrets
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from tidelog._errors import SequenceGapError, TidelogError
+from tidelog._errors import OwnershipLostError, SequenceGapError, TidelogError
 from tidelog._retry import may_repeat
 from tidelog._types import ProducerSequence
 
@@ -89,7 +89,8 @@ def verdict(
         renumbers: Whether all that is on its way gets new numbers.
         can_renew: As in Numbering.
     """
-    if may_repeat(error):
+    # The node is back in a moment, and knows then which batches it has.
+    if may_repeat(error) or isinstance(error, OwnershipLostError):
         return Verdict.SEND_AGAIN
     if isinstance(error, SequenceGapError):
         # A batch that may be there must not get another number.

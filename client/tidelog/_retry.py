@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog._errors import DiskFullError, TidelogError, UnavailableError
+from tidelog._errors import DiskFullError, OverloadedError, TidelogError, UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,11 @@ class Retry:
 
 
 DEFAULT_RETRY: Final = Retry()
+
+
+def retry_after_s(error: TidelogError) -> float:
+    """Return how long the server asks to wait before the same may work; 0 if it does not say."""
+    return error.retry_after_s if isinstance(error, OverloadedError) else 0.0
 
 
 def may_repeat(error: TidelogError) -> bool:

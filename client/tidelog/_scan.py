@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self
 
 import grpc.aio
 
-from tidelog import _columns, _wire
+from tidelog import _columns, _tracing, _wire
 from tidelog._batch import Batch
 from tidelog._columns_parts import txn_parts
 from tidelog._errors import ClosedError, DataLossError, ServerError
@@ -30,6 +30,8 @@ class _Source:
     vchannel: str
     received_tick: int = 0
     delivered_tick: int = 0
+    # Where to begin; None where the scan's own start says it.
+    begin_tick: int | None = None
 
 
 @dataclass(slots=True)
@@ -67,12 +69,25 @@ class ScanCore:
         self._open_sources: list[_Source] = []
         self._lease: tuple[Transport, Connection] | None = None
         self._call: Any = None
+        # Of the call, if somebody traces.
+        self._span: _tracing.Span | None = None
         self._reading: asyncio.Task[Any] | None = None
         self._end: asyncio.Task[Tick] | None = None
         self._received: _Received | None = None
         self._received_watermark = 0
         self._watermark = Tick(0)
         self._state: Literal["open", "ended", "closed"] = "open"
+
+    @classmethod
+    def at(cls, transport: Callable[[], Transport], begin_ticks: Mapping[str, int], plan: ScanPlan) -> Self:
+        """Return a scan that begins on each vchannel at a tick of its own."""
+
+        async def resolve() -> Sequence[str]:
+            return list(begin_ticks)
+
+        core = cls(transport, resolve, plan)
+        core._sources = [_Source(vchannel, begin_tick=tick) for vchannel, tick in begin_ticks.items()]
+        return core
 
     @property
     def has_batch(self) -> bool:
@@ -133,6 +148,8 @@ class ScanCore:
         self._hang_up()
         if self._reading is not None:
             await asyncio.wait((self._reading,))
+            # Asked for, because asyncio complains of a failure that nobody looked at.
+            _look_at(self._reading)
             self._reading = None
 
     def _finish(self, received: _Received) -> None:
@@ -155,7 +172,7 @@ class ScanCore:
             try:
                 response = await self._read()
             except grpc.aio.AioRpcError as failure:
-                self._hang_up()
+                self._hang_up(failure)
                 error = error_of_status(failure, is_read=True)
                 pause_s = next(pauses_s)
                 if not may_repeat(error) or asyncio.get_running_loop().time() + pause_s > give_up_at:
@@ -223,7 +240,12 @@ class ScanCore:
         )
         connection = transport.lease()
         self._lease = (transport, connection)
-        self._call = connection.scan(request)
+        if _tracing.hooks is None:
+            self._call = connection.scan(request, metadata=transport.metadata())
+        else:
+            names = [source.vchannel for source in self._open_sources]
+            self._span = _tracing.hooks.begin(_tracing.Operation.SCAN, names)
+            self._call = connection.scan(request, metadata=(*transport.metadata(), *self._span.metadata))
         return True
 
     def _fixed_end(self) -> int | None:
@@ -254,9 +276,12 @@ class ScanCore:
 
     def _wire_source(self, source: _Source) -> wal_service_pb2.ScanSource:
         resume_tick = self._resume_tick(source)
-        if not resume_tick:
+        if source.begin_tick is not None and (not resume_tick or resume_tick < source.begin_tick):
+            policy = _wire.deliver_policy(At.tick(source.begin_tick))
+        elif resume_tick:
+            policy = _wire.deliver_policy(At.after(resume_tick))
+        else:
             return wal_service_pb2.ScanSource(vchannel=source.vchannel)
-        policy = _wire.deliver_policy(At.after(resume_tick))
         return wal_service_pb2.ScanSource(vchannel=source.vchannel, policy=policy)
 
     def _unpack(self, response: bytes) -> _Received:
@@ -266,14 +291,19 @@ class ScanCore:
             if entry.source >= len(self._open_sources):
                 raise WireFormatError(f"an entry of source {entry.source}, of {len(self._open_sources)}")
             source = self._open_sources[entry.source]
-            batches.extend((source, batch) for batch in _batches_of(source.vchannel, entry))
+            batches.extend((source, batch) for batch in batches_of(source.vchannel, entry))
         # Ordering: only once all of them proved sound, see _receive.
         for source, batch in batches:
             source.received_tick = batch.ticks[-1]
         self._received_watermark = max(self._received_watermark, page.watermark)
+        if self._span is not None and batches:
+            self._span.note(messages=sum(len(batch) for _, batch in batches))
         return _Received(batches, page.watermark, page.caught_up)
 
-    def _hang_up(self) -> None:
+    def _hang_up(self, failure: Exception | None = None) -> None:
+        if self._span is not None:
+            self._span.end(failure)
+            self._span = None
         if self._call is not None:
             self._call.cancel()
             self._call = None
@@ -350,12 +380,12 @@ async def _take_tick(transport: Transport) -> Tick:
     return Tick(answer.first_tick)
 
 
-def _look_at(task: asyncio.Task[Tick]) -> None:
+def _look_at(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()
 
 
-def _batches_of(vchannel: str, entry: _wire.ScanEntry) -> Iterator[Batch]:
+def batches_of(vchannel: str, entry: _wire.ScanEntry) -> Iterator[Batch]:
     """Yield the batch of ``entry``, or one for each of the transactions that share it.
 
     Raises:

@@ -25,7 +25,7 @@ from tidelog._errors import (
 from tidelog._numbering import StagedNumbering
 from tidelog._sizes import Appendable
 from tidelog._transport import Transport
-from tidelog._types import AppendResult, TransactionResult
+from tidelog._types import AppendResult, PositionCommit, TransactionResult
 from tidelog.v1 import transaction_service_pb2
 
 _log: Final = logging.getLogger("tidelog")
@@ -124,13 +124,20 @@ class StagedTransaction:
         self.check()
 
     async def commit(
-        self, terms: AppendTerms, conditions: Mapping[str, Condition], *, barrier_tick: int, timeout_s: float
+        self,
+        terms: AppendTerms,
+        conditions: Mapping[str, Condition],
+        positions: Sequence[PositionCommit],
+        *,
+        barrier_tick: int,
+        timeout_s: float,
     ) -> TransactionResult:
         """Commit what is staged. It may be called again until the outcome is known.
 
         Args:
             terms: How.
             conditions: By full name of the vchannel.
+            positions: What consumer groups commit with it.
             barrier_tick: What every tick must exceed; 0 for nothing.
             timeout_s: How long it may take.
 
@@ -144,7 +151,8 @@ class StagedTransaction:
             )
         request = _wire.commit_request(
             self.txn_id, self._batches, terms.durability,
-            {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()}, barrier_tick,
+            {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
+            barrier_tick=barrier_tick, positions=positions,
         )  # fmt: skip
         # Beforehand, for the call may be cancelled.
         was_unsure, self._may_be_committed = self._may_be_committed, True

@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from tidelog._error_reasons import class_of_reason
 from tidelog._errors import (
     AppendUnknownError,
     DeadlineError,
@@ -16,7 +17,6 @@ from tidelog._errors import (
     ServerError,
     TidelogError,
     UnavailableError,
-    class_of_reason,
 )  # fmt: skip
 from tidelog.v1 import error_pb2, wal_service_pb2
 
@@ -38,6 +38,11 @@ def error_of_status(error: grpc.aio.AioRpcError, *, is_read: bool, is_append: bo
     if is_append:
         return AppendUnknownError(f"the outcome of the append is unknown: {message}", effect=effect)
     return _class_of_code(error.code())(message, effect=effect)
+
+
+def is_of_server(error: grpc.aio.AioRpcError) -> bool:
+    """Tell whether the server itself ended a call; else the transport did, on whichever side."""
+    return _detail_of(error.trailing_metadata()) is not None
 
 
 def error_of_detail(message: str, detail: error_pb2.ErrorDetail) -> TidelogError:

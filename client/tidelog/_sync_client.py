@@ -14,6 +14,8 @@ from tidelog._async_client import (
 )  # fmt: skip
 from tidelog._background import background
 from tidelog._batch import Batch
+from tidelog._channel_types import OwnerDescription, Retention
+from tidelog._credentials import TlsOptions, TokenSource
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
 from tidelog._producer import ProducerOptions
 from tidelog._retry import DEFAULT_RETRY, Retry
@@ -21,17 +23,19 @@ from tidelog._scan import AsyncScan
 from tidelog._scan_plan import ScanOptions
 from tidelog._sizes import Appendable
 from tidelog._sync_broadcasts import BroadcastCalls
+from tidelog._sync_channels import ChannelCalls
+from tidelog._sync_groups import GroupCalls
 from tidelog._sync_handles import Channel, Vchannel
+from tidelog._sync_nodes import NodeCalls
 from tidelog._sync_producer import Producer
+from tidelog._sync_tokens import TokenCalls
 from tidelog._sync_transaction import Transaction
 from tidelog._sync_wal import Wal
 from tidelog._tick import Tick
 from tidelog._transaction import TransactionOptions
 from tidelog._types import (
     AppendResult,
-    ChannelDescription,
     Durability,
-    OwnerDescription,
     Plan,
     ProducerPosition,
     ProducerSequence,
@@ -84,7 +88,7 @@ class Scan(Iterator[Batch]):
         self.close()
 
 
-class Client(BroadcastCalls):
+class Client(ChannelCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls):
     """A client of one Tidelog server. ``AsyncClient`` is its asynchronous twin, with the same names and rules.
 
     Any thread may use it. All clients of a process share one event loop on a background thread. A child that is
@@ -100,13 +104,15 @@ class Client(BroadcastCalls):
         max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
         retry: Retry = DEFAULT_RETRY,
         client_id: str | None = None,
+        tls: TlsOptions | None = None,
+        token: TokenSource | None = None,
     ) -> None:
         """Name the server; see ``AsyncClient``."""
         self.endpoint = endpoint
         self.timeout_s = timeout_s
         self._client: AsyncClient = AsyncClient(
             endpoint, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s,
-            max_in_flight_bytes=max_in_flight_bytes, retry=retry, client_id=client_id,
+            max_in_flight_bytes=max_in_flight_bytes, retry=retry, client_id=client_id, tls=tls, token=token,
         )  # fmt: skip
         background.add(self._client)
 
@@ -122,52 +128,17 @@ class Client(BroadcastCalls):
         """Return the log by the names of a WAL accessor. See ``AsyncClient.wal``."""
         return Wal(self._client.wal())
 
-    def create_channel(
-        self, name: str, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
-    ) -> ChannelDescription:
-        """Create a channel, durably, and return it. See ``AsyncClient.create_channel``."""
-        return background.run(
-            self._client.create_channel(name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner)
-        )
-
-    def ensure_channel(self, name: str, *, vchannels: int = 1, owner: OwnerDescription | None = None) -> Channel:
-        """Create a channel unless it is there, and return its handle. See ``AsyncClient.ensure_channel``."""
-        background.run(self._client.ensure_channel(name, vchannels=vchannels, owner=owner))
-        return self.channel(name)
-
-    def create_channels(
+    def ensure_channel(
         self,
-        names: Iterable[str] = (),
+        name: str,
         *,
-        number: int = 0,
         vchannels: int = 1,
-        if_not_exists: bool = False,
         owner: OwnerDescription | None = None,
-    ) -> list[ChannelDescription]:
-        """Create channels, all or none, durably. See ``AsyncClient.create_channels``."""
-        return background.run(
-            self._client.create_channels(
-                names, number=number, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner
-            )
-        )
-
-    def destroy_channels(self, names: Iterable[str], *, ignore_missing: bool = False) -> list[str]:
-        """Remove channels with all their messages. See ``AsyncClient.destroy_channels``."""
-        return background.run(self._client.destroy_channels(names, ignore_missing=ignore_missing))
-
-    def describe_channels(self, names: Iterable[str]) -> list[ChannelDescription]:
-        """Return the channels in the order of ``names``. See ``AsyncClient.describe_channels``."""
-        return background.run(self._client.describe_channels(names))
-
-    def list_channels(self, prefix: str = "") -> Iterator[ChannelDescription]:
-        """Yield the channels whose names begin with ``prefix``, in order of name."""
-        channels = self._client.list_channels(prefix)
-
-        async def following() -> ChannelDescription | None:
-            return await anext(channels, None)
-
-        while (channel := background.run(following())) is not None:
-            yield channel
+        retention: Retention | None = None,
+    ) -> Channel:
+        """Create a channel unless it is there, and return its handle. See ``AsyncClient.ensure_channel``."""
+        background.run(self._client.ensure_channel(name, vchannels=vchannels, owner=owner, retention=retention))
+        return self.channel(name)
 
     def wal_name(self) -> str:
         """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from tidelog._channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
 from tidelog._producer import ProducerOptions
 from tidelog._scan_plan import ScanOptions
@@ -11,9 +12,7 @@ from tidelog._sync_producer import Producer
 from tidelog._tick import Tick
 from tidelog._types import (
     AppendResult,
-    ChannelDescription,
     Durability,
-    OwnerDescription,
     ProducerPosition,
     ProducerSequence,
 )
@@ -95,10 +94,21 @@ class Channel:
         return Vchannel(self._client, f"{self.name}/{index}")
 
     def create(
-        self, *, vchannels: int = 1, if_not_exists: bool = False, owner: OwnerDescription | None = None
+        self,
+        *,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
     ) -> ChannelDescription:
         """Create the channel; see ``Client.create_channel``."""
-        return self._client.create_channel(self.name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner)
+        return self._client.create_channel(
+            self.name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
+        )
+
+    def alter(self, *, retention: Retention | RetentionChange) -> ChannelDescription:
+        """Change settings of the channel; see ``Client.alter_channels``."""
+        return (self._client.alter_channels([self.name], retention=retention))[0]
 
     def destroy(self, *, ignore_missing: bool = False) -> bool:
         """Remove the channel with all its messages and tell whether it existed; see ``destroy_channels``."""

@@ -1,14 +1,14 @@
 """The synchronous twin of the transaction."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
 from tidelog._background import background
 from tidelog._sizes import Appendable
-from tidelog._transaction import AsyncTransaction
-from tidelog._types import TransactionResult
+from tidelog._transaction import AsyncTransaction, HasCommits
+from tidelog._types import PositionCommit, TransactionResult
 
 
 class Transaction:
@@ -44,6 +44,11 @@ class Transaction:
             )  # fmt: skip
             if self._transaction.is_due:
                 background.run(self._transaction.stage())
+
+    def commit_positions(self, source: HasCommits | Iterable[PositionCommit]) -> None:
+        """Let positions of consumer groups move with the transaction. See ``AsyncTransaction.commit_positions``."""
+        with self._lock:
+            self._transaction.commit_positions(source)
 
     def commit(self) -> TransactionResult | None:
         """Commit, and return where the messages are. See ``AsyncTransaction.commit``."""

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from types import TracebackType
-from typing import Final, Self, TypedDict
+from typing import Final, Protocol, Self, TypedDict, runtime_checkable
 
+from tidelog import _tracing, _wire
 from tidelog._append_lane import TransactionPart, TransactionSubmission
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import AppendTerms, check_fencing_token
 from tidelog._columns import MAX_MESSAGES_PER_BATCH
 from tidelog._errors import (
     AppendUnknownError,
+    GroupFencedError,
+    GroupPositionMovedError,
     InvalidRequestError,
     TidelogError,
     TransactionExpiredError,
@@ -23,15 +26,35 @@ from tidelog._sizes import Appendable, in_batches, measured
 from tidelog._staged_transaction import Condition, StagedTransaction
 from tidelog._tick import MAX_TICK
 from tidelog._transport import Transport, deadline_error
-from tidelog._types import Durability, TransactionResult
+from tidelog._types import Durability, PositionCommit, TransactionResult
+from tidelog.v1 import group_service_pb2
 
 STAGE_FROM_BYTES: Final = 1 << 20
 """What is gathered for one vchannel is staged from this size on, in batches of this size."""
 # What travels in one request, well below what servers take; and what is gathered beside what is staged.
 _MAX_REQUEST_BYTES: Final = 3 << 20
 _MAX_GATHERED_BYTES: Final = 64 << 20
+# Whoever has the messages that the transaction is about, it is not this process.
+_LOST_POSITIONS: Final = (GroupFencedError, GroupPositionMovedError)
 _MIN_KEEPALIVE_S: Final = 0.001
 _MAX_KEEPALIVE_S: Final = 3_600.0
+
+
+@runtime_checkable
+class HasCommits(Protocol):
+    """A consumer, which knows how far it got."""
+
+    def commits(self) -> list[PositionCommit]:
+        """Return what commits everything delivered so far."""
+        ...
+
+    def note_committed(self, commits: Iterable[PositionCommit]) -> None:
+        """Note that these are committed."""
+        ...
+
+    def rewind(self, cause: TidelogError | None) -> None:
+        """Deliver again what is not committed: the transaction that it was for is over."""
+        ...
 
 
 class TransactionOptions(TypedDict, total=False):
@@ -99,6 +122,10 @@ class AsyncTransaction:
         self._parts: dict[str, TransactionPart] = {}
         self._size_bytes = 0
         self._barrier_tick = 0
+        # By group and vchannel.
+        self._positions: dict[tuple[str, str], PositionCommit] = {}
+        # Those whose positions are among them.
+        self._consumers: list[HasCommits] = []
         self._staged: StagedTransaction | None = None
         # Whether there is something to stage; for the synchronous twin.
         self.is_due = False
@@ -185,6 +212,26 @@ class AsyncTransaction:
         bound_bytes = _MAX_REQUEST_BYTES if self._staged is None else _MAX_GATHERED_BYTES
         self.is_due = part.size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= bound_bytes
 
+    def commit_positions(self, source: "HasCommits | Iterable[PositionCommit]") -> None:
+        """Let positions of consumer groups move when the transaction commits, or not at all: exactly once.
+
+        ``source`` is a consumer made with ``auto_commit=False``, for everything that it has delivered so far, or
+        commits. Of a vchannel's the last one counts. If somebody else has the vchannel by then, the transaction is
+        over with GroupFencedError, and whoever has it gets the messages again. Where the transaction is over without
+        a commit, also by a rollback, the consumer delivers again what was not committed and is still its own.
+
+        Raises:
+            TransactionStateError: The transaction is over.
+            ValueError: The consumer commits by itself.
+        """
+        self._check(_State.OPEN)
+        if isinstance(source, HasCommits):
+            self._consumers.append(source)
+            commits: Iterable[PositionCommit] = source.commits()
+        else:
+            commits = source
+        self._positions.update({(commit.group, commit.vchannel): commit for commit in commits})
+
     async def stage(self) -> None:
         """Send what is gathered on its way where it is much; for the synchronous twin.
 
@@ -245,6 +292,7 @@ class AsyncTransaction:
 
         Raises:
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
+            GroupFencedError, GroupError: A position cannot be committed. Nothing was appended.
             BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
             InvalidRequestError: It is too large, or a message or name is wrong. Nothing was appended.
             AppendUnknownError: Its outcome was not known in time: call again to learn it; or nobody will tell any more,
@@ -252,18 +300,39 @@ class AsyncTransaction:
             TransactionStateError: It was rolled back, or its outcome stays unknown.
             ChannelNotFoundError, UnavailableError, StorageFailedError, DeadlineError: See ``effect``.
         """
+        if (hooks := _tracing.hooks) is None:
+            return await self._commit()
+        messages = sum(part.count for part in self._parts.values())
+        with hooks.within(_tracing.Operation.COMMIT, list(self._parts), messages=messages) as span:
+            result = await self._commit()
+            if result is not None:
+                span.note(first_tick=min(each.first_tick for each in result.results.values()))
+            return result
+
+    async def _commit(self) -> TransactionResult | None:
         async with self._staging:
             # Behind what is being staged; and of several commits at once the first one sends.
             if self._state is _State.OPEN:
                 if not self._parts:
-                    self._state = _State.COMMITTED
+                    try:
+                        await self._commit_positions_alone()
+                    except _LOST_POSITIONS as error:
+                        self._state = _State.EXPIRED
+                        self._rewind(error)
+                        raise
+                    self._note_committed()
                 else:
                     await self._close()
         if self._state is _State.COMMITTED:
             return self._result
         self._check(_State.COMMITTING)
-        self._result = await (self._outcome() if self._staged is None else self._outcome_of_staged(self._staged))
-        self._state = _State.COMMITTED
+        try:
+            self._result = await (self._outcome() if self._staged is None else self._outcome_of_staged(self._staged))
+        except _LOST_POSITIONS as error:
+            self._state = _State.EXPIRED
+            self._rewind(error)
+            raise
+        self._note_committed()
         return self._result
 
     async def rollback(self) -> None:
@@ -306,6 +375,7 @@ class AsyncTransaction:
     def _abandon(self) -> None:
         """Forget everything; the server learns it from the silence, if it is not told."""
         self._state = _State.ROLLED_BACK
+        self._rewind(None)
         self._parts.clear()
         if self._staged is not None:
             self._staged.forget()
@@ -327,8 +397,9 @@ class AsyncTransaction:
                     await self._stage_part(staged, vchannel)
                 await staged.settled(self._timeout_s)
             self._state = _State.COMMITTING
-        except TransactionExpiredError:
+        except TransactionExpiredError as error:
             self._state = _State.EXPIRED
+            self._rewind(error)
             raise
         finally:
             if self._state is _State.CLOSING:
@@ -356,19 +427,55 @@ class AsyncTransaction:
         }
         given = {name: each for name, each in conditions.items() if each != Condition()}
         try:
-            result = await staged.commit(self._terms, given, barrier_tick=self._barrier_tick, timeout_s=self._timeout_s)
+            result = await staged.commit(
+                self._terms, given, tuple(self._positions.values()), barrier_tick=self._barrier_tick,
+                timeout_s=self._timeout_s,
+            )  # fmt: skip
         except TidelogError as error:
             if error.effect == "none":
-                self._state = _State.EXPIRED if isinstance(error, TransactionExpiredError) else _State.OPEN
+                self._state = _State.OPEN
+                if isinstance(error, TransactionExpiredError):
+                    self._state = _State.EXPIRED
+                    self._rewind(error)
             raise
         return replace(result, results={names[name]: part for name, part in result.results.items()})
 
     def _submit(self) -> None:
         _, stream = self._connection()
         future: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
-        submission = TransactionSubmission((), False, self._size_bytes, future, parts=dict(self._parts))
+        submission = TransactionSubmission(
+            (),
+            False,
+            self._size_bytes,
+            future,
+            parts=dict(self._parts),
+            positions=tuple(self._positions.values()),
+        )
         stream.commit(self._terms, submission)
         self._sent, self._state = (stream, submission), _State.COMMITTING
+
+    def _note_committed(self) -> None:
+        self._state = _State.COMMITTED
+        consumers, self._consumers = self._consumers, []
+        for consumer in consumers:
+            consumer.note_committed(self._positions.values())
+
+    def _rewind(self, cause: TidelogError | None) -> None:
+        """Let consumers deliver again what was to be committed and is not."""
+        consumers, self._consumers = self._consumers, []
+        for consumer in consumers:
+            consumer.rewind(cause)
+
+    async def _commit_positions_alone(self) -> None:
+        """Commit a transaction without messages."""
+        if self._positions:
+            transport, _ = self._connection()
+            request = group_service_pb2.CommitPositionsRequest(
+                positions=map(_wire.position_commit, self._positions.values())
+            )
+            await transport.call(
+                transport.groups.CommitPositions, request, timeout_s=self._timeout_s, is_read=False, is_idempotent=True
+            )
 
     def _give_up(self, submission: TransactionSubmission) -> TidelogError:
         """Return what the end of the time means: the outcome is unknown only if the transaction is on its way."""

@@ -8,13 +8,18 @@ from typing import Any, Final, Protocol, TypeVar
 
 import grpc.aio
 
-from tidelog import _fork
-from tidelog._errors import ClosedError, DeadlineError, TidelogError, UnavailableError
-from tidelog._retry import Retry, may_repeat
+from tidelog import _fork, _tracing
+from tidelog._credentials import TlsOptions, TokenSource, authorization
+from tidelog._errors import ClosedError, DeadlineError, TidelogError, UnauthenticatedError, UnavailableError
+from tidelog._retry import Retry, may_repeat, retry_after_s
 from tidelog._status import error_of_status
 from tidelog.v1 import (
     broadcast_service_pb2_grpc,
     channel_service_pb2_grpc,
+    cluster_service_pb2_grpc,
+    group_service_pb2,
+    group_service_pb2_grpc,
+    token_service_pb2_grpc,
     transaction_service_pb2_grpc,
     wal_service_pb2,
     wal_service_pb2_grpc,
@@ -45,6 +50,8 @@ _SCANS_PER_CONNECTION: Final = 80
 
 _Request_contra = TypeVar("_Request_contra", contravariant=True)
 _Response_co = TypeVar("_Response_co", covariant=True)
+
+Metadata = tuple[tuple[str, str], ...]
 
 _CLIENT_ID_KEY: Final = "tidelog-client-id"
 _LOST_CODES: Final = frozenset(
@@ -80,33 +87,51 @@ class Connection:
         channel: Its gRPC channel.
         wal: The data plane on it.
         broadcasts: Broadcasts on it.
+        groups: Consumer groups on it.
+        cluster: Nodes and owners on it.
         append_stream: Its AppendStream, which takes requests as bytes.
         scan: Its Scan, which returns responses as bytes.
+        join_group: Its JoinGroup.
         scans: How many scans, and calls that wait long, run on it.
     """
 
     channel: grpc.aio.Channel
     wal: Any
     broadcasts: Any
+    groups: Any
+    cluster: Any
     append_stream: Any
     scan: Any
+    join_group: Any
     scans: int = 0
 
 
 class Transport:
     """The connections of one client in one event loop of one process. Does no I/O before the first call."""
 
-    def __init__(self, endpoint: str, *, client_id: str, connect_timeout_s: float, retry: Retry) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        client_id: str,
+        connect_timeout_s: float,
+        retry: Retry,
+        tls: TlsOptions | None = None,
+        token: TokenSource | None = None,
+    ) -> None:
         _fork.connected(self)
         self.endpoint = endpoint
         # Whose transactions they are, the server knows from this.
-        self._metadata = ((_CLIENT_ID_KEY, client_id),)
+        self._client_id = ((_CLIENT_ID_KEY, client_id),)
+        self._tls = tls
+        self._token = token
         self.open_transactions: set[OpenTransaction] = set()
         self.connect_timeout_s = connect_timeout_s
         self.retry = retry
         self._connections = [self._new_connection()]
         first = self._connections[0].channel
         self.channels = _stub(channel_service_pb2_grpc.ChannelServiceStub, first)
+        self.tokens = _stub(token_service_pb2_grpc.TokenServiceStub, first)
         self._transactions = _stub(transaction_service_pb2_grpc.TransactionServiceStub, first)
 
     @property
@@ -115,6 +140,11 @@ class Transport:
         if self._transactions is None:
             raise ClosedError("the client was closed: its open transactions end with their keepalive")
         return self._transactions
+
+    @property
+    def can_renew_token(self) -> bool:
+        """Whether a token that the server does not take any more may be another one next time."""
+        return callable(self._token)
 
     @property
     def is_closed(self) -> bool:
@@ -132,9 +162,28 @@ class Transport:
         return self._connections[0].broadcasts
 
     @property
+    def groups(self) -> Any:
+        """Consumer groups on the first connection."""
+        return self._connections[0].groups
+
+    @property
+    def cluster(self) -> Any:
+        """Nodes and owners on the first connection."""
+        return self._connections[0].cluster
+
+    @property
     def append_stream(self) -> Any:
         """AppendStream on the first connection; its requests are bytes."""
-        return partial(self._connections[0].append_stream, metadata=self._metadata)
+        return partial(self._connections[0].append_stream, metadata=self._call_metadata())
+
+    def metadata(self) -> Metadata:
+        """Return what a call shows of this client. Raises UnauthenticatedError if its token cannot be had."""
+        if self._token is None:
+            return self._client_id
+        try:
+            return (*self._client_id, authorization(self._token))
+        except (OSError, ValueError) as error:
+            raise UnauthenticatedError(f"the client has no token to show: {error}") from error
 
     @property
     def scans(self) -> int:
@@ -199,7 +248,7 @@ class Transport:
         while True:
             try:
                 await self.ready(deadline - clock())
-                return await method(request, timeout=max(0.0, deadline - clock()), metadata=self._metadata)
+                return await method(request, timeout=max(0.0, deadline - clock()), metadata=self._call_metadata())
             except UnavailableError as absence:
                 if not is_unknown:
                     raise
@@ -207,12 +256,16 @@ class Transport:
             except grpc.aio.AioRpcError as refusal:
                 error, failure = error_of_status(refusal, is_read=is_read, is_append=is_append), refusal
             is_unknown = is_unknown or error.effect == "unknown"
-            pause_s = next(pauses_s)
+            pause_s = max(next(pauses_s), retry_after_s(error))
             may_pass = may_repeat(error) or (is_idempotent and _is_lost(failure))
             if not may_pass or clock() + pause_s >= deadline:
                 error.effect = "unknown" if is_unknown else "none"
                 raise error from (failure if failure is not error else None)
             await asyncio.sleep(pause_s)
+
+    def _call_metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return who calls, and which span the call belongs to if somebody traces."""
+        return self.metadata() if _tracing.hooks is None else (*self.metadata(), *_tracing.hooks.metadata())
 
     async def aclose(self) -> None:
         """Close the connections; calls and streams on them end, and the server ends open transactions in time."""
@@ -222,11 +275,15 @@ class Transport:
             await connection.channel.close()
         # Why: gRPC's thread lives as long as its objects do, and a fork must not meet it.
         self._connections.clear()
-        self.channels = self._transactions = None
+        self.channels = self.tokens = self._transactions = None
         _fork.disconnected(self)
 
     def _new_connection(self) -> Connection:
-        channel = grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
+        if self._tls is None:
+            channel = grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
+        else:
+            credentials = self._tls.channel_credentials()
+            channel = grpc.aio.secure_channel(self.endpoint, credentials, options=CHANNEL_OPTIONS)
         append_stream: Any = channel.stream_stream(
             "/tidelog.v1.WalService/AppendStream",
             response_deserializer=wal_service_pb2.AppendStreamResponse.FromString,
@@ -236,7 +293,14 @@ class Transport:
         )
         wal = _stub(wal_service_pb2_grpc.WalServiceStub, channel)
         broadcasts = _stub(broadcast_service_pb2_grpc.BroadcastServiceStub, channel)
-        return Connection(channel, wal, broadcasts, append_stream, scan)
+        groups = _stub(group_service_pb2_grpc.GroupServiceStub, channel)
+        cluster = _stub(cluster_service_pb2_grpc.ClusterServiceStub, channel)
+        join_group: Any = channel.stream_stream(
+            "/tidelog.v1.GroupService/JoinGroup",
+            request_serializer=group_service_pb2.JoinGroupRequest.SerializeToString,
+            response_deserializer=group_service_pb2.JoinGroupResponse.FromString,
+        )
+        return Connection(channel, wal, broadcasts, groups, cluster, append_stream, scan, join_group)
 
 
 def _is_lost(failure: Exception) -> bool:

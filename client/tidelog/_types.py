@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from tidelog._tick import Tick
 
@@ -139,57 +139,6 @@ class ProducerPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerDescription:
-    """Who created a channel, for people who find it later; each text at most 256 bytes."""
-
-    role: str = ""
-    address: str = ""
-    description_text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class VchannelDescription:
-    """One vchannel as it stood when it was described.
-
-    Attributes:
-        name: ``<channel>/<index>``.
-        trim_tick: Every message below was trimmed; 0 when nothing was.
-        last_tick: Tick of the last message ever appended; 0 when there was none.
-        messages: How many are still there.
-        bytes: Size of the columns that are still there.
-        fencing_token: The token that was set last; 0 when none was.
-    """
-
-    name: str
-    trim_tick: Tick
-    last_tick: Tick
-    messages: int
-    bytes: int
-    fencing_token: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelDescription:
-    """One channel as it stood when it was described.
-
-    Attributes:
-        name: Its name.
-        owner: Who created it.
-        created_tick: When it was created.
-        watermark: Everything at or below is durable and readable, and nothing will be added there.
-        stopped_by: Why the channel stopped taking appends; empty while it takes them.
-        vchannels: Its vchannels, in order of index.
-    """
-
-    name: str
-    owner: OwnerDescription
-    created_tick: Tick
-    watermark: Tick
-    stopped_by: str
-    vchannels: tuple[VchannelDescription, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
     """The messages of one vchannel with begin_tick <= tick < end_tick, and about how much they are.
 
@@ -214,3 +163,23 @@ class Plan:
 
     end_tick: Tick
     splits: Sequence[Split]
+
+
+class PositionCommit(NamedTuple):
+    """How far a group got on a vchannel.
+
+    Attributes:
+        group: The group, which is subscribed to the vchannel.
+        vchannel: ``orders/0``.
+        next_tick: The first tick that was not consumed: one behind the last message that was.
+        member_id: The member of the group whose vchannel it is; empty if it is nobody's. See ``AsyncConsumer.commits``.
+        epoch: Under which the member holds it.
+        expected_tick: Where the position must stand for it to move; None for anywhere.
+    """
+
+    group: str
+    vchannel: str
+    next_tick: int
+    member_id: str = ""
+    epoch: int = 0
+    expected_tick: int | None = None

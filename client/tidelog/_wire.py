@@ -1,4 +1,7 @@
-"""From the client's types to protocol messages and back. Only ``_wire_broadcast`` and ``_status`` do so as well."""
+"""From the client's types to protocol messages and back.
+
+Others that do so: ``_wire_broadcast``, ``_wire_channels`` and ``_status``.
+"""
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,18 +19,15 @@ from tidelog._protowire import FIXED32, FIXED64, LENGTH, VARINT, WireFormatError
 from tidelog._tick import LOGICAL_BITS, Tick
 from tidelog._types import (
     AppendResult,
-    ChannelDescription,
     Durability,
-    OwnerDescription,
     Plan,
+    PositionCommit,
     ProducerSequence,
     Split,
     TransactionDescription,
     TransactionResult,
     TransactionState,
-    VchannelDescription,
 )  # fmt: skip
-from tidelog.v1 import channel_service_pb2 as channels_pb
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 
 _DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
@@ -146,10 +146,24 @@ class WirePart:
     fencing_token: int | None = None
 
 
-def transaction_field(parts: Sequence[WirePart]) -> bytes:
+def transaction_field(parts: Sequence[WirePart], positions: Sequence[PositionCommit] = ()) -> bytes:
     """Return the bytes of a transaction in an AppendStreamRequest."""
     encoded = b"".join(_PARTS + varint(len(part)) + part for part in map(_part_bytes, parts))
+    if positions:
+        encoded += wal_service_pb2.Transaction(positions=map(position_commit, positions)).SerializeToString()
     return _REQUEST_TRANSACTION + varint(len(encoded)) + encoded
+
+
+def position_commit(commit: PositionCommit) -> wal_service_pb2.PositionCommit:
+    """Return a commit as it travels."""
+    return wal_service_pb2.PositionCommit(
+        group=commit.group,
+        vchannel=commit.vchannel,
+        next_tick=commit.next_tick,
+        member_id=commit.member_id,
+        epoch=commit.epoch,
+        expected_tick=commit.expected_tick,
+    )
 
 
 def transaction_request(
@@ -311,7 +325,9 @@ def commit_request(
     batches: int,
     durability: Durability | None,
     conditions: Mapping[str, tuple[int | None, int | None]],
+    *,
     barrier_tick: int,
+    positions: Sequence[PositionCommit],
 ) -> transaction_service_pb2.CommitTxnRequest:
     """Return the request that commits a begun transaction; a condition is an expected last tick and a fencing token."""
     wire = [
@@ -321,7 +337,12 @@ def commit_request(
         for vchannel, (expected_last_tick, fencing_token) in conditions.items()
     ]
     return transaction_service_pb2.CommitTxnRequest(
-        txn_id=txn_id, batches=batches, conditions=wire, durability=_DURABILITIES[durability], barrier_tick=barrier_tick
+        txn_id=txn_id,
+        batches=batches,
+        conditions=wire,
+        durability=_DURABILITIES[durability],
+        barrier_tick=barrier_tick,
+        positions=map(position_commit, positions),
     )
 
 
@@ -453,30 +474,6 @@ def message_to_wire(message: Message) -> message_pb2.Message:
         payload=message.payload, key=message.key, type=message.type, properties=message.properties,
         event_time_ms=message.event_time_ms,
     )  # fmt: skip
-
-
-def owner_to_wire(owner: OwnerDescription | None) -> channels_pb.OwnerDescription | None:
-    """Return who creates a channel, as the protocol message."""
-    if owner is None:
-        return None
-    return channels_pb.OwnerDescription(role=owner.role, address=owner.address, description_text=owner.description_text)
-
-
-def channel_description(wire: channels_pb.ChannelDescription) -> ChannelDescription:
-    """Return a channel as it was described."""
-    return ChannelDescription(
-        name=wire.name,
-        owner=OwnerDescription(wire.owner.role, wire.owner.address, wire.owner.description_text),
-        created_tick=Tick(wire.created_tick),
-        watermark=Tick(wire.watermark),
-        stopped_by=wire.stopped_by,
-        vchannels=tuple(
-            VchannelDescription(
-                lane.name, Tick(lane.trim_tick), Tick(lane.last_tick), lane.messages, lane.bytes, lane.fencing_token
-            )
-            for lane in wire.vchannels
-        ),
-    )
 
 
 def plan(wire: wal_service_pb2.PlanScanResponse) -> Plan:

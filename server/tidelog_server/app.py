@@ -3,32 +3,67 @@
 import asyncio
 import errno
 import os
+import platform
+import secrets
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from importlib import metadata as packages
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
+from aiohttp import web
 
-from tidelog_server.broker.broker import Broker
-from tidelog_server.config import Config
-from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.broker.broker import ROOT, Broker
+from tidelog_server.broker.checkpoints import Checkpoints
+from tidelog_server.cluster.cluster import Cluster
+from tidelog_server.config import (
+    BUILT_IN,
+    Config,
+    ConfigError,
+    ReloadablePart,
+    Reloader,
+    ReloadRefusedError,
+    is_exposed,
+)
+from tidelog_server.core.access_errors import AuditFailedError
+from tidelog_server.core.cluster_errors import LogFailure, MetadataUnavailableError, OwnershipLostError
+from tidelog_server.core.errors import StorageFailedError, TidelogServerError
+from tidelog_server.core.limits import CALLS_SHARE_OF_GRACE, REFUSING_SHARE
+from tidelog_server.core.nodes import NodeRecord
 from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore
 from tidelog_server.metadata.memory import MemoryMetadataStore
-from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.metadata.store import MetadataStore, RevisionConflictError
+from tidelog_server.rpc.audit import AuditLog
+from tidelog_server.rpc.guard import Guard, Quotas, is_local
 from tidelog_server.rpc.http import HttpServer
-from tidelog_server.rpc.server import RpcServer
+from tidelog_server.rpc.peers import GrpcPeers, PeerAccess
+from tidelog_server.rpc.server import ConnectionLimits, RpcServer
+from tidelog_server.rpc.tls import http_context, renew
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.runtime.logging import configure_logging
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.runtime.watchdog import watch_event_loop
+from tidelog_server.security.authenticator import Shown
+from tidelog_server.security.certificates import CertificateFiles
+from tidelog_server.security.grants import Verb
+from tidelog_server.security.jwt_tokens import JwtPolicy
+from tidelog_server.security.service import Security, SecuritySettings
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 
+if TYPE_CHECKING:
+    from tidelog_server.metadata.etcd_connection import EtcdAccess
+    from tidelog_server.rpc.tracing import CallTracer
+
+# What says in a cluster that the node does not hold its registration any more.
+_LOST = (RevisionConflictError, OwnershipLostError, MetadataUnavailableError)
 _log = structlog.get_logger()
 
 
@@ -40,21 +75,39 @@ class Server:
         self._clock = clock
         self._store = store
         self._started_s = started_s
+        self._grace_s = config.server.shutdown_grace_s
         self._metrics = Metrics()
         self._stopped_by: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._tasks = TaskOwner(self._task_failed)
         folder = config.storage.data_dir if isinstance(store, RocksdbLogStore) else None
-        self._node = LogNode(store, config.limits, clock, self._metrics, folder=folder, on_failure=self._storage_failed)
-        self._broker = Broker(self._node, self._tasks)
-        self._rpc = RpcServer(self._broker, self._node, syncs_by_default=config.storage.durability == "sync")
-        self._http = HttpServer(self._why_not_ready, self._render_metrics)
+        self._node = LogNode(store, config.limits, clock, self._metrics, folder=folder, on_failure=self._log_stopped)
+        self._broker = Broker(
+            self._node, self._tasks, retention_check_interval_ms=config.storage.retention_check_interval_ms
+        )
+        self._tracer = _open_tracing(config)
+        self._security = Security(_security_settings(config), clock, self._metrics)
+        has_files = isinstance(store, RocksdbLogStore) and config.metadata.kind == "embedded"
+        self._checkpoints = Checkpoints(self._node, self._tasks, store if has_files else None)
+        self._rpc: RpcServer | None = None
+        self._http = HttpServer(self._why_not_ready, self._render_metrics, self._may_read_metrics)
         self._teardown = AsyncExitStack()
+        # What changes with a reload; other parts register themselves.
+        self.reloader = Reloader(config)
+        self._register_reloadable()
+        self._is_serving = False
+        # Of a node, which is known before it is listened on; 0 otherwise.
+        self._grpc_port = 0
         self.grpc_endpoint = ""
         self.http_endpoint = ""
 
     @classmethod
     async def start(
-        cls, config: Config, clock: Clock | None = None, *, before_serving: Callable[[], None] = lambda: None
+        cls,
+        config: Config,
+        clock: Clock | None = None,
+        *,
+        before_serving: Callable[[], None] = lambda: None,
+        waits_for_cluster: bool = False,
     ) -> "Server":
         """Recover the log, open all channels and listen.
 
@@ -62,11 +115,14 @@ class Server:
             config: All settings.
             clock: Time; the system's if None.
             before_serving: Called once all channels are open and nobody is served yet; it may block.
+            waits_for_cluster: Whether to wait for etcd however long it takes.
 
         Raises:
             OSError: An address is taken or not allowed, or the data folder cannot be used.
             DataLossError: The log is damaged or shorter than it was. Nothing was modified.
             DataFolderError: The folder is in use, or of an unknown format.
+            MetadataUnavailableError: etcd did not answer in time, or refused.
+            SecurityError: A certificate, key or file of permissions cannot be used.
         """
         assert __debug__, "the server does not run with assertions switched off"
         configure_logging(config.log.level, config.log.format)
@@ -78,7 +134,7 @@ class Server:
         store = await asyncio.to_thread(_open_store, config)
         server = cls(config, clock, store, started_s)
         try:
-            await server._open()
+            await server._open(waits_for_cluster=waits_for_cluster)
             before_serving()
             await server._serve()
         except BaseException:
@@ -87,46 +143,208 @@ class Server:
         return server
 
     async def wait_stopped(self) -> str:
-        """Wait until storage or a background task has failed, and return why: the process should end then."""
+        """Wait until storage, a background task or the lease has failed, and return why; then stop the server."""
         return await asyncio.shield(self._stopped_by)
+
+    @property
+    def may_start_again(self) -> bool:
+        """Whether the server stopped because it lost its lease: a new one, of ``again``, registers anew."""
+        return self._node.has_lapsed and self._node.admission.failure is None
+
+    @property
+    def again(self) -> Config:
+        """The configuration for another server in the place of this one."""
+        ports = [int(endpoint.rpartition(":")[2]) for endpoint in (self.grpc_endpoint, self.http_endpoint)]
+        return self._config.on_ports(*ports)
+
+    def reload(self, load: Callable[[], Config]) -> bool:
+        """Make what may change of the configuration that ``load`` returns effective, and log what came of it.
+
+        ``load`` may raise ConfigError. Returns False if it did, or if a part refused: then nothing has changed.
+        """
+        try:
+            outcome = self.reloader.reload(load())
+        except (ConfigError, ReloadRefusedError) as error:
+            _log.error("reload_refused", problem=str(error))
+            return False
+        for key in outcome.needs_restart:
+            _log.warning("reload_needs_restart", setting=key)
+        _log.warning("reloaded", changed=list(outcome.changed), needs_restart=list(outcome.needs_restart))
+        return True
+
+    @property
+    def shutdown_grace_s(self) -> float:
+        """How long ``stop`` may take, as configured now."""
+        return self._grace_s
 
     async def stop(self) -> None:
         """Take no new work, finish what is in flight, sync, and release everything. Idempotent."""
         self._node.begin_shutdown()
-        await self._rpc.set_serving(is_serving=False)
+        if self._rpc is not None:
+            await self._rpc.set_serving(is_serving=False)
         await self._teardown.aclose()
         _log.info("stopped")
 
-    async def _open(self) -> None:
+    async def _open(self, *, waits_for_cluster: bool = False) -> None:
         teardown = self._teardown
+        if self._tracer is not None:
+            teardown.push_async_callback(asyncio.to_thread, self._tracer.close)
         teardown.push_async_callback(asyncio.to_thread, self._store.close)
         teardown.push_async_callback(self._node.close)
         teardown.push_async_callback(self._broker.close)
+        teardown.push_async_callback(self._checkpoints.close)
+        await self._checkpoints.open()
+        if self._config.metadata.kind == "etcd":
+            await self._open_in_cluster(waits=waits_for_cluster)
+            return
         teardown.push_async_callback(self._tasks.close)
         metadata = await self._open_metadata()
         teardown.push_async_callback(metadata.close)
         await self._broker.open(metadata)
+        teardown.push_async_callback(self._security.close)
+        await self._security.open(metadata, ROOT, self._config.storage.data_dir)
+
+    async def _open_in_cluster(self, *, waits: bool) -> None:
+        """Register, and open the channels of this node. Probes are answered meanwhile."""
+        # Here, because its messages take a tenth of a second to import, and most servers are alone.
+        from tidelog_server.metadata.etcd import EtcdMetadataStore
+
+        await self._listen_http()
+        # Registered before it is listened on: whoever is told of it waits until it answers.
+        self._grpc_port = self._config.server.grpc_port or _free_port(self._config.server.host)
+        settings, teardown = self._config.cluster, self._teardown
+        store = EtcdMetadataStore(etcd_access(self._config), self._config.metadata.etcd_prefix, self._clock)
+        peers = GrpcPeers(_peer_access(self._config))
+        address = settings.advertise or f"{self._config.server.host}:{self._grpc_port}"
+        record = NodeRecord(
+            settings.node_id, address, self.http_endpoint, secrets.token_hex(8), packages.version("tidelog")
+        )
+        cluster = Cluster(store, self._clock, record, peers, root=ROOT, lease_ttl_s=settings.lease_ttl_s)
+        # Ordering: the registration is given back behind the last acknowledgement and the last renewal.
+        teardown.push_async_callback(store.close)
+        teardown.push_async_callback(cluster.close)
+        teardown.push_async_callback(peers.close)
+        teardown.push_async_callback(self._tasks.close)
+        folder = self._config.storage.data_dir
+        try:
+            async with asyncio.timeout(None if waits else settings.start_timeout_s):
+                await cluster.open(self._store, folder, self._tasks, self._lease_lost)
+                await self._broker.open_in_cluster(store, cluster)
+                await self._security.open(store, ROOT, folder)
+                teardown.push_async_callback(self._security.close)
+        except TimeoutError:
+            raise MetadataUnavailableError(
+                f"the node could not register within {settings.start_timeout_s:.0f} s; etcd at "
+                f"{self._config.metadata.etcd_endpoints} last said: {store.last_failure or 'nothing wrong'}"
+            ) from None
 
     async def _serve(self) -> None:
         teardown = self._teardown
         self._tasks.start("oracle", self._node.shared.oracle.run())
         self._tasks.start("disk", self._node.watch_disk())
         self._tasks.start("watchdog", watch_event_loop(self._clock, self._metrics))
-        server = self._config.server
-        http_port = await self._http.start(server.http_host, server.http_port)
-        teardown.push_async_callback(self._http.stop)
-        grpc_port = self._bind(f"{server.host}:{server.grpc_port}")
-        self.grpc_endpoint = f"{server.host}:{grpc_port}"
-        self.http_endpoint = f"{server.http_host}:{http_port}"
-        await self._rpc.start()
-        teardown.push_async_callback(self._rpc.stop, server.shutdown_grace_s)
+        security = self._security
+        self._tasks.start("security", security.run())
+        rpc = self._rpc = await self._make_rpc()
+        if not self.http_endpoint:
+            await self._listen_http()
+        host = self._config.server.host
+        port = self._bind(rpc, f"{host}:{self._grpc_port or self._config.server.grpc_port}")
+        self.grpc_endpoint = f"{host}:{port}"
+        await rpc.start()
+        self._is_serving = True
+        teardown.push_async_callback(self._stop_calls, rpc)
         start_s = self._clock.monotonic_s() - self._started_s
         self._metrics.start_seconds.set(start_s)
+        self._metrics.build_info.labels(**_running_versions()).set(1)
         _log.info("ready", grpc=self.grpc_endpoint, http=self.http_endpoint, start_s=round(start_s, 3))
 
-    def _bind(self, address: str) -> int:
+    async def _listen_http(self) -> None:
+        """Answer probes from now on."""
+        server, files = self._config.server, self._security.files
+        tls = None
+        if files is not None:
+            tls = http_context(files)
+            self._security.on_renewed = lambda _: renew(tls, files)
+        http_port = await self._http.start(server.http_host, server.http_port, tls)
+        self._teardown.push_async_callback(self._http.stop)
+        self.http_endpoint = f"{server.http_host}:{http_port}"
+
+    async def _make_rpc(self) -> RpcServer:
+        """Return the services, behind a guard if calls need credentials."""
+        config, security = self._config, self._security
+        guard = audit = None
+        if security.needs_credentials:
+            audit = AuditLog(self._broker, self._node)
+            await audit.open()
+            self._tasks.start("audit", audit.run())
+            started = {"event": "start", "settings": _told_settings(config)}
+            try:
+                await audit.write(started)
+            except AuditFailedError:
+                # Readers are served all the same; it is told as soon as it can be.
+                audit.note(started)
+        if security.looks_at_calls:
+            guard = Guard(security.authenticator, audit, _quotas(config), self._clock, self._metrics)
+            security.on_failure = guard.unauthenticated
+            self._tasks.start("guard", guard.run())
+        server = config.server
+        return RpcServer(
+            self._broker, self._node, self._checkpoints, security, guard=guard, tracer=self._tracer,
+            syncs_by_default=config.storage.durability == "sync",
+            connections=ConnectionLimits(
+                server.max_connections, server.max_streams_per_connection, server.max_connection_age_s,
+                server.reflection, server.overload_protection,
+            ),
+        )  # fmt: skip
+
+    def _may_read_metrics(self, request: web.Request) -> bool:
+        """Tell whether somebody may read metrics: on this machine everybody, from elsewhere whoever may administer."""
+        address = request.remote or ""
+        if not self._security.needs_credentials or is_local(address):
+            return True
+        values = tuple(request.headers.getall("Authorization", []))
         try:
-            port = self._rpc.bind(address)
+            principal = self._security.authenticator.authenticate(Shown(values, b"", address, False, request.secure))
+        except TidelogServerError:
+            return False
+        return principal.grants.allow_somewhere(Verb.ADMIN_READ)
+
+    async def _stop_calls(self, rpc: RpcServer) -> None:
+        # The rest of the time is for closing the log.
+        calls_s = self._grace_s * CALLS_SHARE_OF_GRACE
+        refusing_s = calls_s * REFUSING_SHARE
+        await rpc.refuse(refusing_s)
+        await rpc.stop(calls_s - refusing_s)
+
+    def _register_reloadable(self) -> None:
+        def logging(config: Config) -> Callable[[], None]:
+            return lambda: configure_logging(config.log.level, config.log.format)
+
+        def admission(config: Config) -> Callable[[], None]:
+            limits = config.limits
+
+            def apply() -> None:
+                current = self._node.admission.limits
+                self._node.admission.limits = replace(
+                    current, min_free_disk_bytes=limits.min_free_disk_bytes, txn_keepalive_ms=limits.txn_keepalive_ms
+                )
+
+            return apply
+
+        def grace(config: Config) -> Callable[[], None]:
+            return lambda: setattr(self, "_grace_s", config.server.shutdown_grace_s)
+
+        for keys, prepare in (
+            (("log.level", "log.format"), logging),
+            (("limits.min_free_disk_bytes", "limits.txn_keepalive_ms"), admission),
+            (("server.shutdown_grace_s",), grace),
+        ):
+            self.reloader.register(ReloadablePart(frozenset(keys), prepare))
+
+    def _bind(self, rpc: RpcServer, address: str) -> int:
+        try:
+            port = rpc.bind(address)
         except RuntimeError as error:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), address) from error
         return port
@@ -138,10 +356,18 @@ class Server:
         # A log that is in memory has its metadata there too: neither outlives the process.
         return MemoryMetadataStore()
 
-    def _storage_failed(self, error: StorageFailedError) -> None:
-        self._stop_because(error.values["cause"])
+    def _log_stopped(self, error: LogFailure) -> None:
+        self._stop_because(error.values["cause"] if isinstance(error, StorageFailedError) else error.message)
+
+    def _lease_lost(self) -> None:
+        self._node.lapse(OwnershipLostError(self._config.cluster.node_id))
 
     def _task_failed(self, name: str, cause: BaseException) -> None:
+        if self._broker.cluster is not None and isinstance(cause, _LOST):
+            # Somebody else speaks for this node, or its changes are not taken any more: that is how a lease ends.
+            _log.warning("task_lost_its_lease", task=name, error=repr(cause))
+            self._lease_lost()
+            return
         # A storage failure was logged where it happened, and takes the tasks that write along.
         if not isinstance(cause, StorageFailedError):
             _log.critical("task_failed", task=name, exc_info=cause)
@@ -157,14 +383,75 @@ class Server:
             return f"storage failed: {admission.failure.values['cause']}"
         if admission.is_shutting_down:
             return "shutting down"
+        if admission.tenure is not None and not admission.tenure.is_held():
+            return "the node's lease ran out"
+        if not self._is_serving:
+            return "starting"
         if self._stopped_by.done():
             return self._stopped_by.result()
         return "the disk is nearly full" if admission.is_disk_full else None
 
-    def _render_metrics(self) -> bytes:
-        self._node.refresh_metrics()
-        self._broker.refresh_metrics()
-        return self._metrics.render()
+    async def _render_metrics(self) -> bytes:
+        wanted, metrics = self._config.metrics, self._metrics
+        metrics.ready.set(self._why_not_ready() is None)
+        if (tenure := self._node.admission.tenure) is not None:
+            metrics.lease_remaining_seconds.replace([(tenure.node_id, tenure.left_s())])
+        if self._is_serving:
+            self._node.refresh_metrics()
+            self._broker.refresh_metrics(per_group=wanted.per_group)
+        if self._is_serving and wanted.per_vchannel:
+            ticks = self._node.vchannel_ticks()
+            metrics.vchannel_first_tick.replace([(name, first) for name, first, _ in ticks])
+            metrics.vchannel_tail_tick.replace([(name, tail) for name, _, tail in ticks])
+        # On a thread: with a label for each vchannel, the text of it may be megabytes.
+        return await asyncio.to_thread(metrics.render)
+
+
+def _open_tracing(config: Config) -> "CallTracer | None":
+    if config.tracing.endpoint == "off":
+        return None
+    # Here, because only those who trace have its packages.
+    from tidelog_server.rpc.tracing import open_tracing
+
+    return open_tracing(config.tracing.endpoint, config.tracing.sample_ratio)
+
+
+def _running_versions() -> dict[str, str]:
+    names = {"version": "tidelog", "grpcio": "grpcio", "rocksdict": "rocksdict"}
+    return {"python": platform.python_version(), **{label: packages.version(name) for label, name in names.items()}}
+
+
+def _security_settings(config: Config) -> SecuritySettings:
+    tls, auth = config.tls, config.auth
+    jwt = None
+    if auth.jwt_jwks:
+        jwt = JwtPolicy(auth.jwt_issuer, auth.jwt_audience, auth.jwt_leeway_s, auth.jwt_max_lifetime_s)
+    return SecuritySettings(
+        needs_credentials=auth.kind == "on",
+        tls=CertificateFiles(Path(tls.cert), Path(tls.key), _path(tls.client_ca)) if tls.cert else None,
+        deny_list=_path(tls.deny_list),
+        jwt=jwt,
+        jwks=auth.jwt_jwks,
+        grants=_path(auth.grants),
+        max_failures_per_minute=config.quota.auth_failures_per_minute,
+        is_exposed=is_exposed(config.server, tls, auth),
+    )
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _quotas(config: Config) -> Quotas:
+    if config.auth.kind == "off":
+        return Quotas()
+    quota = config.quota
+    return Quotas(quota.requests_per_s, quota.request_burst, int(quota.in_bytes_per_s), int(quota.out_bytes_per_s))
+
+
+def _told_settings(config: Config) -> dict[str, str]:
+    """Return what differs from the built-in settings, for the audit log; none of them is a secret."""
+    return {key: config.texts[key] for key, origin in config.origins.items() if origin != BUILT_IN}
 
 
 def _open_store(config: Config) -> LogStore:
@@ -172,6 +459,30 @@ def _open_store(config: Config) -> LogStore:
         return MemoryLogStore()
     folder: Path = config.storage.data_dir
     return open_rocksdb_log_store(folder, accept_head_loss=config.storage.accept_head_loss)
+
+
+def etcd_access(config: Config) -> "EtcdAccess":
+    """Return how etcd is reached."""
+    from tidelog_server.metadata.etcd_connection import EtcdAccess
+
+    metadata = config.metadata
+    files = (metadata.etcd_password_file, metadata.etcd_ca, metadata.etcd_cert, metadata.etcd_key)
+    return EtcdAccess(metadata.endpoints(), metadata.etcd_username, *map(_path, files))
+
+
+def _peer_access(config: Config) -> PeerAccess:
+    """Return how this node shows itself to others."""
+    cluster, tls = config.cluster, config.tls
+    return PeerAccess(_path(cluster.ca), _path(tls.cert), _path(tls.key), _path(cluster.token_file))
+
+
+def _free_port(host: str) -> int:
+    """Return a port that nobody listens on just now."""
+    family, kind, protocol, _, _ = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _check_address(host: str, port: int) -> None:

@@ -5,9 +5,11 @@ import inspect
 import pytest
 
 import tidelog
+from tidelog import msgstream, rocksmq
 
 PAIRS = [
     (tidelog.AsyncClient, tidelog.Client),
+    (tidelog.AsyncCluster, tidelog.Cluster),
     (tidelog.AsyncChannel, tidelog.Channel),
     (tidelog.AsyncVchannel, tidelog.Vchannel),
     (tidelog.AsyncProducer, tidelog.Producer),
@@ -17,9 +19,14 @@ PAIRS = [
     (tidelog.AsyncWalTransaction, tidelog.WalTransaction),
     (tidelog.AsyncWalBroadcast, tidelog.WalBroadcast),
     (tidelog.AsyncWalScanner, tidelog.WalScanner),
+    (msgstream.AsyncMsgStream, msgstream.MsgStream),
+    (msgstream.AsyncMsgStreamFactory, msgstream.MsgStreamFactory),
+    (rocksmq.AsyncRocksMQ, rocksmq.RocksMQ),
+    (rocksmq.AsyncRocksMQConsumer, rocksmq.RocksMQConsumer),
+    (rocksmq.AsyncIDAllocator, rocksmq.IDAllocator),
 ]
 # Needed by the synchronous twin itself, inside.
-INTERNAL = {"pause", "add", "stage", "check_open", "scanner_core"}
+INTERNAL = {"take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed"}
 RENAMED = {"aclose": "close"}
 
 

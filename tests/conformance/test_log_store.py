@@ -14,6 +14,7 @@ import pytest
 
 from tidelog_server.core.entries import Entry
 from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
@@ -284,6 +285,29 @@ def test_chunks_cover_a_vchannel_without_gap_and_add_up(store: LogStore) -> None
     assert store.chunks(1, chunks[-1].last_tick + 1, END) == []
 
 
+def test_the_oldest_chunks_end_where_enough_was_found(store: LogStore) -> None:
+    store.create_vchannels([1])
+    assert store.oldest_chunks(1, 0, 0) == []
+    store.write(run_of_entries(1, 11, size_bytes=CHUNK_BYTES // 4))
+    chunks = store.chunks(1, 0, END)
+    assert store.oldest_chunks(1, 0, 0) == chunks[:1]
+    assert store.oldest_chunks(1, 0, CHUNK_BYTES) == chunks[:1]
+    assert store.oldest_chunks(1, 0, CHUNK_BYTES + 1) == chunks[:2]
+    assert store.oldest_chunks(1, chunks[0].last_tick + 1, 0) == chunks[:2]
+    assert store.oldest_chunks(1, chunks[1].last_tick + 1, 0) == chunks
+    assert store.oldest_chunks(1, 0, END) == chunks
+    # What was trimmed of a chunk does not count any more.
+    store.trim(1, store.headers(1, 0, END, 2)[1].base_tick)
+    left_bytes = chunks[0].columns_bytes - store.tail(1).trimmed_bytes
+    assert 0 < left_bytes < CHUNK_BYTES
+    assert store.oldest_chunks(1, 0, left_bytes) == chunks[:1]
+    assert store.oldest_chunks(1, 0, left_bytes + 1) == chunks[:2]
+    store.trim(1, chunks[-1].last_tick + 1)
+    assert store.oldest_chunks(1, 0, 1) == store.chunks(1, 0, END)
+    with pytest.raises(KeyError):
+        store.oldest_chunks(5, 0, 0)
+
+
 def test_a_chunk_of_tiny_entries_is_closed_by_their_number(store: LogStore) -> None:
     store.create_vchannels([1])
     store.write(run_of_entries(1, CHUNK_BATCHES + 5, count=1, size_bytes=1))
@@ -436,6 +460,20 @@ def test_outcomes_are_replaced_and_removed(store: LogStore) -> None:
     store.write([new_entry(1, 10)], Beside(outcomes={5: first, 6: first}))
     store.write([], Beside(outcomes={6: second, 5: None, 4: None}))
     assert store.txn_outcomes() == {6: second}
+
+
+def test_positions_are_written_with_the_entries_and_go_with_their_vchannel(store: LogStore) -> None:
+    store.create_vchannels([1, 2])
+    first, other = GroupKey("billing", "orders/0"), GroupKey("audit.v2", "orders/0")
+    store.write([new_entry(1, 10)], Beside(positions={first: GroupPosition(1, 11, 5), other: GroupPosition(1, 3, 4)}))
+    store.write([], Beside(positions={first: GroupPosition(1, 11, 5).after(12, 6, 7), other: None}))
+    elsewhere = GroupKey("billing", "payments/1023")
+    store.write([], Beside(positions={elsewhere: GroupPosition(2, END - 1, 8)}))
+    assert store.group_positions() == {
+        first: GroupPosition(1, 11, 5).after(12, 6, 7), elsewhere: GroupPosition(2, END - 1, 8)
+    }  # fmt: skip
+    store.drop_vchannels([1], [first])
+    assert store.group_positions() == {elsewhere: GroupPosition(2, END - 1, 8)}
 
 
 def test_a_write_that_is_refused_changes_no_window(store: LogStore) -> None:

@@ -1,6 +1,7 @@
 """Every metadata store keeps the contract of ``metadata.store``.
 
-Method: the same tests on each implementation; the embedded one on a real RocksDB store and its writing thread.
+Method: the same tests on each implementation; the embedded one on a real RocksDB store and its writing thread, the
+shared one on a real etcd.
 """
 
 import asyncio
@@ -12,17 +13,27 @@ import pytest
 
 from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore
+from tidelog_server.metadata.etcd import EtcdMetadataStore
+from tidelog_server.metadata.etcd_connection import EtcdAccess
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import Delete, MetadataStore, Put, RevisionConflictError, Versioned
+from tidelog_server.runtime.clock import SystemClock
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_testing.etcd import EtcdProcess
 
 
 async def at_once(call: Callable[[], int]) -> int:
     return call()
 
 
-@pytest.fixture(params=["memory", "embedded"])
+@pytest.fixture(params=["memory", "embedded", "etcd"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
+    if request.param == "etcd":
+        etcd: EtcdProcess = request.getfixturevalue("etcd")
+        shared = EtcdMetadataStore(EtcdAccess((etcd.endpoint,)), f"/{tmp_path.name}/", SystemClock())
+        yield shared
+        await shared.close()
+        return
     if request.param == "memory":
         memory = MemoryMetadataStore()
         yield memory

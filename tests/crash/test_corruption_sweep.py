@@ -4,6 +4,8 @@ Method: a crashed folder with entries in tables, blob files and the WAL; one bit
 check runs, and if it passes everything is read. The counts of each kind of file are printed. A judge does so in a
 process of its own, as the gate does: a flipped bit in a MANIFEST can make RocksDB spin, holding the GIL. A sample of
 each kind goes through the whole of ``open_rocksdb_log_store``.
+
+Promises of GUARANTEES.md: G1, G2, G10, G15.
 """
 
 import sys

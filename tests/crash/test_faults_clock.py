@@ -2,6 +2,8 @@
 
 Method: the storm, on servers whose injected wall clock is set back and forth: by a day, to 1970, and a hundred times a
 second by 200 ms. A process with the machine's own clock moved would need libfaketime; only the clock layer differs.
+
+Promises of GUARANTEES.md: G4, G5.
 """
 
 import asyncio

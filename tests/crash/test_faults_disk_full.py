@@ -1,6 +1,8 @@
 """A full disk refuses appends and nothing else; where it strikes unannounced, the server stops and loses nothing.
 
 Method: the data folder is on a small tmpfs, which needs root; a real server fills it. Growing it is a remount.
+
+Promises of GUARANTEES.md: G14.
 """
 
 import asyncio

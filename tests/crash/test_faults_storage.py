@@ -3,6 +3,8 @@
 Method: strace lets one system call of a real server under load fail, at a chosen count or on a chosen file. The call
 after it would succeed again, as after a real failed fsync: a server that merely tried again would acknowledge what
 the kernel has dropped.
+
+Promises of GUARANTEES.md: G1, G7, G14.
 """
 
 import asyncio

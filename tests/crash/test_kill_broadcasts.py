@@ -3,6 +3,8 @@
 Method: tasks broadcast under keys, acknowledge and abort over servers that are killed at moments chosen at random, or
 at each failpoint on the way of a broadcast and of an acknowledgement. Afterwards the log and the broadcasts that the
 server knows must be what was acknowledged, and no two that exclude each other may have been open at once.
+
+Promises of GUARANTEES.md: G26, G28, G29.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """A server that dies between any two steps of the write path, of a trim or of a drop keeps every promise.
 
 Method: as in the storm, but each server is armed to kill itself at a failpoint, at a hit chosen at random.
+
+Promises of GUARANTEES.md: G1, G3.
 """
 
 import asyncio
@@ -21,8 +23,10 @@ from tidelog_testing.workload import create_channel, destroy_channel, open_produ
 pytestmark = pytest.mark.crash
 
 DOOMED = "doomed"
-# The load has no broadcasts; what dies on their way is in test_kill_broadcasts.
-POINTS = [point for point in Failpoint if not point.startswith("broadcast")]
+# The load has no broadcasts and groups; what dies on their way is in test_kill_broadcasts and test_kill_groups.
+POINTS = [
+    point for point in Failpoint if not point.startswith(("broadcast", "group", "backup", "restore", "mid_checkpoint"))
+]
 # The greatest hit at which a server dies; groups are many, trims and drops are few.
 LAST_HIT = dict.fromkeys(Failpoint, 60) | {
     Failpoint.BEFORE_HEAD_UPDATE: 5,

@@ -3,6 +3,8 @@
 Method: writers take a vchannel over from each other, each with a greater token, while the ones before go on; the server
 is killed after a number of acknowledgements chosen at random and started again. Each message names its token, so the
 log itself shows whether one came too late.
+
+Promises of GUARANTEES.md: G17.
 """
 
 import asyncio

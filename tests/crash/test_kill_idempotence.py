@@ -2,6 +2,8 @@
 
 Method: producers append numbered batches one after the other and repeat each until it is acknowledged, over servers
 that are killed at moments chosen at random or at failpoints of the write path. The log must hold each batch once.
+
+Promises of GUARANTEES.md: G18, G19.
 """
 
 import asyncio

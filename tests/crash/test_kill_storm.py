@@ -4,6 +4,8 @@ Method: producers and followers run on one data folder against one incarnation o
 ended by SIGKILL 20 to 400 ms after the first acknowledgement. After each restart a fresh client reads everything, and
 ``tidelog_testing.history`` judges: every acknowledged message is there once, at its tick and in order; unacknowledged
 batches are there whole or not at all; nothing else exists; nothing that a follower saw has vanished.
+
+Promises of GUARANTEES.md: G1, G2, G3, G5, G7, G8.
 """
 
 import asyncio

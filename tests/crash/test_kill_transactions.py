@@ -5,6 +5,8 @@ that are killed at moments chosen at random or at failpoints of the write path, 
 was acknowledged must be there once, every other one as a whole or not at all, and the reader never saw a half. Some
 moves are so large that they are staged; a server that dies ends them, and then nothing of them may be there. Some
 are rolled back.
+
+Promises of GUARANTEES.md: G21, G22, G24.
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Method: folders of a store that crashed (copied while it was open), damaged in one way each, and opened as the server
 opens them: with the real child process. What is refused must be byte for byte as before.
+
+Promises of GUARANTEES.md: G15.
 """
 
 import os

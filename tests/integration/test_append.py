@@ -1,6 +1,8 @@
 """Append and AppendStream over real gRPC: answers in order, whole batches, nothing accepted left unanswered.
 
 Method: a server on the test's event loop, on RocksDB where durability matters, and bare gRPC calls.
+
+Promises of GUARANTEES.md: G3, G6.
 """
 
 import asyncio

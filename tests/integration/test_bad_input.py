@@ -2,6 +2,8 @@
 
 Method: one server for the module; after each refusal a good append on the same connection must work. The table of
 broken batches is that of the pure check, sent over the wire.
+
+Promises of GUARANTEES.md: G12.
 """
 
 import struct
@@ -255,6 +257,23 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("large owner", "CreateChannels",
      channels.CreateChannelsRequest(names=["a"], owner=channels.OwnerDescription(role="é" * 129)),
      R.REASON_INVALID_ARGUMENT, INVALID, "258 bytes, at most 256"),
+    ("create with a cap below the bytes", "CreateChannels",
+     channels.CreateChannelsRequest(names=["a"], retention=channels.Retention(bytes=2, hard_bytes=1)),
+     R.REASON_INVALID_ARGUMENT, INVALID, "hard_bytes is 1, below retention.bytes, which is 2"),
+    ("create with a retention beyond bounds", "CreateChannels",
+     channels.CreateChannelsRequest(names=["a"], retention=channels.Retention(age_ms=(1 << 43) + 1)),
+     R.REASON_INVALID_ARGUMENT, INVALID, "retention.age_ms is 8796093022209, at most 8796093022208"),
+    ("alter nothing", "AlterChannels", channels.AlterChannelsRequest(names=["one"]),
+     R.REASON_INVALID_ARGUMENT, INVALID, "changes nothing"),
+    ("alter no channel", "AlterChannels",
+     channels.AlterChannelsRequest(retention=channels.RetentionChange(bytes=1)),
+     R.REASON_INVALID_ARGUMENT, INVALID, "names 0 channels"),
+    ("alter what is not there", "AlterChannels",
+     channels.AlterChannelsRequest(names=["one", "nowhere"], retention=channels.RetentionChange(bytes=1)),
+     R.REASON_CHANNEL_NOT_EXIST, MISSING, "'nowhere' does not exist"),
+    ("alter to bytes beyond bounds", "AlterChannels",
+     channels.AlterChannelsRequest(names=["one"], retention=channels.RetentionChange(hard_bytes=(1 << 60) + 1)),
+     R.REASON_INVALID_ARGUMENT, INVALID, "retention.hard_bytes of channel 'one' is"),
     ("destroy what is not there", "DestroyChannels", channels.DestroyChannelsRequest(names=["one", "nowhere"]),
      R.REASON_CHANNEL_NOT_EXIST, MISSING, "'nowhere' does not exist"),
     ("describe nothing", "DescribeChannels", channels.DescribeChannelsRequest(),

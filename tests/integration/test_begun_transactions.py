@@ -1,6 +1,8 @@
 """Begun transactions on the protocol: begin, stage, commit, and every other end.
 
 Method: raw calls to a server in this process, on both stores; scans say what is there.
+
+Promises of GUARANTEES.md: G24, G25.
 """
 
 import asyncio

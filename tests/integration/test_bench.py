@@ -52,6 +52,24 @@ def test_single_appends_report_latencies_too(tmp_path: Path) -> None:
     assert report["settings"]["producers"] == 8
 
 
+def test_consumers_are_compared_with_a_scan(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "consume", "--messages", "40000", "--members", "2", "--vchannels", "2")
+
+    assert report["settings"]["members"] == 2
+    assert 0 < report["messages_per_second"]
+    assert report["floor"].keys() == {"name", "messages_per_second"}
+    assert 0 < report["details"]["commits_per_second"]
+
+
+def test_rebalancing_members_lose_and_double_nothing(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "rebalance", "--seconds", "4", "--rate", "500", "--members", "2", "--vchannels", "4")
+
+    details = report["details"]
+    assert details["lost"] == details["doubled"] == 0
+    assert 0 < details["kills"]
+    assert 0 < details["produced"]
+
+
 def test_transactions_are_compared_with_plain_appends(tmp_path: Path) -> None:
     *reports, large = bench(tmp_path, "txn", "--transactions", "400", "--concurrency", "8", "--large-mib", "20")
 
@@ -74,6 +92,15 @@ def test_broadcasts_are_compared_with_appends(tmp_path: Path) -> None:
     assert 0 < report["details"]["ack_of_all_p50_us"]
 
 
+def test_packs_are_equal_and_their_delay_is_told(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "msgstream", "--intervals", "10", "--interval-ms", "50")
+
+    figures = report["details"]
+    assert figures["packs_equal_on_both"] == figures["packs_equal_when_read_again"] == 1
+    assert 0 < figures["delay_p50_intervals"] <= figures["delay_p99_intervals"] <= figures["delay_max_intervals"]
+    assert 0 < figures["packs_with_messages"] <= 10
+
+
 def test_latency_is_compared_with_echo_and_sync(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "latency", "--messages", "40")
 
@@ -89,6 +116,55 @@ def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
     assert report["settings"]["megabytes_per_second_of"] == "raw batches"
     assert report["floor"].keys() == {"name", "megabytes_per_second"}
     assert all(0 < report[figure] for figure in FIGURES | {"ratio"})
+
+
+def test_many_channels_are_timed_and_survive_restarts(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "channels", "--channels", "200", "--messages", "0")
+
+    details = report["details"]
+    for operation in ("create_1", "create_100", "describe_1", "describe_100", "alter_1", "list_page", "list_prefix"):
+        assert 0 < details[f"{operation}_p50_ms"] <= details[f"{operation}_p99_ms"]
+    assert all(0 < details[f"restart_empty_{end}_s"] for end in ("killed", "stopped"))
+    assert 0 < details["rss_bytes_of_channels"] <= report["server_rss_bytes"]
+
+
+def test_a_backup_is_measured_and_its_copy_compared(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "backup", "--gigabytes", "0.02", "--plain-s", "0.3", "--rounds", "1", "--rate", "0")
+
+    assert report["floor"].keys() == {"name", "megabytes_per_second"}
+    assert report["details"]["compared_messages"] >= 20_000
+    assert report["details"]["backup_bytes"] >= 20_000_000
+    assert 0 < report["ratio"]
+
+
+def test_retention_is_measured_with_and_without(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "retention", "--seconds", "2", "--cap", "16MiB")
+
+    details = report["details"]
+    assert 16 << 20 <= details["kept_bytes"] < details["appended_bytes"]
+    assert 0 < details["disk_mean_to_cap"] <= details["disk_max_to_cap"]
+    assert report["ratio"] == pytest.approx(
+        report["megabytes_per_second"] / report["floor"]["megabytes_per_second"], rel=0.01
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_ten_thousand_channels_stay_quick_and_small(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "channels", "--messages", "10", timeout_s=600)
+
+    details = report["details"]
+    assert all(details[name] < 50 for name in details if name.endswith("_p99_ms"))
+    assert report["server_rss_bytes"] < 600_000_000
+    assert all(details[name] < 5 for name in details if name.startswith("restart_"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_five_minutes_under_load_stay_below_one_and_a_half_times_the_cap(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "retention", timeout_s=600)
+
+    assert report["details"]["disk_max_to_cap"] < 1.5
 
 
 @pytest.mark.spark
@@ -109,3 +185,15 @@ def test_twenty_million_messages_do_not_age_the_server(tmp_path: Path) -> None:
     assert 0.8 <= report["details"]["last_tenth_to_first"]
     assert report["details"]["seek_p50_ms"] < 10
     assert report["details"]["restart_s"] < 3
+
+
+@pytest.mark.soak
+def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Path) -> None:
+    tls, siege = bench(tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2")
+    assert tls["name"] == "security tls"
+    assert tls["ratio"] > 0
+    assert tls["details"]["p50_to_plaintext"] > 0
+    assert siege["name"] == "security siege"
+    assert siege["details"]["idle_streams_standing"] == 100
+    assert min(siege["details"][f"hostile_{kind}"] for kind in ("malformed", "oversize", "resets")) > 0
+    assert siege["server_rss_bytes"] < 1 << 30

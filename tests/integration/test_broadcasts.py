@@ -1,6 +1,8 @@
 """Broadcasts, over gRPC, on a server in this process. Method: broadcast and acknowledge in every way, then compare.
 
 What must outlive a server is tested on two servers that share a data folder, one after the other.
+
+Promises of GUARANTEES.md: G26, G27, G29, G30.
 """
 
 import asyncio

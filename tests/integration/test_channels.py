@@ -56,6 +56,7 @@ async def test_creating_what_exists_is_refused_whole_or_passed_over() -> None:
         async with refused() as found:
             await client.create("a", "b", vchannels=2)
         assert found[0].reason == error_pb2.REASON_CHANNEL_ALREADY_EXISTS
+        assert found[0].values == {"name": "b", "names": "b"}
         assert await listed(client) == ["b"]
         request = pb.CreateChannelsRequest(names=["a", "b"], vchannels=2, if_not_exists=True)
         for _ in range(2):
@@ -82,6 +83,67 @@ async def test_destroying_is_all_or_none_and_leaves_no_message(tmp_path: Path) -
     async with running_server(tmp_path / "data") as server, connected(server) as client:
         assert await listed(client) == ["a", "b"]
         assert await client.rows("a") == []
+
+
+async def test_a_refusal_names_every_channel_that_is_in_the_way() -> None:
+    async with running_server() as server, connected(server) as client:
+        await client.create("a", "b", "c", vchannels=2)
+        wanted = ["x", "c", "y", "a"]
+        async with refused() as found:
+            await client.create(*wanted, vchannels=2)
+        assert found[0].values == {"name": "c", "names": "c,a"}
+        assert found[0].text == "channels 'c', 'a' exist already: use them, or choose other names"
+        async with refused() as found:
+            request = pb.CreateChannelsRequest(names=wanted, vchannels=3, if_not_exists=True)
+            await client.channels.CreateChannels(request)
+        assert found[0].values == {"name": "c", "names": "c,a"}
+        change = pb.RetentionChange(bytes=1)
+        for call in (
+            client.channels.DestroyChannels(pb.DestroyChannelsRequest(names=wanted)),
+            client.channels.DescribeChannels(pb.DescribeChannelsRequest(names=wanted)),
+            client.channels.AlterChannels(pb.AlterChannelsRequest(names=wanted, retention=change)),
+        ):
+            async with refused() as found:
+                await call
+            assert found[0].reason == error_pb2.REASON_CHANNEL_NOT_EXIST
+            assert found[0].values == {"name": "x", "names": "x,y"}
+        assert await listed(client) == ["a", "b", "c"]
+
+
+async def test_a_long_refusal_names_all_in_its_values_and_few_in_its_text() -> None:
+    async with running_server() as server, connected(server) as client:
+        names = [f"no-{number}" for number in range(100)]
+        async with refused() as found:
+            await client.channels.DestroyChannels(pb.DestroyChannelsRequest(names=names))
+        assert found[0].values["names"].split(",") == names
+        assert found[0].text.startswith("'no-0', 'no-1', 'no-2', 'no-3', 'no-4', 'no-5' and 94 more do not exist")
+
+
+async def test_what_is_missing_is_told_beside_what_is_described() -> None:
+    async with running_server() as server, connected(server) as client:
+        await client.create("a", "b")
+        request = pb.DescribeChannelsRequest(names=["x", "b", "y", "a"], ignore_missing=True)
+        response = await client.channels.DescribeChannels(request)
+        assert [channel.name for channel in response.channels] == ["b", "a"]
+        assert response.missing == ["x", "y"]
+
+
+async def test_destroying_frees_the_disk(tmp_path: Path) -> None:
+    def blob_bytes() -> int:
+        return sum(path.stat().st_size for path in (tmp_path / "data" / "db").glob("*.blob"))
+
+    async with running_server(tmp_path / "data") as server, connected(server) as client:
+        await client.create("a", "b")
+        for _ in range(80):
+            await client.append("a", bytes(1 << 20))
+        await client.append("b", b"stays")
+        before_bytes = blob_bytes()
+        assert before_bytes > 32 << 20
+        await client.channels.DestroyChannels(pb.DestroyChannelsRequest(names=["a"]))
+        async with asyncio.timeout(20):
+            while blob_bytes() > 1 << 20:
+                await asyncio.sleep(0.01)
+        assert [payload for _, _, payload in await client.rows("b")] == [b"stays"]
 
 
 async def test_lists_come_in_pages_by_prefix() -> None:

@@ -75,6 +75,29 @@ def test_a_channel_is_created_listed_described_and_removed(endpoint: str) -> Non
     assert succeeds(endpoint, "channel", "ls", name) == b""
 
 
+def test_retention_is_set_shown_altered_and_taken_away(endpoint: str) -> None:
+    name = f"c-{uuid.uuid4().hex[:8]}"
+    options = ("--retention-age", "3d", "--retention-bytes", "1GiB")
+
+    [created] = records(succeeds(endpoint, "channel", "create", name, *options))
+    assert created["retention"] == "age=259200s bytes=1073741824"
+    changes = ("--retention-hard-bytes", "2GiB", "--retention-age", "none")
+    [altered] = records(succeeds(endpoint, "channel", "alter", name, *changes))
+    assert altered["retention"] == "bytes=1073741824 hard=2147483648"
+    assert records(succeeds(endpoint, "channel", "ls", name)) == [altered]
+    [row] = records(succeeds(endpoint, "channel", "describe", name))
+    assert (row["retention"], row["cut_messages"], row["cut_groups"]) == (altered["retention"], 0, "")
+
+    assert "say what to change" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name)
+    assert "no size" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name, "--retention-bytes", "much")
+    assert "below retention.bytes" in refused(
+        endpoint, ExitCode.USAGE, "channel", "create", "x", "--retention-bytes", "2", "--retention-hard-bytes", "1"
+    )
+    assert "the hard cap cuts" in refused(
+        endpoint, ExitCode.USAGE, "channel", "alter", name, "--retention-hard-bytes", "1"
+    )
+
+
 @pytest.mark.parametrize(("form", "first"), [("table", "name"), ("json", "["), ("jsonl", "{"), ("text", "c-")])
 def test_every_form_of_output_is_printed(form: str, first: str, endpoint: str, channel: str) -> None:
     assert succeeds(endpoint, "channel", "ls", channel, "-o", form).decode().startswith(first)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -132,3 +133,35 @@ def test_a_bad_configuration_is_refused_in_one_line(
 
 def test_a_stray_argument_is_a_usage_error() -> None:
     assert refused("now").returncode == ExitCode.USAGE
+
+
+def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
+    path = tmp_path / "tidelog.toml"
+    path.write_text('[log]\nlevel = "warning"\n[storage]\nkind = "memory"\n')
+    with serving("--config", str(path)) as (process, ready):
+        assert process.stderr is not None
+
+        def told() -> dict[str, Any]:
+            process.send_signal(signal.SIGHUP)
+            assert process.stderr is not None
+            line: dict[str, Any] = json.loads(process.stderr.readline())
+            return line
+
+        path.write_text('[log]\nlevel = "info"\n[storage]\nkind = "memory"\ndurability = "os"\n')
+        assert told() == told_of("reload_needs_restart", setting="storage.durability") | {"ts": ANY, "level": "warning"}
+        assert json.loads(process.stderr.readline())["changed"] == ["log.level"]
+        # A bad file is refused and nothing changes: the server says so, and goes on as before.
+        path.write_text('[log]\nlevel = "loud"\n')
+        refusal = told()
+        assert refusal["event"] == "reload_refused"
+        assert "tidelog.toml:2" in refusal["problem"]
+        host, _, port = ready["grpc"].rpartition(":")
+        socket.create_connection((host, int(port))).close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == ExitCode.OK
+        # Which is told at level info, the one that took effect.
+        assert json.loads(process.stderr.readline())["event"] == "stopped"
+
+
+def told_of(event: str, **values: object) -> dict[str, object]:
+    return {"event": event, **values}

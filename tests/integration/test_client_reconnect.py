@@ -1,6 +1,8 @@
 """What becomes of scans and appends when the connection breaks. Method: a real server behind a proxy that is cut.
 
 The proxy hands bytes on and, when told to, closes every connection at once, as a network does.
+
+Promises of GUARANTEES.md: G10, G13.
 """
 
 import asyncio

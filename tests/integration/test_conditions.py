@@ -1,4 +1,7 @@
-"""Appends under conditions: the last tick that the caller knows, and a fencing token. Method: real calls over gRPC."""
+"""Appends under conditions: the last tick that the caller knows, and a fencing token. Method: real calls over gRPC.
+
+Promises of GUARANTEES.md: G16, G17.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -44,3 +44,10 @@ def test_a_child_forked_while_others_used_grpc_is_told_so_and_a_later_one_goes_o
     found = forked(tmp_path / "log", "others")
 
     assert found == {"answers": ["ForkError", "sync", "sync"], "stored": ["parent", "child"]}
+
+
+def test_a_child_gets_ids_of_its_own(tmp_path: Path) -> None:
+    first, child, second = map(int, forked(tmp_path / "log", "ids")["answers"])
+
+    assert second == first + 1
+    assert child not in range(first, first + 1_000)

@@ -1,4 +1,7 @@
-"""Idempotent producers over gRPC: repeated batches, gaps, reused sequences, takeovers. Method: real calls."""
+"""Idempotent producers over gRPC: repeated batches, gaps, reused sequences, takeovers. Method: real calls.
+
+Promises of GUARANTEES.md: G18, G20.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

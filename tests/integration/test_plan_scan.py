@@ -1,6 +1,8 @@
 """PlanScan over real gRPC: what the splits of a plan hold is what lay below its cut.
 
 Method: producers on two channels while plans are made; each split is then scanned as Spark would scan it.
+
+Promises of GUARANTEES.md: G11.
 """
 
 import asyncio

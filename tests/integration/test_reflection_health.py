@@ -52,6 +52,7 @@ async def test_health_is_serving_for_the_server_and_each_service_until_it_stops(
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         watch = stub.Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        assert server._rpc is not None
         await server._rpc.set_serving(is_serving=False)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()

@@ -1,6 +1,8 @@
 """Scan over real gRPC: every policy, filter, end and format, and what a follower is told.
 
 Method: a server in memory, batches of several types on two channels, and the list of what was appended as the model.
+
+Promises of GUARANTEES.md: G9.
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Method: a real server with small channels, and one real Spark session on two cores. What the server sent is taken from
 its own metrics, so that a filter that is said to be pushed down is seen to be.
+
+Promises of GUARANTEES.md: G11.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Transactions, over gRPC, on a server in this process. Method: commit in every way, then compare with scans."""
+"""Transactions, over gRPC, on a server in this process. Method: commit in every way, then compare with scans.
+
+Promises of GUARANTEES.md: G21, G22, G23.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,15 +1,12 @@
 """What client/WAL.md shows works, and what it names exists. Method: run its example; look up the names of its table."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import tidelog
-from tidelog.testing import start_server
-from tidelog_testing.processes import ROOT
+from tidelog_testing.documents import output_of_example, page
 
-PAGE = (ROOT / "client" / "WAL.md").read_text()
+PAGE = page("WAL.md")
 OWNERS = {
     "wal": tidelog.AsyncWal,
     "txn": tidelog.AsyncWalTransaction,
@@ -30,17 +27,9 @@ THEIRS = (
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    [example] = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    program = tmp_path / "example.py"
-    with start_server() as running:
-        program.write_text(example.replace("127.0.0.1:7420", running.endpoint))
-        done = subprocess.run(
-            [sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False,
-            env={"PYTHONPATH": f"{ROOT / 'client'}"},
-        )  # fmt: skip
+    printed = output_of_example(PAGE, tmp_path)
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("5 orders\n")
+    assert printed.endswith("5 orders\n")
 
 
 def test_the_names_of_the_table_exist() -> None:

@@ -3,6 +3,8 @@
 Method: random begins, batches, commits, rollbacks, silences, plain appends and restarts on a node whose store outlives
 it, against a model that knows the state of each transaction and the messages of each vchannel. Batches and commits are
 repeated, with and without errors, as a client that lost answers does.
+
+Promises of GUARANTEES.md: G24, G25.
 """
 
 import asyncio

@@ -3,6 +3,8 @@
 Method: random broadcasts, repetitions, acknowledgements, aborts, destroyed channels and restarts on a node whose store
 and metadata outlive it, against a model that is a table of broadcasts. A restart is a crash now and then: the metadata
 then takes a few more commits and no others, at whatever moment that is.
+
+Promises of GUARANTEES.md: G26, G28.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """Appends under conditions behave as a compare-and-set on two numbers does.
 
 Method: random appends and fences on a node, some of them not durable yet, against a model that is a pair of numbers.
+
+Promises of GUARANTEES.md: G16.
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Method: the client's queue against a model of a server that keeps a list for each producer, over streams that lose what
 is on its way at any point, and whose old requests may still reach the server after new ones.
+
+Promises of GUARANTEES.md: G19.
 """
 
 import asyncio

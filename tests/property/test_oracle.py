@@ -1,6 +1,8 @@
 """Ticks grow strictly, whatever the clock does and however often the server restarts.
 
 Method: the oracle with a clock that jumps both ways and metadata that outlive it, against every tick handed out so far.
+
+Promises of GUARANTEES.md: G4.
 """
 
 import asyncio

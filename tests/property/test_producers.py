@@ -2,6 +2,8 @@
 
 Method: random appends under sequences that are right, repeated, too high or reused, on a node whose store outlives it
 and which is started again now and then, against a model that is a list of batches for each producer.
+
+Promises of GUARANTEES.md: G18, G19, G20.
 """
 
 import asyncio

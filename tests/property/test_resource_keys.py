@@ -1,6 +1,8 @@
 """Resource keys exclude each other, are given in order, and nobody waits without a reason.
 
 Method: random requests and releases, against a model that looks at all holders and all waiters each time.
+
+Promises of GUARANTEES.md: G28.
 """
 
 from collections.abc import Sequence

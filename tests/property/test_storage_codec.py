@@ -26,6 +26,7 @@ from tidelog_server.storage.codec import (
     pack_tail,
     unpack_chunk,
     unpack_header,
+    unpack_link,
     unpack_store,
     unpack_tail,
 )
@@ -92,6 +93,7 @@ def test_a_header_comes_back(entry: NewEntry, previous_tick: int, sequence: int,
     is_small = len(entry.columns) <= MAX_INLINE_BYTES
     assert (header.inline_columns, apart) == ((entry.columns, None) if is_small else (None, entry.columns))
     assert chained_hash(previous_hash, key, value) == chain_hash
+    assert unpack_link(key, value) == (header.base_tick, header.last_tick, previous_tick, chain_hash)
 
 
 @given(vchannel_ids, rows_of(TailRow), rows_of(ChunkRow), rows_of(StoreRow))
@@ -123,6 +125,8 @@ ROWS: list[tuple[bytes, Callable[[bytes], object]]] = [
         lambda value: unpack_header(keys.log_key(7, 1), value),
     ),
 ]  # fmt: skip
+# The headers among them are also read for their links alone.
+ROWS += [(row, lambda value: unpack_link(keys.log_key(7, 1), value)) for row, _ in ROWS[3:]]
 
 
 @pytest.mark.parametrize(("row", "unpack"), ROWS)
@@ -143,8 +147,9 @@ def test_a_header_with_unknown_flags_is_refused(monkeypatch: pytest.MonkeyPatch)
     entry = NewEntry(7, Tick(1), 1, 1, 1, b"")
     key, value, *_ = pack_header(entry, previous_tick=0, sequence=1, previous_hash=bytes(16))
     monkeypatch.undo()
-    with pytest.raises(DataLossError, match="flags"):
-        unpack_header(key, value)
+    for unpack in (unpack_header, unpack_link):
+        with pytest.raises(DataLossError, match="flags"):
+            unpack(key, value)
 
 
 @given(vchannel_ids, vchannel_ids, rows_of(TailRow))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tidelog_server.core.entries import NewEntry, StagedBatch
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.transactions import TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.log_store import Beside, LogStore
@@ -40,6 +41,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.trim_ticks: dict[int, int] = {}
         self.fencing_tokens: dict[int, int] = {}
         self.windows: dict[ProducerKey, ProducerWindow] = {}
+        self.positions: dict[GroupKey, GroupPosition] = {}
         # Of open transactions by place, the counts of what they have staged; and the outcomes of those committed.
         self.staged: dict[TxnPlace, list[int]] = {}
         self.outcomes: dict[int, TxnOutcome] = {}
@@ -62,7 +64,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(vchannel_id=vchannel_ids)
     def drop(self, vchannel_id: int) -> None:
-        self.store.drop_vchannels([vchannel_id])
+        gone = [key for key, position in self.positions.items() if position.vchannel_id == vchannel_id]
+        self.store.drop_vchannels([vchannel_id], gone)
+        for key in gone:
+            del self.positions[key]
         self.written.pop(vchannel_id, None)
         self.trim_ticks.pop(vchannel_id, None)
         self.fencing_tokens.pop(vchannel_id, None)
@@ -108,6 +113,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.windows.pop(key, None)
         if is_kept:
             self.windows[key] = window
+
+    @rule(vchannel_id=vchannel_ids, group=st.sampled_from(["a", "b"]), is_kept=st.booleans())
+    def change_position(self, vchannel_id: int, group: str, *, is_kept: bool) -> None:
+        if vchannel_id not in self.written:
+            return
+        key, position = GroupKey(group, f"c/{vchannel_id}"), GroupPosition(vchannel_id, self.next_tick(vchannel_id), 1)
+        self.store.write([], Beside(positions={key: position if is_kept else None}))
+        self.store.sync()
+        self.positions.pop(key, None)
+        if is_kept:
+            self.positions[key] = position
 
     @rule(vchannel_id=vchannel_ids, txn_id=txn_ids, counts=st.lists(st.integers(1, 12), min_size=1, max_size=3))
     def stage(self, vchannel_id: int, txn_id: int, counts: list[int]) -> None:
@@ -193,6 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.vchannel_ids() == sorted(self.written)
         assert self.store.head.sequence == self.sequence
         assert self.store.producer_windows() == self.windows
+        assert self.store.group_positions() == self.positions
         assert self.store.staged() == sorted(self.staged)
         assert self.store.txn_outcomes() == self.outcomes
         for vchannel_id, written in self.written.items():

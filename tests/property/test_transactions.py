@@ -2,6 +2,8 @@
 
 Method: random appends and transactions, numbered ones repeated and conditions that fail among them, on a node whose
 store outlives it and which is started again now and then, against a model that is a list of messages per vchannel.
+
+Promises of GUARANTEES.md: G21, G22, G23.
 """
 
 import asyncio

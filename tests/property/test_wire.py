@@ -15,7 +15,7 @@ from tidelog import _protowire as protowire
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.core.errors import MalformedRequestError
 from tidelog_server.rpc import wire
-from tidelog_server.rpc.append import parse_stream_request
+from tidelog_server.rpc.append import StreamRequest, parse_stream_request
 from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView
 from tidelog_server.rpc.options import conditions_of
 from tidelog_server.rpc.transactions import PartRequest
@@ -59,7 +59,7 @@ def check_request(encoded: bytes) -> None:
     """Compare what we take with protobuf; what we refuse is of no interest."""
     try:
         parsed = parse_stream_request(encoded)
-        for columns in (parsed.columns, *(batch for part in parsed.parts or () for batch in part.batches)):
+        for columns in (parsed.columns, *(batch for part in parts_of(parsed) for batch in part.batches)):
             ColumnsView.parse(columns)
     except REFUSALS:
         return
@@ -74,8 +74,14 @@ def check_request(encoded: bytes) -> None:
     assert parsed.vchannel == expected.vchannel
     assert (parsed.options or wal_service_pb2.AppendOptions()) == expected.options
     check_columns(parsed.columns, expected.columns)
-    assert (parsed.parts is not None) == expected.HasField("transaction")
-    check_parts(parsed.parts or [], list(expected.transaction.parts))
+    assert (parsed.transaction is not None) == expected.HasField("transaction")
+    check_parts(parts_of(parsed), list(expected.transaction.parts))
+    if parsed.transaction is not None:
+        assert parsed.transaction.positions == list(expected.transaction.positions)
+
+
+def parts_of(parsed: StreamRequest) -> Sequence[PartRequest]:
+    return parsed.transaction.parts if parsed.transaction is not None else []
 
 
 def check_parts(parsed: Sequence[PartRequest], expected: Sequence[wal_service_pb2.TransactionPart]) -> None:

@@ -16,3 +16,15 @@ class SetClock:
     def monotonic_s(self) -> float:
         """Return the machine's monotonic time."""
         return time.monotonic()
+
+
+class SteppedClock(SetClock):
+    """Monotonic time stands still as well, until the test moves it."""
+
+    def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
+        super().__init__(wall_ms)
+        self.now_s = 1_000.0
+
+    def monotonic_s(self) -> float:
+        """Return the time that was set."""
+        return self.now_s

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from tidelog import Client
+from tidelog.rocksmq import IDAllocator
 
 
 def in_a_child(work: Callable[[], object]) -> str:
@@ -64,7 +65,15 @@ def others(client: Client) -> list[str]:
     return [*answers, in_a_child(lambda: append(client, b"child"))]
 
 
-_CASES = {case.__name__: case for case in (paused, streaming, others)}
+def ids(client: Client) -> list[str]:
+    """Fork while ids are there that were fetched ahead."""
+    allocator = IDAllocator(client)
+    first = allocator.alloc_one()
+    child = in_a_child(allocator.alloc_one)
+    return [str(first), child, str(allocator.alloc_one())]
+
+
+_CASES = {case.__name__: case for case in (paused, streaming, others, ids)}
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tidelog_server.broker.broker import Broker
 from tidelog_server.broker.catalog import Owner
-from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.cluster_errors import LogFailure
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
@@ -36,7 +36,7 @@ class Node:
     log: LogNode
     broker: Broker
     tasks: TaskOwner
-    failures: list[StorageFailedError] = field(default_factory=list)
+    failures: list[LogFailure] = field(default_factory=list)
     task_failures: list[str] = field(default_factory=list)
 
     async def create(self, name: str, vchannels: int = 1) -> None:
@@ -100,7 +100,7 @@ async def running_node(
     metadata: MetadataStore | None = None,
 ) -> AsyncIterator[Node]:
     """Run a node; its store is closed at the end."""
-    failures: list[StorageFailedError] = []
+    failures: list[LogFailure] = []
     task_failures: list[str] = []
     metrics = Metrics()
     log = LogNode(store, limits or Limits(), clock or SystemClock(), metrics, folder=None, on_failure=failures.append)

@@ -1,6 +1,7 @@
 """A server whose wall clock is off by what a file says: ``python -m tidelog_testing.skewed_server --setting value``.
 
-The variable ``SKEW_FILE`` names a file with milliseconds, read anew at each look at the clock.
+The variable ``SKEW_FILE`` names a file with milliseconds, read anew at each look at the clock. A node of a cluster that
+loses its lease starts again, as one of ``tidelog serve`` does.
 """
 
 import asyncio
@@ -32,11 +33,17 @@ class SkewedClock(SystemClock):
 
 async def _serve(arguments: list[str]) -> None:
     flags = {name.removeprefix("--"): value for name, value in zip(arguments[::2], arguments[1::2], strict=True)}
-    server = await Server.start(load_config(None, {}, flags), SkewedClock(Path(os.environ[SKEW_FILE])))
+    clock = SkewedClock(Path(os.environ[SKEW_FILE]))
+    server = await Server.start(load_config(None, {}, flags), clock)
     ready = {"event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid()}
     sys.stdout.write(json.dumps(ready) + "\n")
     sys.stdout.flush()
-    raise SystemExit(await server.wait_stopped())
+    while True:
+        cause = await server.wait_stopped()
+        if not server.may_start_again:
+            raise SystemExit(cause)
+        await server.stop()
+        server = await Server.start(server.again, clock, waits_for_cluster=True)
 
 
 if __name__ == "__main__":

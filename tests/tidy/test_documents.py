@@ -38,7 +38,7 @@ def broken_links(path: Path) -> list[str]:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def test_every_document_has_one_title() -> None:
@@ -54,7 +54,7 @@ def test_documents_name_only_make_targets_that_exist() -> None:
     named = {
         (shown(path), target)
         for path in files(".md")
-        for target in re.findall(r"(?:^|`)make ([a-z]+)", path.read_text(), re.MULTILINE)
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", path.read_text(), re.MULTILINE)
     }
     targets = make_targets()
     assert [where for where in sorted(named) if where[1] not in targets] == []
@@ -62,7 +62,7 @@ def test_documents_name_only_make_targets_that_exist() -> None:
 
 def test_make_prints_a_line_of_help_for_every_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    helped = set(re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE))
+    helped = set(re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE))
     assert helped == make_targets()
 
 

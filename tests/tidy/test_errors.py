@@ -1,6 +1,8 @@
 """Every domain error has exactly one status and one wire reason, and every reason belongs to an error.
 
 Method: the tree of error classes against the table of `rpc.status`.
+
+Promises of GUARANTEES.md: G12.
 """
 
 from tidelog.v1 import error_pb2

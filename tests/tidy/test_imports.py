@@ -17,11 +17,24 @@ SERVER = ROOT / "server" / "tidelog_server"
 
 # In a pattern, the star matches slashes too.
 HOMES = {
+    "aetcd": ["server/tidelog_server/metadata/etcd*", "server/tidelog_server/cli/probes_etcd.py"],
     "aiohttp": ["server/tidelog_server/rpc/*", "server/tidelog_server/app*"],
+    "cryptography": [
+        "server/tidelog_server/security/*",
+        "server/tidelog_server/cli/bench/*",
+        "server/tidelog_server/cli/probes_tls.py",
+    ],
     "google": ["client/tidelog/*", "server/tidelog_server/rpc/*"],
-    "grpc": ["client/tidelog/*", "server/tidelog_server/rpc/*", "server/tidelog_server/cli/*"],
+    "grpc": [
+        "client/tidelog/*",
+        "server/tidelog_server/rpc/*",
+        "server/tidelog_server/cli/*",
+        "server/tidelog_server/metadata/etcd*",
+    ],
+    "jwt": ["server/tidelog_server/security/*"],
     "matplotlib": ["server/tidelog_server/demo/*"],
     "numpy": ["server/tidelog_server/rpc/*", "server/tidelog_server/cli/*"],
+    "opentelemetry": ["client/tidelog/tracing/*", "server/tidelog_server/rpc/tracing.py"],
     "prometheus_client": ["server/tidelog_server/runtime/*", "server/tidelog_server/rpc/*"],
     "psutil": ["server/tidelog_server/runtime/*", "server/tidelog_server/cli/*"],
     "pyarrow": ["client/tidelog/*", "server/tidelog_server/cli/*"],

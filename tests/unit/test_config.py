@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidelog_server.config import Config, ConfigError, describe_settings, load_config
+from tidelog_server.config import Config, ConfigError, describe_settings, is_exposed, load_config
 from tidelog_server.config.layers import KEYS
 from tidelog_server.core.limits import Limits
 
@@ -177,3 +177,19 @@ def test_what_is_shown_can_be_loaded_again() -> None:
     config = load_config(None, {}, {})
 
     assert load_config(None, {}, dict(config.texts)).limits == config.limits
+
+
+@pytest.mark.parametrize(
+    ("flags", "exposed"),
+    [
+        ({}, False),
+        ({"server.insecure": "true"}, False),
+        ({"server.host": "0.0.0.0", "server.insecure": "true"}, True),
+        ({"server.http_host": "10.0.0.1", "server.insecure": "true"}, True),
+        ({"server.host": "0.0.0.0", "server.insecure": "true", "auth.kind": "on"}, True),
+        ({"server.host": "0.0.0.0", "auth.kind": "on", "tls.cert": "a", "tls.key": "b"}, False),
+    ],
+)
+def test_a_server_that_lets_others_in_unprotected_knows_it(flags: dict[str, str], exposed: bool) -> None:
+    config = load_config(None, {}, flags)
+    assert is_exposed(config.server, config.tls, config.auth) == exposed

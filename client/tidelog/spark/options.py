@@ -12,6 +12,11 @@
 ``asOfTick``                  the log as it was at this tick, inclusive: the same rows whenever it is read
 ``minPartitions``             at least so many partitions, when there is enough to divide; default: the driver's cores
 ``maxMessagesPerPartition``   about so many messages in a partition at most
+``tokenFile``                 file with the token to show, on the driver and on each executor; default: the variable
+                              ``TIDELOG_TOKEN_FILE``
+``token``                     the token itself; better a file. Spark redacts it in plans. Default: ``TIDELOG_TOKEN``
+``tlsCa``                     file of the authorities that vouch for the server; gives TLS. Default: ``TIDELOG_TLS_CA``
+``tlsCert``, ``tlsKey``       files of a client certificate and its key; ``TIDELOG_TLS_CERT``, ``TIDELOG_TLS_KEY``
 ``failOnDataLoss``            ``true`` (default): a ``startingTick`` that was trimmed fails; ``false``: the read
                               starts at the first tick available and logs a warning
 ============================  ==========================================================================
@@ -24,17 +29,21 @@ what the rows show together did exist together. Times without an offset are UTC.
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms, time_to_tick
+
+if TYPE_CHECKING:
+    from tidelog import Client
 
 ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 _NAMES: Final = (
     "endpoint", "channel", "channels", "vchannels", "startingTick", "startingTimestamp", "endingTick",
     "endingTimestamp", "asOfTick", "minPartitions", "maxMessagesPerPartition", "failOnDataLoss", "path",
+    "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
 )  # fmt: skip
 _BY_LOWER_NAME: Final = {name.lower(): name for name in _NAMES}
 _SOURCES: Final = ("channel", "channels", "vchannels")
@@ -47,11 +56,43 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach the server; the same on the driver and on executors.
+
+    Attributes:
+        endpoint: ``host:port``.
+        token, token_file: What to show; of both the token itself. Empty for nothing.
+        tls_ca, tls_cert, tls_key: Files; all empty for plaintext.
+    """
+
+    endpoint: str
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+    def client(self) -> "Client":
+        """Return a client. Raises OptionError if the options cannot be used together."""
+        # Here, so that gRPC is loaded where it is used, after Spark's forks.
+        from tidelog import Client, TlsOptions, TokenFile
+
+        try:
+            tls = None
+            if self.tls_ca or self.tls_cert or self.tls_key:
+                tls = TlsOptions(self.tls_ca or None, self.tls_cert or None, self.tls_key or None)
+            token = self.token or (TokenFile(self.token_file) if self.token_file else None)
+            return Client(self.endpoint, tls=tls, token=token)
+        except ValueError as error:
+            raise OptionError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What to read, checked as far as that is possible without the server.
 
     Attributes:
-        endpoint: ``host:port``.
+        connection: How to reach the server.
         channels: Channels to read whole; empty when ``vchannels`` is given.
         vchannels: ``<channel>/<index>`` each; empty when ``channels`` is given.
         begin_tick: First tick, inclusive; 0 for all that was not trimmed.
@@ -63,7 +104,7 @@ class ReadOptions:
         fail_on_data_loss: Whether a trimmed start is an error.
     """
 
-    endpoint: str
+    connection: Connection
     channels: tuple[str, ...]
     vchannels: tuple[str, ...]
     begin_tick: int = 0
@@ -93,7 +134,7 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
     begin = _only_one(options, ("startingTick", "startingTimestamp"))
     end = _only_one(options, ("endingTick", "endingTimestamp", "asOfTick"))
     parsed = ReadOptions(
-        endpoint=options.get("endpoint") or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT,
+        connection=_connection(options),
         channels=names if source != "vchannels" else (),
         vchannels=names if source == "vchannels" else (),
         begin_tick=_tick(options, begin) if begin else 0,
@@ -110,6 +151,22 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
             "the start is inclusive and the end is exclusive"
         )
     return parsed
+
+
+def _connection(options: Mapping[str, str]) -> Connection:
+    def of(name: str, variable: str) -> str:
+        return options.get(name) or os.environ.get(variable, "")
+
+    # What is given as an option wins, also over the other way to say the same in the environment.
+    token_file = options.get("tokenFile") or ("" if options.get("token") else os.environ.get("TIDELOG_TOKEN_FILE", ""))
+    return Connection(
+        endpoint=of("endpoint", ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT,
+        token=options.get("token") or ("" if token_file else os.environ.get("TIDELOG_TOKEN", "")),
+        token_file=token_file,
+        tls_ca=of("tlsCa", "TIDELOG_TLS_CA"),
+        tls_cert=of("tlsCert", "TIDELOG_TLS_CERT"),
+        tls_key=of("tlsKey", "TIDELOG_TLS_KEY"),
+    )
 
 
 def _known(raw: Mapping[str, str]) -> dict[str, str]:

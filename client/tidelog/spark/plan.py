@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import ChannelDescription, Client, Plan, PositionTrimmedError, Split, VchannelDescription
-from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.options import Connection, OptionError, ReadOptions
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 
 _log = logging.getLogger("tidelog.spark")
@@ -22,14 +22,14 @@ class ReadPartition(InputPartition):
     """What one task reads: the ticks ``[begin_tick, end_tick)`` of one vchannel.
 
     Attributes:
-        endpoint: Server to read from.
+        connection: Server to read from.
         channel, index: The vchannel.
         begin_tick, end_tick: Half-open range of ticks.
         types: Only these message types; empty for all.
         fail_on_data_loss: Whether it is an error that the beginning was trimmed since the plan was made.
     """
 
-    endpoint: str
+    connection: Connection
     channel: str
     index: int
     begin_tick: int
@@ -52,7 +52,7 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
     """
     if pushdown.is_empty:
         return []
-    with Client(options.endpoint) as client:
+    with options.connection.client() as client:
         try:
             splits = _plan(client, options, pushdown)
         except PositionTrimmedError:
@@ -161,7 +161,7 @@ def _report_loss(trimmed: Sequence[VchannelDescription], begin_tick: int, option
 def _partition(split: Split, types: tuple[int, ...], options: ReadOptions) -> ReadPartition:
     channel, index = _parts(split.vchannel)
     return ReadPartition(
-        endpoint=options.endpoint,
+        connection=options.connection,
         channel=channel,
         index=index,
         begin_tick=int(split.begin_tick),

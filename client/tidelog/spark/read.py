@@ -29,7 +29,7 @@ def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.R
     Raises:
         TidelogError: The rest of the partition cannot be read.
     """
-    with Client(partition.endpoint) as client:
+    with partition.connection.client() as client:
         try:
             yield from _record_batches(client, partition, partition.begin_tick, schema)
         except PositionTrimmedError as error:

@@ -16,19 +16,41 @@ class OwnerDescription(_message.Message):
     description_text: str
     def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., description_text: _Optional[str] = ...) -> None: ...
 
+class Retention(_message.Message):
+    __slots__ = ("age_ms", "bytes", "hard_bytes")
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    HARD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    age_ms: int
+    bytes: int
+    hard_bytes: int
+    def __init__(self, age_ms: _Optional[int] = ..., bytes: _Optional[int] = ..., hard_bytes: _Optional[int] = ...) -> None: ...
+
+class RetentionChange(_message.Message):
+    __slots__ = ("age_ms", "bytes", "hard_bytes")
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    HARD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    age_ms: int
+    bytes: int
+    hard_bytes: int
+    def __init__(self, age_ms: _Optional[int] = ..., bytes: _Optional[int] = ..., hard_bytes: _Optional[int] = ...) -> None: ...
+
 class CreateChannelsRequest(_message.Message):
-    __slots__ = ("owner", "names", "number", "vchannels", "if_not_exists")
+    __slots__ = ("owner", "names", "number", "vchannels", "if_not_exists", "retention")
     OWNER_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     VCHANNELS_FIELD_NUMBER: _ClassVar[int]
     IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     owner: OwnerDescription
     names: _containers.RepeatedScalarFieldContainer[str]
     number: int
     vchannels: int
     if_not_exists: bool
-    def __init__(self, owner: _Optional[_Union[OwnerDescription, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ..., number: _Optional[int] = ..., vchannels: _Optional[int] = ..., if_not_exists: _Optional[bool] = ...) -> None: ...
+    retention: Retention
+    def __init__(self, owner: _Optional[_Union[OwnerDescription, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ..., number: _Optional[int] = ..., vchannels: _Optional[int] = ..., if_not_exists: _Optional[bool] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
 
 class CreateChannelsResponse(_message.Message):
     __slots__ = ("channels",)
@@ -36,13 +58,29 @@ class CreateChannelsResponse(_message.Message):
     channels: _containers.RepeatedCompositeFieldContainer[ChannelDescription]
     def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ...) -> None: ...
 
+class AlterChannelsRequest(_message.Message):
+    __slots__ = ("names", "retention")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    retention: RetentionChange
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., retention: _Optional[_Union[RetentionChange, _Mapping]] = ...) -> None: ...
+
+class AlterChannelsResponse(_message.Message):
+    __slots__ = ("channels",)
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedCompositeFieldContainer[ChannelDescription]
+    def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ...) -> None: ...
+
 class DestroyChannelsRequest(_message.Message):
-    __slots__ = ("names", "ignore_missing")
+    __slots__ = ("names", "ignore_missing", "force")
     NAMES_FIELD_NUMBER: _ClassVar[int]
     IGNORE_MISSING_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     ignore_missing: bool
-    def __init__(self, names: _Optional[_Iterable[str]] = ..., ignore_missing: _Optional[bool] = ...) -> None: ...
+    force: bool
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., ignore_missing: _Optional[bool] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class DestroyChannelsResponse(_message.Message):
     __slots__ = ("names",)
@@ -51,16 +89,20 @@ class DestroyChannelsResponse(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeChannelsRequest(_message.Message):
-    __slots__ = ("names",)
+    __slots__ = ("names", "ignore_missing")
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_MISSING_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+    ignore_missing: bool
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., ignore_missing: _Optional[bool] = ...) -> None: ...
 
 class DescribeChannelsResponse(_message.Message):
-    __slots__ = ("channels",)
+    __slots__ = ("channels", "missing")
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     channels: _containers.RepeatedCompositeFieldContainer[ChannelDescription]
-    def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ...) -> None: ...
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListChannelsRequest(_message.Message):
     __slots__ = ("prefix", "page_size", "page_token")
@@ -81,33 +123,55 @@ class ListChannelsResponse(_message.Message):
     def __init__(self, channels: _Optional[_Iterable[_Union[ChannelDescription, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ChannelDescription(_message.Message):
-    __slots__ = ("name", "owner", "created_tick", "watermark", "stopped_by", "vchannels")
+    __slots__ = ("name", "owner", "created_tick", "watermark", "stopped_by", "vchannels", "retention", "node_id", "address", "term")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     CREATED_TICK_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     STOPPED_BY_FIELD_NUMBER: _ClassVar[int]
     VCHANNELS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     name: str
     owner: OwnerDescription
     created_tick: int
     watermark: int
     stopped_by: str
     vchannels: _containers.RepeatedCompositeFieldContainer[VchannelDescription]
-    def __init__(self, name: _Optional[str] = ..., owner: _Optional[_Union[OwnerDescription, _Mapping]] = ..., created_tick: _Optional[int] = ..., watermark: _Optional[int] = ..., stopped_by: _Optional[str] = ..., vchannels: _Optional[_Iterable[_Union[VchannelDescription, _Mapping]]] = ...) -> None: ...
+    retention: Retention
+    node_id: str
+    address: str
+    term: int
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[_Union[OwnerDescription, _Mapping]] = ..., created_tick: _Optional[int] = ..., watermark: _Optional[int] = ..., stopped_by: _Optional[str] = ..., vchannels: _Optional[_Iterable[_Union[VchannelDescription, _Mapping]]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., node_id: _Optional[str] = ..., address: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
 
 class VchannelDescription(_message.Message):
-    __slots__ = ("name", "trim_tick", "last_tick", "messages", "bytes", "fencing_token")
+    __slots__ = ("name", "trim_tick", "last_tick", "messages", "bytes", "fencing_token", "cut")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TRIM_TICK_FIELD_NUMBER: _ClassVar[int]
     LAST_TICK_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     name: str
     trim_tick: int
     last_tick: int
     messages: int
     bytes: int
     fencing_token: int
-    def __init__(self, name: _Optional[str] = ..., trim_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., fencing_token: _Optional[int] = ...) -> None: ...
+    cut: RetentionCut
+    def __init__(self, name: _Optional[str] = ..., trim_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., fencing_token: _Optional[int] = ..., cut: _Optional[_Union[RetentionCut, _Mapping]] = ...) -> None: ...
+
+class RetentionCut(_message.Message):
+    __slots__ = ("messages", "bytes", "until_tick", "groups")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_TICK_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    bytes: int
+    until_tick: int
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ..., until_tick: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ChannelServiceStub:
-    """ChannelService creates, destroys and describes channels.
+    """ChannelService creates, alters, destroys and describes channels.
     """
 
     def __init__(self, channel):
@@ -39,6 +39,11 @@ class ChannelServiceStub:
                 '/tidelog.v1.ChannelService/CreateChannels',
                 request_serializer=tidelog_dot_v1_dot_channel__service__pb2.CreateChannelsRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_channel__service__pb2.CreateChannelsResponse.FromString,
+                _registered_method=True)
+        self.AlterChannels = channel.unary_unary(
+                '/tidelog.v1.ChannelService/AlterChannels',
+                request_serializer=tidelog_dot_v1_dot_channel__service__pb2.AlterChannelsRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_channel__service__pb2.AlterChannelsResponse.FromString,
                 _registered_method=True)
         self.DestroyChannels = channel.unary_unary(
                 '/tidelog.v1.ChannelService/DestroyChannels',
@@ -58,11 +63,18 @@ class ChannelServiceStub:
 
 
 class ChannelServiceServicer:
-    """ChannelService creates, destroys and describes channels.
+    """ChannelService creates, alters, destroys and describes channels.
     """
 
     def CreateChannels(self, request, context):
         """CreateChannels creates channels, all of them or none. It is durable when it answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterChannels(self, request, context):
+        """AlterChannels changes settings of channels, all of them or none. It is durable when it answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,6 +109,11 @@ def add_ChannelServiceServicer_to_server(servicer, server):
                     request_deserializer=tidelog_dot_v1_dot_channel__service__pb2.CreateChannelsRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_channel__service__pb2.CreateChannelsResponse.SerializeToString,
             ),
+            'AlterChannels': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterChannels,
+                    request_deserializer=tidelog_dot_v1_dot_channel__service__pb2.AlterChannelsRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_channel__service__pb2.AlterChannelsResponse.SerializeToString,
+            ),
             'DestroyChannels': grpc.unary_unary_rpc_method_handler(
                     servicer.DestroyChannels,
                     request_deserializer=tidelog_dot_v1_dot_channel__service__pb2.DestroyChannelsRequest.FromString,
@@ -121,7 +138,7 @@ def add_ChannelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ChannelService:
-    """ChannelService creates, destroys and describes channels.
+    """ChannelService creates, alters, destroys and describes channels.
     """
 
     @staticmethod
@@ -141,6 +158,33 @@ class ChannelService:
             '/tidelog.v1.ChannelService/CreateChannels',
             tidelog_dot_v1_dot_channel__service__pb2.CreateChannelsRequest.SerializeToString,
             tidelog_dot_v1_dot_channel__service__pb2.CreateChannelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterChannels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.ChannelService/AlterChannels',
+            tidelog_dot_v1_dot_channel__service__pb2.AlterChannelsRequest.SerializeToString,
+            tidelog_dot_v1_dot_channel__service__pb2.AlterChannelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

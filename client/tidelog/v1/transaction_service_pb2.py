@@ -26,47 +26,47 @@ from tidelog.v1 import message_pb2 as tidelog_dot_v1_dot_message__pb2
 from tidelog.v1 import wal_service_pb2 as tidelog_dot_v1_dot_wal__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tidelog/v1/transaction_service.proto\x12\ntidelog.v1\x1a\x18tidelog/v1/message.proto\x1a\x1ctidelog/v1/wal_service.proto\":\n\x0f\x42\x65ginTxnRequest\x12\x11\n\tvchannels\x18\x01 \x03(\t\x12\x14\n\x0ckeepalive_us\x18\x02 \x01(\x04\"8\n\x10\x42\x65ginTxnResponse\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x0ckeepalive_us\x18\x02 \x01(\x04\"\xb7\x01\n\x10\x43ommitTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x07\x62\x61tches\x18\x02 \x01(\rH\x00\x88\x01\x01\x12/\n\nconditions\x18\x03 \x03(\x0b\x32\x1b.tidelog.v1.CommitCondition\x12\x14\n\x0c\x62\x61rrier_tick\x18\x04 \x01(\x04\x12*\n\ndurability\x18\x05 \x01(\x0e\x32\x16.tidelog.v1.DurabilityB\n\n\x08_batches\"r\n\x0f\x43ommitCondition\x12\x10\n\x08vchannel\x18\x01 \x01(\t\x12\x1f\n\x12\x65xpected_last_tick\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x42\x15\n\x13_expected_last_tick\"U\n\x11\x43ommitTxnResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.tidelog.v1.TransactionResult\x12\x11\n\tvchannels\x18\x02 \x03(\t\"$\n\x12RollbackTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\"\x15\n\x13RollbackTxnResponse\"%\n\x13KeepaliveTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\",\n\x14KeepaliveTxnResponse\x12\x14\n\x0ckeepalive_us\x18\x01 \x01(\x04\"%\n\x0fListTxnsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"U\n\x10ListTxnsResponse\x12(\n\x04txns\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.TxnDescription\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12\x44\x65scribeTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\">\n\x13\x44\x65scribeTxnResponse\x12\'\n\x03txn\x18\x01 \x01(\x0b\x32\x1a.tidelog.v1.TxnDescription\"\xf9\x01\n\x0eTxnDescription\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.tidelog.v1.TxnState\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x11\n\tvchannels\x18\x04 \x03(\t\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\r\x12\x10\n\x08messages\x18\x06 \x01(\x04\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x14\n\x0ckeepalive_us\x18\x08 \x01(\x04\x12\x15\n\rexpires_in_us\x18\t \x01(\x04\x12-\n\x06result\x18\n \x01(\x0b\x32\x1d.tidelog.v1.TransactionResult\"1\n\x0f\x41\x62ortTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x12\n\x10\x41\x62ortTxnResponse*l\n\x08TxnState\x12\x19\n\x15TXN_STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTXN_STATE_OPEN\x10\x01\x12\x18\n\x14TXN_STATE_COMMITTING\x10\x02\x12\x17\n\x13TXN_STATE_COMMITTED\x10\x03\x32\xa6\x04\n\x12TransactionService\x12\x45\n\x08\x42\x65ginTxn\x12\x1b.tidelog.v1.BeginTxnRequest\x1a\x1c.tidelog.v1.BeginTxnResponse\x12H\n\tCommitTxn\x12\x1c.tidelog.v1.CommitTxnRequest\x1a\x1d.tidelog.v1.CommitTxnResponse\x12N\n\x0bRollbackTxn\x12\x1e.tidelog.v1.RollbackTxnRequest\x1a\x1f.tidelog.v1.RollbackTxnResponse\x12Q\n\x0cKeepaliveTxn\x12\x1f.tidelog.v1.KeepaliveTxnRequest\x1a .tidelog.v1.KeepaliveTxnResponse\x12\x45\n\x08ListTxns\x12\x1b.tidelog.v1.ListTxnsRequest\x1a\x1c.tidelog.v1.ListTxnsResponse\x12N\n\x0b\x44\x65scribeTxn\x12\x1e.tidelog.v1.DescribeTxnRequest\x1a\x1f.tidelog.v1.DescribeTxnResponse\x12\x45\n\x08\x41\x62ortTxn\x12\x1b.tidelog.v1.AbortTxnRequest\x1a\x1c.tidelog.v1.AbortTxnResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tidelog/v1/transaction_service.proto\x12\ntidelog.v1\x1a\x18tidelog/v1/message.proto\x1a\x1ctidelog/v1/wal_service.proto\":\n\x0f\x42\x65ginTxnRequest\x12\x11\n\tvchannels\x18\x01 \x03(\t\x12\x14\n\x0ckeepalive_us\x18\x02 \x01(\x04\"8\n\x10\x42\x65ginTxnResponse\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x0ckeepalive_us\x18\x02 \x01(\x04\"\xe6\x01\n\x10\x43ommitTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x14\n\x07\x62\x61tches\x18\x02 \x01(\rH\x00\x88\x01\x01\x12/\n\nconditions\x18\x03 \x03(\x0b\x32\x1b.tidelog.v1.CommitCondition\x12\x14\n\x0c\x62\x61rrier_tick\x18\x04 \x01(\x04\x12*\n\ndurability\x18\x05 \x01(\x0e\x32\x16.tidelog.v1.Durability\x12-\n\tpositions\x18\x06 \x03(\x0b\x32\x1a.tidelog.v1.PositionCommitB\n\n\x08_batches\"r\n\x0f\x43ommitCondition\x12\x10\n\x08vchannel\x18\x01 \x01(\t\x12\x1f\n\x12\x65xpected_last_tick\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x42\x15\n\x13_expected_last_tick\"U\n\x11\x43ommitTxnResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.tidelog.v1.TransactionResult\x12\x11\n\tvchannels\x18\x02 \x03(\t\"$\n\x12RollbackTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\"\x15\n\x13RollbackTxnResponse\"%\n\x13KeepaliveTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\",\n\x14KeepaliveTxnResponse\x12\x14\n\x0ckeepalive_us\x18\x01 \x01(\x04\"%\n\x0fListTxnsRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"U\n\x10ListTxnsResponse\x12(\n\x04txns\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.TxnDescription\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12\x44\x65scribeTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\">\n\x13\x44\x65scribeTxnResponse\x12\'\n\x03txn\x18\x01 \x01(\x0b\x32\x1a.tidelog.v1.TxnDescription\"\xf9\x01\n\x0eTxnDescription\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.tidelog.v1.TxnState\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x11\n\tvchannels\x18\x04 \x03(\t\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\r\x12\x10\n\x08messages\x18\x06 \x01(\x04\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x14\n\x0ckeepalive_us\x18\x08 \x01(\x04\x12\x15\n\rexpires_in_us\x18\t \x01(\x04\x12-\n\x06result\x18\n \x01(\x0b\x32\x1d.tidelog.v1.TransactionResult\"1\n\x0f\x41\x62ortTxnRequest\x12\x0e\n\x06txn_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x12\n\x10\x41\x62ortTxnResponse*l\n\x08TxnState\x12\x19\n\x15TXN_STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTXN_STATE_OPEN\x10\x01\x12\x18\n\x14TXN_STATE_COMMITTING\x10\x02\x12\x17\n\x13TXN_STATE_COMMITTED\x10\x03\x32\xa6\x04\n\x12TransactionService\x12\x45\n\x08\x42\x65ginTxn\x12\x1b.tidelog.v1.BeginTxnRequest\x1a\x1c.tidelog.v1.BeginTxnResponse\x12H\n\tCommitTxn\x12\x1c.tidelog.v1.CommitTxnRequest\x1a\x1d.tidelog.v1.CommitTxnResponse\x12N\n\x0bRollbackTxn\x12\x1e.tidelog.v1.RollbackTxnRequest\x1a\x1f.tidelog.v1.RollbackTxnResponse\x12Q\n\x0cKeepaliveTxn\x12\x1f.tidelog.v1.KeepaliveTxnRequest\x1a .tidelog.v1.KeepaliveTxnResponse\x12\x45\n\x08ListTxns\x12\x1b.tidelog.v1.ListTxnsRequest\x1a\x1c.tidelog.v1.ListTxnsResponse\x12N\n\x0b\x44\x65scribeTxn\x12\x1e.tidelog.v1.DescribeTxnRequest\x1a\x1f.tidelog.v1.DescribeTxnResponse\x12\x45\n\x08\x41\x62ortTxn\x12\x1b.tidelog.v1.AbortTxnRequest\x1a\x1c.tidelog.v1.AbortTxnResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidelog.v1.transaction_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TXNSTATE']._serialized_start=1312
-  _globals['_TXNSTATE']._serialized_end=1420
+  _globals['_TXNSTATE']._serialized_start=1359
+  _globals['_TXNSTATE']._serialized_end=1467
   _globals['_BEGINTXNREQUEST']._serialized_start=108
   _globals['_BEGINTXNREQUEST']._serialized_end=166
   _globals['_BEGINTXNRESPONSE']._serialized_start=168
   _globals['_BEGINTXNRESPONSE']._serialized_end=224
   _globals['_COMMITTXNREQUEST']._serialized_start=227
-  _globals['_COMMITTXNREQUEST']._serialized_end=410
-  _globals['_COMMITCONDITION']._serialized_start=412
-  _globals['_COMMITCONDITION']._serialized_end=526
-  _globals['_COMMITTXNRESPONSE']._serialized_start=528
-  _globals['_COMMITTXNRESPONSE']._serialized_end=613
-  _globals['_ROLLBACKTXNREQUEST']._serialized_start=615
-  _globals['_ROLLBACKTXNREQUEST']._serialized_end=651
-  _globals['_ROLLBACKTXNRESPONSE']._serialized_start=653
-  _globals['_ROLLBACKTXNRESPONSE']._serialized_end=674
-  _globals['_KEEPALIVETXNREQUEST']._serialized_start=676
-  _globals['_KEEPALIVETXNREQUEST']._serialized_end=713
-  _globals['_KEEPALIVETXNRESPONSE']._serialized_start=715
-  _globals['_KEEPALIVETXNRESPONSE']._serialized_end=759
-  _globals['_LISTTXNSREQUEST']._serialized_start=761
-  _globals['_LISTTXNSREQUEST']._serialized_end=798
-  _globals['_LISTTXNSRESPONSE']._serialized_start=800
-  _globals['_LISTTXNSRESPONSE']._serialized_end=885
-  _globals['_DESCRIBETXNREQUEST']._serialized_start=887
-  _globals['_DESCRIBETXNREQUEST']._serialized_end=923
-  _globals['_DESCRIBETXNRESPONSE']._serialized_start=925
-  _globals['_DESCRIBETXNRESPONSE']._serialized_end=987
-  _globals['_TXNDESCRIPTION']._serialized_start=990
-  _globals['_TXNDESCRIPTION']._serialized_end=1239
-  _globals['_ABORTTXNREQUEST']._serialized_start=1241
-  _globals['_ABORTTXNREQUEST']._serialized_end=1290
-  _globals['_ABORTTXNRESPONSE']._serialized_start=1292
-  _globals['_ABORTTXNRESPONSE']._serialized_end=1310
-  _globals['_TRANSACTIONSERVICE']._serialized_start=1423
-  _globals['_TRANSACTIONSERVICE']._serialized_end=1973
+  _globals['_COMMITTXNREQUEST']._serialized_end=457
+  _globals['_COMMITCONDITION']._serialized_start=459
+  _globals['_COMMITCONDITION']._serialized_end=573
+  _globals['_COMMITTXNRESPONSE']._serialized_start=575
+  _globals['_COMMITTXNRESPONSE']._serialized_end=660
+  _globals['_ROLLBACKTXNREQUEST']._serialized_start=662
+  _globals['_ROLLBACKTXNREQUEST']._serialized_end=698
+  _globals['_ROLLBACKTXNRESPONSE']._serialized_start=700
+  _globals['_ROLLBACKTXNRESPONSE']._serialized_end=721
+  _globals['_KEEPALIVETXNREQUEST']._serialized_start=723
+  _globals['_KEEPALIVETXNREQUEST']._serialized_end=760
+  _globals['_KEEPALIVETXNRESPONSE']._serialized_start=762
+  _globals['_KEEPALIVETXNRESPONSE']._serialized_end=806
+  _globals['_LISTTXNSREQUEST']._serialized_start=808
+  _globals['_LISTTXNSREQUEST']._serialized_end=845
+  _globals['_LISTTXNSRESPONSE']._serialized_start=847
+  _globals['_LISTTXNSRESPONSE']._serialized_end=932
+  _globals['_DESCRIBETXNREQUEST']._serialized_start=934
+  _globals['_DESCRIBETXNREQUEST']._serialized_end=970
+  _globals['_DESCRIBETXNRESPONSE']._serialized_start=972
+  _globals['_DESCRIBETXNRESPONSE']._serialized_end=1034
+  _globals['_TXNDESCRIPTION']._serialized_start=1037
+  _globals['_TXNDESCRIPTION']._serialized_end=1286
+  _globals['_ABORTTXNREQUEST']._serialized_start=1288
+  _globals['_ABORTTXNREQUEST']._serialized_end=1337
+  _globals['_ABORTTXNRESPONSE']._serialized_start=1339
+  _globals['_ABORTTXNRESPONSE']._serialized_end=1357
+  _globals['_TRANSACTIONSERVICE']._serialized_start=1470
+  _globals['_TRANSACTIONSERVICE']._serialized_end=2020
 # @@protoc_insertion_point(module_scope)

@@ -37,18 +37,20 @@ class BeginTxnResponse(_message.Message):
     def __init__(self, txn_id: _Optional[int] = ..., keepalive_us: _Optional[int] = ...) -> None: ...
 
 class CommitTxnRequest(_message.Message):
-    __slots__ = ("txn_id", "batches", "conditions", "barrier_tick", "durability")
+    __slots__ = ("txn_id", "batches", "conditions", "barrier_tick", "durability", "positions")
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     BARRIER_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
     txn_id: int
     batches: int
     conditions: _containers.RepeatedCompositeFieldContainer[CommitCondition]
     barrier_tick: int
     durability: _message_pb2.Durability
-    def __init__(self, txn_id: _Optional[int] = ..., batches: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[CommitCondition, _Mapping]]] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ...) -> None: ...
+    positions: _containers.RepeatedCompositeFieldContainer[_wal_service_pb2.PositionCommit]
+    def __init__(self, txn_id: _Optional[int] = ..., batches: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[CommitCondition, _Mapping]]] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., positions: _Optional[_Iterable[_Union[_wal_service_pb2.PositionCommit, _Mapping]]] = ...) -> None: ...
 
 class CommitCondition(_message.Message):
     __slots__ = ("vchannel", "expected_last_tick", "fencing_token")

@@ -129,10 +129,28 @@ class AppendStreamRequest(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., vchannel: _Optional[str] = ..., columns: _Optional[_Union[_message_pb2.Columns, _Mapping]] = ..., options: _Optional[_Union[AppendOptions, _Mapping]] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ...) -> None: ...
 
 class Transaction(_message.Message):
-    __slots__ = ("parts",)
+    __slots__ = ("parts", "positions")
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
     parts: _containers.RepeatedCompositeFieldContainer[TransactionPart]
-    def __init__(self, parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ...) -> None: ...
+    positions: _containers.RepeatedCompositeFieldContainer[PositionCommit]
+    def __init__(self, parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[PositionCommit, _Mapping]]] = ...) -> None: ...
+
+class PositionCommit(_message.Message):
+    __slots__ = ("group", "vchannel", "next_tick", "member_id", "epoch", "expected_tick")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    VCHANNEL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TICK_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_TICK_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    vchannel: str
+    next_tick: int
+    member_id: str
+    epoch: int
+    expected_tick: int
+    def __init__(self, group: _Optional[str] = ..., vchannel: _Optional[str] = ..., next_tick: _Optional[int] = ..., member_id: _Optional[str] = ..., epoch: _Optional[int] = ..., expected_tick: _Optional[int] = ...) -> None: ...
 
 class TransactionPart(_message.Message):
     __slots__ = ("vchannel", "batches", "expected_last_tick", "fencing_token")

@@ -401,7 +401,7 @@ class Broadcasts:
         self._book.stale_windows = []
         await settled
         if append.failure is not None:
-            raise StorageFailedError(append.failure.values["cause"], effect=Effect.UNKNOWN)
+            raise append.failure.with_effect(Effect.UNKNOWN)
         return append.entries[0].base_tick
 
     # -- Inspection ----------------------------------------------------------------------------------------

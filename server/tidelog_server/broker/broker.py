@@ -1,17 +1,26 @@
 """The broker: which channels this node has, and everything that is done to one by name."""
 
 import asyncio
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 import structlog
 
 from tidelog_server.broker.broadcast_store import BroadcastStore
 from tidelog_server.broker.broadcasts import Broadcasts
-from tidelog_server.broker.catalog import Catalog, ChannelRecord, Owner
+from tidelog_server.broker.catalog import Catalog, ChannelRecord, NewChannels, Owner
+from tidelog_server.broker.groups import Groups
+from tidelog_server.broker.lag_meter import LagMeter
+from tidelog_server.broker.ownership import Ownership
+from tidelog_server.broker.retention import DEFAULT_CHECK_INTERVAL_MS, Retainer
 from tidelog_server.broker.transactions import Transactions
+from tidelog_server.cluster.cluster import Cluster
+from tidelog_server.core.cluster_errors import MetadataUnavailableError
 from tidelog_server.core.errors import (
     ChannelAlreadyExistsError,
     ChannelNotExistError,
@@ -19,21 +28,28 @@ from tidelog_server.core.errors import (
     FencingTokenMismatchError,
     InvalidRequestError,
 )
-from tidelog_server.core.names import parse_vchannel_name
+from tidelog_server.core.groups import GroupKey
+from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
+from tidelog_server.core.names import is_own_channel, own_channel_name, parse_vchannel_name
+from tidelog_server.core.nodes import ChannelOwner
 from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
-from tidelog_server.core.ticks import Tick, compose
+from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
+from tidelog_server.core.ticks import NO_TICK, Tick, compose
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
+from tidelog_server.log.oracle import TickOracle
 from tidelog_server.log.planner import ScanPlanner
 from tidelog_server.log.scanner import Scanner, ScanPlan, ScanSource
 from tidelog_server.metadata.shared_commits import SharedCommits
-from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.metadata.store import MetadataStore, RevisionConflictError, SharedMetadataStore
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.log_store import Beside, VchannelTail
 
 _READERS: Final = 4
-_ROOT: Final = "tidelog"
+ROOT: Final = "tidelog"
+"""Before every key in the metadata store."""
+
 _log = structlog.get_logger()
 
 
@@ -47,29 +63,41 @@ class VchannelState:
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """What can be told about a channel."""
+    """What can be told about a channel. Of another node's, there are no vchannels and no watermark."""
 
     record: ChannelRecord
     watermark: Tick
     stopped_by: str
     vchannels: list[VchannelState]
+    owner: ChannelOwner
 
 
 class Broker:
     """Channels of this node by name. Lives on the event loop."""
 
-    def __init__(self, node: LogNode, tasks: TaskOwner) -> None:
+    def __init__(
+        self, node: LogNode, tasks: TaskOwner, *, retention_check_interval_ms: int = DEFAULT_CHECK_INTERVAL_MS
+    ) -> None:
         self._node = node
         self._tasks = tasks
         self._logs: dict[str, ChannelLog] = {}
+        # Those of _logs, in order.
+        self._names: list[str] = []
         # Serialises changes of the catalog; appends and scans never take it.
         self._changes = asyncio.Lock()
         self._reclaim_wanted = asyncio.Event()
         self._readers: Executor = ThreadPoolExecutor(_READERS, thread_name_prefix="tidelog-reader")
         self.transactions = Transactions(node, tasks, self._reclaim_wanted.set)
+        self._retainer = Retainer(node, tasks, self._readers, self._changes)
+        self._retention_check_interval_s = retention_check_interval_ms / 1_000
         self._catalog: Catalog
+        self.ownership: Ownership
+        # None for a server that is alone.
+        self.cluster: Cluster | None = None
         self.planner: ScanPlanner
         self._broadcasts: Broadcasts | None = None
+        self.lag_meter: LagMeter
+        self.groups = Groups(node, tasks, self._readers, self.find, self.find_channel)
 
     async def open(self, metadata: MetadataStore) -> None:
         """Load the catalog, finish what a crash interrupted, and open all channels.
@@ -77,28 +105,53 @@ class Broker:
         Raises:
             DataLossError: Catalog and store contradict each other.
         """
-        self._catalog = Catalog(metadata, _ROOT)
-        await self._catalog.open()
-        await self._node.open(metadata, self._catalog.oracle_key)
+        catalog = Catalog(metadata, ROOT)
+        oracle = TickOracle(self._node.clock, metadata, catalog.oracle_key)
+        await oracle.open(self._node.store.head.last_tick)
+        self._node.open(oracle)
+        await self._open(metadata, catalog, ROOT)
+
+    async def open_in_cluster(self, metadata: SharedMetadataStore, cluster: Cluster) -> None:
+        """As ``open``, as one of several nodes: ``cluster`` is open. The channels of this node are opened.
+
+        Raises:
+            DataLossError: Catalog and store contradict each other.
+        """
+        self.cluster = cluster
+        self._node.hold(cluster.tenure)
+        self._node.open(cluster.oracle)
+        catalog = Catalog(metadata, ROOT, cluster.node_id)
+        # What only this node has, nobody else looks at.
+        await self._open(metadata, catalog, f"{ROOT}/local/{cluster.node_id}")
+        self._tasks.start("channels", self._follow_channels(metadata))
+
+    async def _open(self, metadata: MetadataStore, catalog: Catalog, root: str) -> None:
+        self._catalog = catalog
+        await catalog.open()
+        self.ownership = Ownership(catalog, self.cluster)
+        for name in catalog.foreign():
+            insort(self._names, name)
         self.planner = ScanPlanner(self._node.shared, self._readers)
         self._check_catalog()
         records = list(self._catalog.records().values())
         destroying = [record for record in records if record.is_destroying]
-        await self._destroy_marked(destroying)
+        await self._destroy_marked(destroying, self._positions_of(destroying))
         # A crash between the catalog's record and the store's vchannels leaves only the record. That an entry was
         # lost with its vchannel is ruled out: the start-up gate compares the number of entries.
-        kept = [record for record in records if not record.is_destroying]
-        store = self._node.store
-        await self._node.committer.run(
-            lambda: store.create_vchannels([number for record in kept for number in record.vchannel_ids])
-        )
-        for record in kept:
-            self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
+        self._retainer.open(self._catalog, self._held_tick, self._reclaim_wanted.set)
+        await self._open_channels([record for record in records if not record.is_destroying])
         await self.transactions.open()
-        broadcasts = BroadcastStore(metadata, SharedCommits(metadata, self._tasks), _ROOT)
+        commits = SharedCommits(metadata, self._tasks)
+        await self.groups.open(metadata, commits, root)
+        broadcasts = BroadcastStore(metadata, commits, root)
         self._broadcasts = Broadcasts(self._node, self._tasks, broadcasts, self.find)
         await self._broadcasts.open()
+        self.lag_meter = LagMeter(
+            self._node.store, self.groups.durable, self._readers, self._node.clock, self._node.metrics
+        )
+        self._tasks.start("lag", self.lag_meter.run())
         self._tasks.start("reclaim", self._reclaim())
+        self._tasks.start("retention", self._retainer.run(self._retention_check_interval_s))
 
     async def close(self) -> None:
         """Release the reader threads. Idempotent; also where ``open`` has failed."""
@@ -115,75 +168,172 @@ class Broker:
     # -- Channels ------------------------------------------------------------------------------------------
 
     async def create_channels(
-        self, names: Sequence[str], number: int, vchannels: int, owner: Owner, *, if_not_exists: bool
+        self,
+        names: Sequence[str],
+        number: int,
+        vchannels: int,
+        owner: Owner,
+        *,
+        if_not_exists: bool,
+        retention: Retention = KEEP_FOR_EVER,
     ) -> list[ChannelState]:
         """Create channels, all or none, durably; return them in the order asked for. Cancelling does not stop it.
 
         Raises:
-            ChannelAlreadyExistsError: A name is taken (with ``if_not_exists``: by a channel of another shape).
+            ChannelAlreadyExistsError: Names are taken (with ``if_not_exists``: by channels of another shape).
+            InvalidRequestError: The settings contradict each other.
             RateLimitRejectedError: There are too many channels.
         """
         self._node.admission.check()
-        return await self._tasks.finish(self._create(names, number, vchannels, owner, if_not_exists=if_not_exists))
+        self._check_metadata()
+        retention.check()
+        wanted = NewChannels(number, vchannels, owner, retention)
+        return await self._tasks.finish(self._create(names, wanted, if_not_exists=if_not_exists))
 
-    async def _create(
-        self, names: Sequence[str], number: int, vchannels: int, owner: Owner, *, if_not_exists: bool
-    ) -> list[ChannelState]:
+    async def _create(self, names: Sequence[str], wanted: NewChannels, *, if_not_exists: bool) -> list[ChannelState]:
         async with self._changes:
-            missing = [name for name in names if not (if_not_exists and self._is_same(name, vchannels))]
-            created: list[ChannelRecord] = []
-            if missing or not names:
-                tick = await self._node.shared.oracle.allocate(1)
-                created = await self._catalog.create(missing, number, vchannels, owner, tick)
-                ids = [number for record in created for number in record.vchannel_ids]
-                await self._node.committer.run(lambda: self._node.store.create_vchannels(ids))
+            for _ in range(MAX_CREATE_ATTEMPTS):
+                try:
+                    created = await self._create_missing(names, wanted, if_not_exists=if_not_exists)
+                    break
+                except RevisionConflictError:
+                    # Another node has created channels in this moment: see which, and try again.
+                    await self._catalog.refresh(names)
+            else:
+                raise MetadataUnavailableError(f"other nodes were faster {MAX_CREATE_ATTEMPTS} times")
+            await self._open_channels([record for record in created if record.name in self._catalog.records()])
             for record in created:
-                self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
-        return [self.describe(name) for name in names or [record.name for record in created]]
+                if record.name in self._catalog.foreign():
+                    insort(self._names, record.name)
+        await self.ownership.tell(created)
+        return [self.describe_anywhere(name) for name in names or [record.name for record in created]]
 
-    async def destroy_channels(self, names: Sequence[str], *, ignore_missing: bool) -> list[str]:
+    async def _create_missing(
+        self, names: Sequence[str], wanted: NewChannels, *, if_not_exists: bool
+    ) -> list[ChannelRecord]:
+        """Create those of the channels that do not exist, in the catalog only."""
+        missing = names
+        if if_not_exists:
+            missing = [name for name in names if self._record(name) is None]
+            self._check_shapes(names, wanted.vchannels)
+        if names and not missing:
+            return []
+        tick = await self._node.shared.oracle.allocate(1)
+        nodes = self.ownership.place(len(missing) or wanted.number, wanted.vchannels) if wanted.is_placed else []
+        return await self._catalog.create(missing, wanted, tick, nodes)
+
+    async def open_created(self, names: Sequence[str]) -> None:
+        """Open channels that another node has created for this one. Those that are open stay as they are."""
+        self._node.admission.check_storage()
+        await self._tasks.finish(self._open_created(names))
+
+    async def _open_created(self, names: Sequence[str]) -> None:
+        async with self._changes:
+            await self._catalog.refresh(names)
+            await self._open_new()
+
+    async def alter_channels(self, names: Sequence[str], change: RetentionChange) -> list[ChannelState]:
+        """Change settings of channels, all or none, durably; return them in the order asked for.
+
+        Cancelling does not stop it.
+
+        Raises:
+            ChannelNotExistError: Some do not exist. Nothing happened.
+            InvalidRequestError: The settings of one would contradict each other. Nothing happened.
+        """
+        self._node.admission.check_storage()
+        self._check_metadata()
+        return await self._tasks.finish(self._alter(names, change))
+
+    async def _alter(self, names: Sequence[str], change: RetentionChange) -> list[ChannelState]:
+        async with self._changes:
+            self.check_exist(names)
+            for record in await self._catalog.alter(names, change):
+                self._retainer.watch(record, self._logs[record.name])
+            return [self.describe(name) for name in names]
+
+    async def destroy_channels(self, names: Sequence[str], *, ignore_missing: bool, force: bool = False) -> list[str]:
         """Remove channels with their entries, all or none, durably; return those that existed.
 
         Cancelling does not stop it.
 
         Raises:
-            ChannelNotExistError: One does not exist. Nothing happened.
+            ChannelNotExistError: Some do not exist. Nothing happened.
+            GroupInUseError: Members of a group consume one, and this is not forced. Nothing happened.
         """
         self._node.admission.check_storage()
-        return await self._tasks.finish(self._destroy(names, ignore_missing=ignore_missing))
+        self._check_metadata()
+        return await self._tasks.finish(self._destroy(names, ignore_missing=ignore_missing, force=force))
 
-    async def _destroy(self, names: Sequence[str], *, ignore_missing: bool) -> list[str]:
+    async def _destroy(self, names: Sequence[str], *, ignore_missing: bool, force: bool) -> list[str]:
         async with self._changes:
+            for name in names:
+                self.ownership.check_here(name, name)
+            if not ignore_missing:
+                self.check_exist(names)
             present = [name for name in names if name in self._logs]
-            if len(present) < len(names) and not ignore_missing:
-                raise ChannelNotExistError(next(name for name in names if name not in self._logs))
             if present:
+                vchannels = [vchannel.name for name in present for vchannel in self._logs[name].vchannels]
+                if not force:
+                    self.groups.check_channels_unused(vchannels)
                 async with self.broadcasts.leaving(present):
                     records = await self._catalog.mark_destroying(present)
+                    logs = [self._logs.pop(name) for name in present]
+                    # Ordering: in one step with the channels, so that no group gets a position there any more.
+                    positions = self.groups.channels_left(vchannels)
                     for name in present:
-                        log = self._logs.pop(name)
+                        del self._names[bisect_left(self._names, name)]
+                        self._retainer.forget(name)
+                    for log in logs:
                         self.transactions.channel_destroyed(log)
                         await self._node.remove(log)
-                    await self._destroy_marked(records)
+                    await self._destroy_marked(records, positions)
+                    self.groups.channels_gone(positions)
                     await self.broadcasts.left(present)
             return present
 
     def describe(self, name: str) -> ChannelState:
-        """Return what can be told about a channel. Raises ChannelNotExistError."""
-        log = self._logs.get(name)
-        if log is None:
-            raise ChannelNotExistError(name)
+        """Return what can be told about a channel. Raises ChannelNotExistError, NotOwnerError."""
+        log = self._log_of(name, name)
         failure = self._node.admission.failure
         return ChannelState(
             self._catalog.records()[name],
             log.watermark(),
             failure.values["cause"] if failure else "",
             [VchannelState(vchannel.name, self._node.store.tail(vchannel.vchannel_id)) for vchannel in log.vchannels],
+            self.ownership.owner(name) or ChannelOwner(name, ""),
         )
 
-    def names(self, prefix: str) -> list[str]:
-        """Return the names of all channels that begin with ``prefix``, in order."""
-        return sorted(name for name in self._logs if name.startswith(prefix))
+    def describe_anywhere(self, name: str) -> ChannelState:
+        """Return what this node can tell about a channel of any node. Raises ChannelNotExistError."""
+        record = self.ownership.foreign().get(name)
+        if record is None:
+            return self.describe(name)
+        owner = self.ownership.owner(name) or ChannelOwner(name, record.node_id)
+        return ChannelState(record, NO_TICK, "", [], owner)
+
+    def check_exist(self, names: Sequence[str]) -> None:
+        """Raise ChannelNotExistError, which names all channels that do not exist, if any does not.
+
+        One of another node raises NotOwnerError.
+        """
+        for name in names:
+            self.ownership.check_here(name, name)
+        if missing := self.missing(names):
+            raise ChannelNotExistError.of(missing)
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Return those of the channels that do not exist, in the order asked for."""
+        return [name for name in names if name not in self._logs]
+
+    def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
+        """Return the names of channels that begin with ``prefix`` and come after ``after``, in order; so many at most.
+
+        Takes time in proportion to what it returns.
+        """
+        begin = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
+        names = self._names[begin : None if limit is None else begin + limit]
+        return list(takewhile(lambda name: name.startswith(prefix), names))
 
     def find(self, name: str) -> tuple[ChannelLog, VchannelLog]:
         """Return the vchannel called ``name`` (``channel/index``, or ``channel`` if it has only one).
@@ -191,12 +341,11 @@ class Broker:
         Raises:
             InvalidNameError: No vchannel can be called so.
             ChannelNotExistError: None is.
+            NotOwnerError: It is another node's.
             InvalidRequestError: The channel has several vchannels and the index was left out.
         """
         parsed = parse_vchannel_name(name)
-        log = self._logs.get(parsed.channel)
-        if log is None:
-            raise ChannelNotExistError(parsed.channel)
+        log = self._log_of(parsed.channel, name)
         count = len(log.vchannels)
         if parsed.index is None:
             if count > 1:
@@ -207,6 +356,25 @@ class Broker:
         if parsed.index >= count:
             raise ChannelNotExistError(name, f"does not exist: '{parsed.channel}' has vchannels 0 to {count - 1}")
         return log, log.vchannels[parsed.index]
+
+    def find_to_read(self, name: str) -> tuple[ChannelLog, VchannelLog]:
+        """Return the vchannel called ``name``, which may also be the server's own. Raises as ``find``."""
+        channel, _, index = name.partition("/")
+        if not is_own_channel(channel) or index not in ("", "0"):
+            return self.find(name)
+        log = self.find_channel(own_channel_name(channel, self._node_id))
+        return log, log.vchannels[0]
+
+    async def ensure_own_channel(self, name: str) -> None:
+        """Create one of the server's own channels, with one vchannel, unless it is there."""
+        assert is_own_channel(name)
+        wanted = NewChannels(vchannels=1, owner=Owner(role="tidelog"), is_placed=False)
+        own_name = own_channel_name(name, self._node_id)
+        await self._tasks.finish(self._create([own_name], wanted, if_not_exists=True))
+
+    def find_channel(self, name: str) -> ChannelLog:
+        """Return the channel called ``name``. Raises ChannelNotExistError, NotOwnerError."""
+        return self._log_of(name, name)
 
     def vchannel_name(self, vchannel_id: int) -> str | None:
         """Return the name of a vchannel by its number in the store; None if it is gone."""
@@ -282,34 +450,110 @@ class Broker:
         self._reclaim_wanted.set()
         return tail.trim_tick
 
-    def refresh_metrics(self) -> None:
+    def refresh_metrics(self, *, per_group: bool = False) -> None:
         """Bring the metrics up to date that are not kept so all the time."""
         self.broadcasts.refresh_metrics()
+        self.groups.refresh_metrics()
         self.transactions.refresh_metrics()
+        self.lag_meter.refresh_metrics(per_group=per_group)
 
     # -- Private -------------------------------------------------------------------------------------------
+
+    def _log_of(self, channel: str, name: str) -> ChannelLog:
+        """Return the log of ``channel``; ``name`` is what was asked for. Raises as ``find``."""
+        if self.cluster is not None:
+            self.cluster.tenure.check()
+        log = self._logs.get(channel)
+        if log is None:
+            self.ownership.check_here(channel, name)
+            raise ChannelNotExistError(channel)
+        return log
+
+    @property
+    def _node_id(self) -> str:
+        return self.cluster.node_id if self.cluster is not None else ""
+
+    def _record(self, name: str) -> ChannelRecord | None:
+        """Return the record of a channel of any node; None if there is none, or it is being destroyed here."""
+        if name in self._logs:
+            return self._catalog.records()[name]
+        return self._catalog.foreign().get(name)
+
+    def _check_metadata(self) -> None:
+        """Raise MetadataUnavailableError, without an effect, while the metadata does not answer."""
+        if self.cluster is not None:
+            self.cluster.check_metadata()
+
+    async def _follow_channels(self, metadata: SharedMetadataStore) -> None:
+        """Take over what other nodes do to channels, and open what they create for this one, for ever."""
+        async with aclosing(metadata.watch(self._catalog.channel_prefix)) as changes:
+            async for watched in changes:
+                async with self._changes:
+                    self._catalog.follow(watched)
+                    await self._open_new()
+
+    async def _open_new(self) -> None:
+        """Open those channels of this node that are not, and know the names of all others."""
+        new = [
+            record
+            for record in self._catalog.records().values()
+            if record.name not in self._logs and not record.is_destroying
+        ]
+        if new:
+            await self._open_channels(new)
+        self._names = sorted({*self._logs, *self._catalog.foreign()})
+
+    async def _open_channels(self, records: Sequence[ChannelRecord]) -> None:
+        # Those that another task has opened meanwhile stay as they are.
+        records = [record for record in records if record.name not in self._logs]
+        ids = [number for record in records for number in record.vchannel_ids]
+        await self._node.committer.run(lambda: self._node.store.create_vchannels(ids))
+        for record in records:
+            self._add(record)
 
     async def _in_order(self, change: Callable[[], None]) -> None:
         """Submit a change of the store in this very step of the event loop, and wait for it."""
         await self._tasks.finish(_ended(self._node.committer.submit_job(change)))
 
-    def _is_same(self, name: str, vchannels: int) -> bool:
-        log = self._logs.get(name)
-        if log is None:
-            return False
-        if len(log.vchannels) != vchannels:
+    def _held_tick(self, vchannel_name: str) -> tuple[int, str] | None:
+        """Return where retention must stop on a vchannel: the smallest next tick of its groups, and whose it is."""
+        # Of what is durable, and of what is on its way: a group may be new there, or seek back.
+        tables = (self.groups.durable, self.groups.positions)
+        return min((held for table in tables if (held := table.held_tick(vchannel_name)) is not None), default=None)
+
+    def _add(self, record: ChannelRecord) -> None:
+        log = self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
+        insort(self._names, record.name)
+        self._retainer.watch(record, log)
+
+    def _check_shapes(self, names: Sequence[str], vchannels: int) -> None:
+        """Raise ChannelAlreadyExistsError for those that exist with another number of vchannels."""
+        counts = {name: len(record.vchannel_ids) for name in names if (record := self._record(name)) is not None}
+        others = [name for name in counts if counts[name] != vchannels]
+        if len(others) == 1:
             raise ChannelAlreadyExistsError(
-                name, f"exists already with {len(log.vchannels)} vchannels, not {vchannels}: use it as it is, or "
+                others[0], f"exists already with {counts[others[0]]} vchannels, not {vchannels}: use it as it is, or "
                 "choose another name",
             )  # fmt: skip
-        return True
+        if others:
+            raise ChannelAlreadyExistsError(
+                others[0], f"exist already with other numbers of vchannels than {vchannels}: use them as they are, or "
+                "choose other names", *others[1:],
+            )  # fmt: skip
 
-    async def _destroy_marked(self, records: Sequence[ChannelRecord]) -> None:
+    def _positions_of(self, records: Sequence[ChannelRecord]) -> list[GroupKey]:
+        """Return the positions that are left on channels whose removal a crash interrupted."""
+        if not records:
+            return []
+        ids = {number for record in records for number in record.vchannel_ids}
+        return [key for key, position in self._node.store.group_positions().items() if position.vchannel_id in ids]
+
+    async def _destroy_marked(self, records: Sequence[ChannelRecord], positions: Sequence[GroupKey]) -> None:
         """Remove the entries, then the records: a crash in between goes on from the records."""
         if not records:
             return
         ids = [number for record in records for number in record.vchannel_ids]
-        await self._node.committer.run(lambda: self._node.store.drop_vchannels(ids))
+        await self._node.committer.run(lambda: self._node.store.drop_vchannels(ids, positions))
         self._node.shared.producers.forget(ids)
         await self._catalog.remove([record.name for record in records])
         self._reclaim_wanted.set()
@@ -335,7 +579,7 @@ class Broker:
             await self._reclaim_wanted.wait()
             self._reclaim_wanted.clear()
             await asyncio.to_thread(self._node.store.reclaim)
-            _log.info("disk_reclaimed")
+            _log.debug("disk_reclaimed")
 
 
 async def _ended(job: Future[None]) -> None:

@@ -10,13 +10,14 @@ Keys under the root (see FORMAT.md)::
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from tidelog_server.core.errors import ChannelAlreadyExistsError, DataLossError, RateLimitRejectedError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_CHANNELS, MAX_CHANNELS_PER_REQUEST, MAX_VCHANNELS
+from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
 from tidelog_server.core.ticks import Tick
-from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Versioned
+from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
 
 # In the metadata since format 1.
 _RECORD_VERSION: Final = 1
@@ -32,6 +33,28 @@ class Owner:
     description_text: str = ""
 
 
+NOBODY: Final = Owner()
+
+
+@dataclass(frozen=True, slots=True)
+class NewChannels:
+    """What channels shall be that are created together.
+
+    Attributes:
+        number: How many, if the server names them; 0 if the caller does.
+        vchannels: Of each.
+        owner: Who creates them.
+        retention: What they may forget.
+        is_placed: Whether a cluster chooses their nodes; else they are this node's.
+    """
+
+    number: int = 0
+    vchannels: int = 1
+    owner: Owner = NOBODY
+    retention: Retention = KEEP_FOR_EVER
+    is_placed: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelRecord:
     """What is remembered about a channel.
@@ -42,6 +65,10 @@ class ChannelRecord:
         owner: Who created it.
         created_tick: When.
         is_destroying: Set before its entries are removed; a restart goes on with the removal.
+        retention: What it may forget by itself.
+        cuts: What the hard cap of its retention has cut past consumer groups: index of the vchannel and what,
+            in order of index.
+        node_id: The node that owns it; empty for a server that is alone.
     """
 
     name: str
@@ -49,10 +76,23 @@ class ChannelRecord:
     owner: Owner
     created_tick: Tick
     is_destroying: bool = False
+    retention: Retention = KEEP_FOR_EVER
+    cuts: tuple[tuple[int, GroupCut], ...] = ()
+    node_id: str = ""
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
-        return json.dumps({"version": _RECORD_VERSION, **asdict(self)}, separators=(",", ":")).encode()
+        fields: dict[str, Any] = {
+            "version": _RECORD_VERSION, "name": self.name, "vchannel_ids": self.vchannel_ids,
+            "owner": _fields(self.owner), "created_tick": self.created_tick, "is_destroying": self.is_destroying,
+        }  # fmt: skip
+        if self.retention != KEEP_FOR_EVER:
+            fields["retention"] = _fields(self.retention)
+        if self.node_id:
+            fields["node_id"] = self.node_id
+        if self.cuts:
+            fields["cuts"] = [[index, _fields(cut)] for index, cut in self.cuts]
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "ChannelRecord":
@@ -62,6 +102,10 @@ class ChannelRecord:
             version = fields.pop("version")
             fields["owner"] = Owner(**fields["owner"])
             fields["vchannel_ids"] = tuple(fields["vchannel_ids"])
+            if "retention" in fields:
+                fields["retention"] = Retention(**fields["retention"])
+            if "cuts" in fields:
+                fields["cuts"] = tuple((index, _cut(**cut)) for index, cut in fields["cuts"])
             record = cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
             raise DataLossError(f"the metadata record {key} cannot be read ({error})", key=key) from error
@@ -70,16 +114,35 @@ class ChannelRecord:
         return record
 
 
-class Catalog:
-    """Channel records, with the two counters that new ones draw from. Changes are serialised by the caller."""
+def _fields(part: Owner | Retention | GroupCut) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__slots__}
 
-    def __init__(self, metadata: MetadataStore, root: str) -> None:
+
+def _cut(*, groups: Sequence[str], **rest: Any) -> GroupCut:
+    return GroupCut(groups=tuple(groups), **rest)
+
+
+class Catalog:
+    """Channel records, with the two counters that new ones draw from. Changes are serialised by the caller.
+
+    In a cluster it has the records of all nodes, follows what others change, and changes only its own node's; new ones
+    it may make for any node. RevisionConflictError from a change means that another node was faster: ``refresh`` and
+    try again.
+    """
+
+    def __init__(self, metadata: MetadataStore, root: str, node_id: str = "") -> None:
         self._metadata = metadata
         self._root = root
+        self._node_id = node_id
+        # Of this node, and of all others.
         self._records: dict[str, ChannelRecord] = {}
+        self._foreign: dict[str, ChannelRecord] = {}
         self._revisions: dict[str, int] = {}
-        self._next_vchannel_id = 1
-        self._next_channel_number = 1
+        # Of all records of this node, those being destroyed included.
+        self._vchannels = 0
+        self._counters: dict[str, tuple[int, int]] = {}
+        # Grows with each change of a record.
+        self.version = 0
 
     @property
     def oracle_key(self) -> str:
@@ -88,90 +151,174 @@ class Catalog:
 
     async def open(self) -> None:
         """Load everything. Raises DataLossError for a record that cannot be read."""
-        prefix = self._channel_key("")
-        for key, found in (await self._metadata.list(prefix)).items():
-            record = ChannelRecord.decode(key, found.value)
-            self._records[record.name] = record
-            self._revisions[record.name] = found.revision
-        self._next_vchannel_id = self._number(await self._metadata.get(self._vchannel_id_key))
-        self._next_channel_number = self._number(await self._metadata.get(self._channel_number_key))
+        for key, found in (await self._metadata.list(self._channel_key(""))).items():
+            self._learn(ChannelRecord.decode(key, found.value), found.revision)
+        await self._read_counters()
 
     def records(self) -> dict[str, ChannelRecord]:
-        """Return all records by name, those being destroyed included."""
+        """Return all records of this node by name, those being destroyed included."""
         return self._records
 
+    def foreign(self) -> dict[str, ChannelRecord]:
+        """Return all records of other nodes by name, those being destroyed included."""
+        return self._foreign
+
+    def loads(self) -> dict[str, int]:
+        """Return how many vchannels each node has, those without any left out."""
+        loads = {self._node_id: self._vchannels}
+        for record in self._foreign.values():
+            loads[record.node_id] = loads.get(record.node_id, 0) + len(record.vchannel_ids)
+        return loads
+
+    @property
+    def channel_prefix(self) -> str:
+        """What the keys of all records begin with."""
+        return self._channel_key("")
+
+    def follow(self, watched: Watched) -> None:
+        """Take over what others have changed. What is older than what is known is passed over."""
+        prefix = self.channel_prefix
+        for key, found in watched.values.items():
+            record = ChannelRecord.decode(key, found.value)
+            if self._revisions.get(record.name, 0) < found.revision:
+                self._learn(record, found.revision)
+        gone = [key.removeprefix(prefix) for key in watched.deleted]
+        if watched.is_snapshot:
+            gone += [name for name in self._revisions if prefix + name not in watched.values]
+        for name in gone:
+            if self._revisions.get(name, 0) < watched.revision:
+                self._forget(name)
+
+    async def refresh(self, names: Sequence[str]) -> None:
+        """Read again what stands in the way of a change: the counters, and the records of ``names``."""
+        await self._read_counters()
+        for name in names:
+            key = self._channel_key(name)
+            found = await self._metadata.get(key)
+            if found is None:
+                self._forget(name)
+            elif self._revisions.get(name, 0) < found.revision:
+                self._learn(ChannelRecord.decode(key, found.value), found.revision)
+
     async def create(
-        self, names: Sequence[str], number: int, vchannels: int, owner: Owner, created_tick: Tick
+        self, names: Sequence[str], wanted: NewChannels, created_tick: Tick, nodes: Sequence[str] = ()
     ) -> list[ChannelRecord]:
-        """Add channels under ``names``, or ``number`` of them under free names; durable, all or none.
+        """Add channels under ``names``, or ``wanted.number`` of them under free names; durable, all or none.
+
+        With ``nodes``, each for the node in its place; else all for this one.
 
         Raises:
             ChannelAlreadyExistsError: A name is taken. Nothing happened.
             RateLimitRejectedError: The node has too many channels or vchannels. Nothing happened.
+            RevisionConflictError: Another node was faster. Nothing happened.
         """
-        for name in names:
-            if name in self._records:
-                raise ChannelAlreadyExistsError(name)
-        wanted = list(names) or self._free_names(number)
-        self._check_room(len(wanted), vchannels)
-        first_id = self._next_vchannel_id
+        if taken := [name for name in names if name in self._revisions]:
+            raise ChannelAlreadyExistsError.of(taken)
+        vchannels, count = wanted.vchannels, len(names) or wanted.number
+        nodes = nodes or [self._node_id] * count
+        self._check_room(nodes.count(self._node_id), vchannels)
+        (first_id, id_revision) = self._counters[self._vchannel_id_key]
+        (number, number_revision) = self._counters[self._channel_number_key]
+        new_names, next_number = (list(names), number) if names else self._free_names(wanted.number, number)
+        next_id = first_id + vchannels * len(new_names)
         records = [
-            ChannelRecord(name, tuple(range(begin, begin + vchannels)), owner, created_tick)
-            for name, begin in zip(wanted, range(first_id, first_id + vchannels * len(wanted), vchannels), strict=True)
-        ]
-        next_id = first_id + vchannels * len(wanted)
+            ChannelRecord(
+                name, tuple(range(begin, begin + vchannels)), wanted.owner, created_tick, retention=wanted.retention,
+                node_id=node_id,
+            )
+            for name, node_id, begin in zip(new_names, nodes, range(first_id, next_id, vchannels), strict=True)
+        ]  # fmt: skip
         changes: list[Change] = [Put(self._channel_key(record.name), record.encode(), 0) for record in records]
-        changes.append(Put(self._vchannel_id_key, str(next_id).encode(), None))
+        changes.append(Put(self._vchannel_id_key, str(next_id).encode(), id_revision))
         if not names:
-            changes.append(Put(self._channel_number_key, str(self._next_channel_number).encode(), None))
-        self._apply(records, await self._metadata.commit(changes))
-        self._next_vchannel_id = next_id
+            changes.append(Put(self._channel_number_key, str(next_number).encode(), number_revision))
+        revision = await self._metadata.commit(changes)
+        for record in records:
+            self._learn(record, revision)
+        self._counters[self._vchannel_id_key] = (next_id, revision)
+        if not names:
+            self._counters[self._channel_number_key] = (next_number, revision)
         return records
 
     async def mark_destroying(self, names: Sequence[str]) -> list[ChannelRecord]:
         """Note that the removal of channels has begun; durable, all or none."""
-        records = [replace(self._records[name], is_destroying=True) for name in names]
-        changes = [
-            Put(self._channel_key(record.name), record.encode(), self._revisions[record.name]) for record in records
+        return await self._replace([replace(self._records[name], is_destroying=True) for name in names])
+
+    async def alter(self, names: Sequence[str], change: RetentionChange) -> list[ChannelRecord]:
+        """Change settings of channels that exist; durable, all or none.
+
+        Raises:
+            InvalidRequestError: The settings of one would contradict each other. Nothing happened.
+        """
+        records = [
+            replace(self._records[name], retention=change.applied_to(self._records[name].retention)) for name in names
         ]
-        self._apply(records, await self._metadata.commit(changes))
-        return records
+        for record in records:
+            record.retention.check(record.name)
+        return await self._replace(records)
+
+    async def note_cuts(self, name: str, cuts: dict[int, GroupCut]) -> None:
+        """Remember what vchannels, by index, were cut past groups; durable."""
+        record = self._records[name]
+        await self._replace([replace(record, cuts=tuple(sorted((dict(record.cuts) | cuts).items())))])
 
     async def remove(self, names: Sequence[str]) -> None:
         """Forget channels whose entries are gone; durable, all or none."""
         await self._metadata.commit([Delete(self._channel_key(name), self._revisions[name]) for name in names])
         for name in names:
-            del self._records[name], self._revisions[name]
+            self._forget(name)
 
-    def _apply(self, records: Sequence[ChannelRecord], revision: int) -> None:
+    async def _replace(self, records: list[ChannelRecord]) -> list[ChannelRecord]:
+        """Write records of channels that exist; durable, all or none."""
+        changes = [
+            Put(self._channel_key(record.name), record.encode(), self._revisions[record.name]) for record in records
+        ]
+        revision = await self._metadata.commit(changes)
         for record in records:
-            self._records[record.name] = record
-            self._revisions[record.name] = revision
+            self._learn(record, revision)
+        return records
 
-    def _free_names(self, number: int) -> list[str]:
+    def _learn(self, record: ChannelRecord, revision: int) -> None:
+        self._forget(record.name)
+        self._revisions[record.name] = revision
+        if record.node_id == self._node_id:
+            self._records[record.name] = record
+            self._vchannels += len(record.vchannel_ids)
+        else:
+            self._foreign[record.name] = record
+
+    def _forget(self, name: str) -> None:
+        self.version += 1
+        self._revisions.pop(name, None)
+        self._foreign.pop(name, None)
+        if (record := self._records.pop(name, None)) is not None:
+            self._vchannels -= len(record.vchannel_ids)
+
+    def _free_names(self, count: int, number: int) -> tuple[list[str], int]:
+        """Return so many names that are not taken, from ``number`` on, and the number behind them."""
         names: list[str] = []
-        while len(names) < number:
-            name = f"channel-{self._next_channel_number}"
-            self._next_channel_number += 1
-            if name not in self._records:
+        while len(names) < count:
+            name = f"channel-{number}"
+            number += 1
+            if name not in self._revisions:
                 names.append(name)
-        return names
+        return names, number
+
+    async def _read_counters(self) -> None:
+        for key in (self._vchannel_id_key, self._channel_number_key):
+            found = await self._metadata.get(key)
+            self._counters[key] = (int(found.value), found.revision) if found else (1, 0)
 
     def _check_room(self, channels: int, vchannels: int) -> None:
-        present = sum(len(record.vchannel_ids) for record in self._records.values())
         for unit, total, maximum in (
             ("channels", len(self._records) + channels, MAX_CHANNELS),
-            ("vchannels", present + channels * vchannels, MAX_VCHANNELS),
+            ("vchannels", self._vchannels + channels * vchannels, MAX_VCHANNELS),
         ):
             if total > maximum:
                 raise RateLimitRejectedError(
                     f"the node would have {total} {unit}, at most {maximum} are allowed: destroy some first",
                     **{unit: total, f"max_{unit}": maximum},
                 )
-
-    @staticmethod
-    def _number(found: Versioned | None) -> int:
-        return int(found.value) if found else 1
 
     def _channel_key(self, name: str) -> str:
         return f"{self._root}/channel/{name}"

@@ -16,7 +16,6 @@ from tidelog_server.core.errors import (
     ChannelNotExistError,
     Effect,
     InvalidRequestError,
-    StorageFailedError,
     TidelogServerError,
     VchannelNotInTransactionError,
 )
@@ -315,7 +314,7 @@ class Transactions:
             raise
         await settled.wait()
         if (failure := submitted.append.failure) is not None:
-            raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
+            raise failure.with_effect(Effect.UNKNOWN)
         return submitted.outcome
 
     async def _submit(

@@ -1,27 +1,42 @@
-"""``tidelog channel``: create, list, describe, trim, fence and remove channels."""
+"""``tidelog channel``: create, alter, list, describe, trim, fence and remove channels."""
 
-import sys
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from tidelog import ChannelDescription, OwnerDescription
+from tidelog import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog_server.cli.confirmation import YesOption, confirm
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.cli.output import OutputOption, QuietOption, Record, note, print_records
 from tidelog_server.cli.positions import POSITION_HELP, parse_position
 
 _DEFAULT_TIMEOUT_S = 30.0
+_NOTHING = "nothing was removed"
+_NONE = "; none for no bound."
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="CHANNEL...", show_default=False)]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AgeOption = Annotated[
+    str | None, typer.Option("--retention-age", help=f"Older messages may go: 3d, 1h30m{_NONE}", show_default=False)
+]
+BytesOption = Annotated[
+    str | None,
+    typer.Option("--retention-bytes", help=f"The newest so many bytes stay: 1GiB, 500MB{_NONE}", show_default=False),
+]
+HardBytesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retention-hard-bytes", help=f"More never stays, whoever has not read it: 2GiB{_NONE}", show_default=False
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Create, list, describe, trim, fence and remove channels.")
+    group = typer.Typer(no_args_is_help=True, help="Create, alter, list, describe, trim, fence and remove channels.")
     group.command("create", epilog=COMMON_CODES)(create)
+    group.command("alter", epilog=COMMON_CODES)(alter)
     group.command("ls", epilog=COMMON_CODES)(list_channels)
     group.command("describe", epilog=COMMON_CODES)(describe)
     group.command("rm", epilog=COMMON_CODES)(remove)
@@ -36,11 +51,19 @@ def create(
     vchannels: Annotated[int, typer.Option(min=1, help="Vchannels of each channel.")] = 1,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave a like one alone.")] = False,
     owner: Annotated[str, typer.Option(help="Who needs it, for people who find it later.")] = "",
+    retention_age: AgeOption = None,
+    retention_bytes: BytesOption = None,
+    retention_hard_bytes: HardBytesOption = None,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Create channels: all of them or none."""
+    """Create channels: up to 100 of them all or none."""
+    change = _retention_change(retention_age, retention_bytes, retention_hard_bytes)
+    try:
+        retention = Retention(**change)
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
 
     async def command() -> list[ChannelDescription]:
         async with connected(endpoint) as client:
@@ -50,8 +73,33 @@ def create(
                     vchannels=vchannels,
                     if_not_exists=if_not_exists,
                     owner=OwnerDescription(role=owner) if owner else None,
+                    retention=retention,
                 )
             )
+
+    print_records([_summary(channel) for channel in run(command(), timeout)], output)
+
+
+def alter(
+    names: NamesArgument,
+    *,
+    retention_age: AgeOption = None,
+    retention_bytes: BytesOption = None,
+    retention_hard_bytes: HardBytesOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
+    output: OutputOption = None,
+) -> None:
+    """Change what channels may forget by themselves, up to 100 of them all or none; what is not named stays."""
+    change = _retention_change(retention_age, retention_bytes, retention_hard_bytes)
+    if not change:
+        raise CommandError(
+            "say what to change: --retention-age, --retention-bytes or --retention-hard-bytes", ExitCode.USAGE
+        )
+
+    async def command() -> list[ChannelDescription]:
+        async with connected(endpoint) as client:
+            return list(await client.alter_channels(names, retention=change))
 
     print_records([_summary(channel) for channel in run(command(), timeout)], output)
 
@@ -98,16 +146,17 @@ def remove(
     *,
     yes: YesOption = False,
     ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Pass over unknown names.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also channels that members of groups consume.")] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     quiet: QuietOption = False,
 ) -> None:
     """Remove channels with all their messages: all of them or none."""
-    _confirm(f"Remove {', '.join(names)} with all messages?", yes=yes)
+    confirm(f"Remove {', '.join(names)} with all messages?", refusal=_NOTHING, yes=yes)
 
     async def command() -> list[str]:
         async with connected(endpoint) as client:
-            return list(await client.destroy_channels(names, ignore_missing=ignore_missing))
+            return list(await client.destroy_channels(names, ignore_missing=ignore_missing, force=force))
 
     removed = run(command(), timeout)
     note(f"removed {', '.join(removed) or 'nothing'}", quiet=quiet)
@@ -129,7 +178,8 @@ def trim(
     if (before is None) is not everything:
         raise CommandError("say either --before POSITION or --all", ExitCode.USAGE)
     until = parse_position(before) if before is not None else None
-    _confirm(f"Remove messages of {vchannel} {f'before {before}' if before else 'altogether'}?", yes=yes)
+    which = f"before {before}" if before else "altogether"
+    confirm(f"Remove messages of {vchannel} {which}?", refusal=_NOTHING, yes=yes)
 
     async def command() -> int:
         async with connected(endpoint) as client:
@@ -156,14 +206,19 @@ def fence(
     print_records([{"vchannel": vchannel, "fencing_token": fencing_token}], output)
 
 
-def _confirm(question: str, *, yes: bool) -> None:
-    """Ask on the terminal; without one, only ``--yes`` counts."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandError("there is no terminal to ask on: say --yes", ExitCode.USAGE)
-    if not typer.confirm(question, err=True):
-        raise CommandError("nothing was removed", ExitCode.FAILURE)
+def _retention_change(age: str | None, size: str | None, hard: str | None) -> RetentionChange:
+    """Return what the options say; those not given are not in it, and ``none`` is None."""
+    change: RetentionChange = {}
+    try:
+        if age is not None:
+            change["age"] = None if age == "none" else Retention.of(age=age).age
+        if size is not None:
+            change["bytes"] = None if size == "none" else Retention.of(bytes=size).bytes
+        if hard is not None:
+            change["hard_bytes"] = None if hard == "none" else Retention.of(hard_bytes=hard).hard_bytes
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    return change
 
 
 def _summary(channel: ChannelDescription) -> Record:
@@ -174,6 +229,7 @@ def _summary(channel: ChannelDescription) -> Record:
         "bytes": sum(vchannel.bytes for vchannel in channel.vchannels),
         "created": _iso(channel.created_tick.time),
         "owner": channel.owner.role,
+        "retention": _retention_text(channel.retention),
         "stopped_by": channel.stopped_by,
     }
 
@@ -188,11 +244,25 @@ def _vchannel_rows(channel: ChannelDescription) -> list[Record]:
             "last_tick": int(vchannel.last_tick),
             "last_time": _iso(vchannel.last_tick.time) if vchannel.last_tick else None,
             "fencing_token": vchannel.fencing_token,
+            "retention": _retention_text(channel.retention),
+            "cut_messages": vchannel.cut.messages if vchannel.cut else 0,
+            "cut_until_tick": int(vchannel.cut.until_tick) if vchannel.cut else 0,
+            "cut_groups": " ".join(vchannel.cut.groups) if vchannel.cut else "",
             "watermark": int(channel.watermark),
             "stopped_by": channel.stopped_by,
         }
         for vchannel in channel.vchannels
     ]
+
+
+def _retention_text(retention: Retention) -> str:
+    """Return the bounds as the options take them; empty without any."""
+    bounds = {
+        "age": retention.age and f"{retention.age.total_seconds():g}s",
+        "bytes": retention.bytes,
+        "hard": retention.hard_bytes,
+    }
+    return " ".join(f"{name}={bound}" for name, bound in bounds.items() if bound is not None)
 
 
 def _iso(time: datetime) -> str:

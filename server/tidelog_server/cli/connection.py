@@ -1,14 +1,17 @@
 """Talking to a server: where it is, how long to wait, and what its errors mean as exit codes."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Annotated, Final, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
 
+import grpc.aio
 import typer
 
 import tidelog
-from tidelog import AsyncClient
+from tidelog import AsyncClient, TlsOptions, TokenFile, TokenSource
 from tidelog_server.cli import event_loop
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
@@ -39,6 +42,13 @@ _CODES: Final[tuple[tuple[type[tidelog.TidelogError], ExitCode], ...]] = (
     (tidelog.TransactionNotFoundError, ExitCode.NOT_FOUND),
     (tidelog.TransactionForeignError, ExitCode.DENIED),
     (tidelog.TransactionError, ExitCode.CONFLICT),
+    (tidelog.GroupNotFoundError, ExitCode.NOT_FOUND),
+    (tidelog.GroupError, ExitCode.CONFLICT),
+    (tidelog.UnauthenticatedError, ExitCode.DENIED),
+    (tidelog.CredentialsExpiredError, ExitCode.DENIED),
+    (tidelog.PermissionDeniedError, ExitCode.DENIED),
+    (tidelog.TokenNotFoundError, ExitCode.NOT_FOUND),
+    (tidelog.NotOwnerError, ExitCode.NOT_FOUND),
     (tidelog.BarrierNotReachedError, ExitCode.TIMEOUT),
     (tidelog.DeadlineError, ExitCode.TIMEOUT),
     (tidelog.UnavailableError, ExitCode.UNAVAILABLE),
@@ -67,8 +77,67 @@ def run(command: Coroutine[None, None, _Result], timeout_s: float | None = None)
 @asynccontextmanager
 async def connected(endpoint: str) -> AsyncIterator[AsyncClient]:
     """Yield a client of the server at ``endpoint``; it is closed with the context."""
-    async with AsyncClient(endpoint) as client:
+    try:
+        client = AsyncClient(endpoint, tls=_shown.tls, token=_shown.token)
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    async with client:
         yield client
+
+
+class _Shown:
+    """What all commands of this process show to servers, and check of them."""
+
+    tls: TlsOptions | None = None
+    token: TokenSource | None = None
+
+
+_shown = _Shown()
+
+
+def credentials(
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(envvar="TIDELOG_TLS_CA", help="File of authorities that vouch for the server: uses TLS."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(envvar="TIDELOG_TLS_CERT", help="File of a client certificate, for servers that ask.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(envvar="TIDELOG_TLS_KEY", help="File of its private key.")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TIDELOG_TOKEN_FILE", help="File with the token to show; or the token itself in TIDELOG_TOKEN."
+        ),
+    ] = None,
+) -> None:
+    """Note what the commands show; these options stand before the command."""
+    try:
+        _shown.tls = TlsOptions(tls_ca, tls_cert, tls_key) if tls_ca or tls_cert or tls_key else None
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    # Not as an option: other users of the machine can read the arguments of a process.
+    token = os.environ.get("TIDELOG_TOKEN")
+    _shown.token = TokenFile(token_file) if token_file else token or None
+
+
+class _ShowToken(grpc.aio.UnaryUnaryClientInterceptor):
+    """Shows the token of all commands with each call."""
+
+    async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        if _shown.token is None:
+            return await continuation(details, request)
+        token = _shown.token if isinstance(_shown.token, str) else _shown.token()
+        metadata = grpc.aio.Metadata(*(details.metadata or ()), ("authorization", f"Bearer {token}"))
+        return await continuation(details._replace(metadata=metadata), request)
+
+
+def secured_channel(endpoint: str) -> grpc.aio.Channel:
+    """Return a bare channel with the TLS and the token of all commands."""
+    interceptors = [_ShowToken()]
+    if _shown.tls is None:
+        return grpc.aio.insecure_channel(endpoint, interceptors=interceptors)
+    return grpc.aio.secure_channel(endpoint, _shown.tls.channel_credentials(), interceptors=interceptors)
 
 
 async def _within(command: Coroutine[None, None, _Result], timeout_s: float | None) -> _Result:

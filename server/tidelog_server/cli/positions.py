@@ -4,12 +4,14 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tidelog import Tick
+from tidelog import At, Start, Tick
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 POSITION_HELP: Final = "a tick, @TIME (@2026-01-31T12:00:00Z) or @-AGO (@-1h30m)"
+_ENDS: Final = {"earliest": At.earliest(), "latest": At.latest()}
+START_HELP: Final = "earliest, latest, tick:N, id:HEX, time:2026-01-31T12:00:00Z, or -AGO (-1h30m)"
 
 
 def parse_duration(text: str) -> timedelta:
@@ -50,3 +52,31 @@ def parse_position(text: str) -> Tick | datetime:
         return Tick.parse(text)
     except ValueError as error:
         raise CommandError(f"'{text}' is no position: write {POSITION_HELP}", ExitCode.USAGE) from error
+
+
+def parse_start(text: str) -> Start:
+    """Return where to go on: an end of the vchannel, a tick, a message id or a moment; also what a position may be.
+
+    Raises:
+        CommandError: It is none.
+    """
+    if text in _ENDS:
+        return _ENDS[text]
+    if text.startswith("-"):
+        return datetime.now(UTC) - parse_duration(text[1:])
+    kind, _, value = text.partition(":")
+    if kind == "id":
+        return _message_id(value)
+    if kind == "time":
+        return parse_moment(value)
+    try:
+        return parse_position(text.removeprefix("tick:"))
+    except CommandError as error:
+        raise CommandError(f"'{text}' is no position: write {START_HELP}", ExitCode.USAGE) from error
+
+
+def _message_id(text: str) -> At:
+    try:
+        return At.message_id(bytes.fromhex(text))
+    except ValueError as error:
+        raise CommandError(f"'{text}' is no message id: write it in hexadecimal", ExitCode.USAGE) from error

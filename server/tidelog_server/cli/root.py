@@ -2,7 +2,25 @@
 
 import typer
 
-from tidelog_server.cli import append, broadcasts, channels, config_commands, doctor, scan, serve, transactions, version
+from tidelog_server.cli import (
+    append,
+    audit,
+    backup,
+    broadcasts,
+    channels,
+    check,
+    cluster,
+    config_commands,
+    connection,
+    doctor,
+    groups,
+    scan,
+    serve,
+    tokens,
+    top,
+    transactions,
+    version,
+)
 from tidelog_server.cli.bench import commands as bench
 from tidelog_server.cli.exit_codes import COMMON_CODES
 
@@ -14,12 +32,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.callback()(connection.credentials)
 serve.register(app)
 channels.register(app)
 append.register(app)
 scan.register(app)
 transactions.register(app)
 broadcasts.register(app)
+groups.register(app)
+cluster.register(app)
+tokens.register(app)
+audit.register(app)
+backup.register(app)
+app.add_typer(check.app, name="check")
+top.register(app)
 bench.register(app)
 doctor.register(app)
 config_commands.register(app)

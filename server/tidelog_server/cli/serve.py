@@ -4,19 +4,30 @@ import asyncio
 import errno
 import gc
 import json
+import math
 import os
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import typer
 
 from tidelog_server.cli import event_loop
-from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
+from tidelog_server.cli.config_flags import (
+    SETTINGS_HELP,
+    TAKES_SETTINGS,
+    ConfigOption,
+    effective_config,
+    parse_settings,
+)
 from tidelog_server.cli.exit_codes import SERVE_CODES, CommandError, ExitCode
 from tidelog_server.cli.output import note
+from tidelog_server.core.cluster_errors import MetadataUnavailableError
 from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
+from tidelog_server.core.limits import MIN_STOP_S
 from tidelog_server.storage.data_folder import DataFolderError, FolderInUseError
 
 if TYPE_CHECKING:
@@ -38,30 +49,88 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
     """Run a server.
 
     Prints one line once it takes requests: text on a terminal, else {"event": "ready", "grpc": "HOST:PORT", "http":
-    "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT finishes what is in flight, the second ends at once.
+    "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT finishes what is in flight, within server.shutdown_grace_s; the
+    second ends at once. SIGHUP reads the configuration again: log.level, log.format, limits.min_free_disk_bytes,
+    limits.txn_keepalive_ms and server.shutdown_grace_s take effect, and the log names what needs a restart.
     """
-    settings = effective_config(config, context.args)
+
+    def load() -> "Config":
+        from tidelog_server.config import load_config
+
+        return load_config(config, os.environ, flags)
+
+    settings, flags = effective_config(config, context.args), parse_settings(context.args)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    raise typer.Exit(event_loop.run(_serve(settings)))
+    raise typer.Exit(event_loop.run(_serve(settings, load)))
 
 
-async def _serve(config: "Config") -> ExitCode:
-    stop_asked = asyncio.Event()
+async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
+    stop_asked, reload_asked = asyncio.Event(), asyncio.Event()
     # Before the start: recovery may take long, and a signal must count from the first moment on.
-    _handle_signals(asyncio.get_running_loop(), stop_asked)
+    _handle_signals(asyncio.get_running_loop(), stop_asked, reload_asked)
     server = await _start(config)
     _announce(server)
-    cause = await _run_until(server, stop_asked)
-    await server.stop()
-    if cause is not None:
-        raise CommandError(
-            f"the server stopped because storage failed: {cause}. Look at the disk, then start it again",
-            ExitCode.STORAGE_FAILED,
-        )
-    return ExitCode.OK
+    while True:
+        reloading = asyncio.create_task(_reload_on_demand(server, reload_asked, load))
+        cause = await _run_until(server, stop_asked)
+        reloading.cancel()
+        may_start_again = cause is not None and server.may_start_again
+        if not may_start_again:
+            _end_at_the_latest_in(max(MIN_STOP_S, server.shutdown_grace_s))
+        await server.stop()
+        if cause is None:
+            return ExitCode.OK
+        if not may_start_again:
+            raise CommandError(
+                f"the server stopped because storage failed: {cause}. Look at the disk, then start it again",
+                ExitCode.STORAGE_FAILED,
+            )
+        # Everything is made anew: what was in memory belongs to a lease that is over.
+        started = await _start_unless(server.again, stop_asked)
+        if started is None:
+            return ExitCode.OK
+        server = started
 
 
-def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event) -> None:
+async def _start_unless(config: "Config", stop_asked: asyncio.Event) -> "Server | None":
+    """Start another server in the place of one that lost its lease, waiting for etcd; None if a signal comes first."""
+    starting = asyncio.create_task(_start(config, waits_for_cluster=True))
+    asked = asyncio.create_task(stop_asked.wait())
+    await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    return None
+
+
+async def _reload_on_demand(server: "Server", asked: asyncio.Event, load: "Callable[[], Config]") -> None:
+    while True:
+        await asked.wait()
+        asked.clear()
+        server.reload(load)
+
+
+def _end_at_the_latest_in(seconds: float) -> None:
+    """End the process after so long, whatever still runs: a client that never lets go, a disk that does not answer.
+
+    Nothing acknowledged can be lost: what was acknowledged is on disk, or with the system if that was asked for.
+    """
+
+    def end() -> None:
+        print(f"tidelog: the stop took longer than {seconds:g} s and was cut short", file=sys.stderr, flush=True)
+        os._exit(ExitCode.TIMEOUT)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    # The timer needs the interpreter; this does not.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(math.ceil(seconds) + 1)
+
+
+def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, reload_asked: asyncio.Event) -> None:
     def on_signal(number: signal.Signals) -> None:
         if stop_asked.is_set():
             # Nothing acknowledged can be lost: what was acknowledged is on disk.
@@ -70,13 +139,17 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event) 
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    loop.add_signal_handler(signal.SIGHUP, reload_asked.set)
 
 
-async def _start(config: "Config") -> "Server":
+async def _start(config: "Config", *, waits_for_cluster: bool = False) -> "Server":
     from tidelog_server.app import Server
+    from tidelog_server.security.service import SecurityError
 
     try:
-        return await Server.start(config, before_serving=_freeze_garbage)
+        return await Server.start(config, before_serving=_freeze_garbage, waits_for_cluster=waits_for_cluster)
+    except SecurityError as error:
+        raise CommandError(f"the security settings cannot be used: {error}", ExitCode.BAD_CONFIG) from error
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
     except OSError as error:
@@ -95,6 +168,8 @@ def _code_of(error: TidelogServerError | DataFolderError) -> ExitCode:
             return ExitCode.DATA_LOSS
         case StorageFailedError():
             return ExitCode.STORAGE_FAILED
+        case MetadataUnavailableError():
+            return ExitCode.UNAVAILABLE
         case FolderInUseError():
             return ExitCode.DATA_DIR_IN_USE
         case DataFolderError():

@@ -1,24 +1,38 @@
 """Configuration: every setting, its default, and the four layers that may change it."""
 
 from tidelog_server.config.error import ConfigError
-from tidelog_server.config.load import Config, load_config
+from tidelog_server.config.load import BUILT_IN, Config, load_config
+from tidelog_server.config.reload import ReloadablePart, Reloader, ReloadOutcome, ReloadRefusedError
 from tidelog_server.config.settings import (
+    AuthSettings,
     LogSettings,
     MetadataSettings,
+    QuotaSettings,
     ServerSettings,
     SettingDescription,
     StorageSettings,
+    TlsSettings,
     describe_settings,
+    is_exposed,
 )
 
 __all__ = [
+    "BUILT_IN",
+    "AuthSettings",
     "Config",
     "ConfigError",
     "LogSettings",
     "MetadataSettings",
+    "QuotaSettings",
+    "ReloadOutcome",
+    "ReloadRefusedError",
+    "ReloadablePart",
+    "Reloader",
     "ServerSettings",
     "SettingDescription",
     "StorageSettings",
+    "TlsSettings",
     "describe_settings",
+    "is_exposed",
     "load_config",
 ]

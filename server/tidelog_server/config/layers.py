@@ -28,6 +28,12 @@ OTHER_VARIABLES: Final = frozenset(
         "TIDELOG_OUTPUT",
         "TIDELOG_QUIET",
         "TIDELOG_TIMEOUT",
+        # What client commands show and check, see cli.connection.
+        "TIDELOG_TLS_CA",
+        "TIDELOG_TLS_CERT",
+        "TIDELOG_TLS_KEY",
+        "TIDELOG_TOKEN",
+        "TIDELOG_TOKEN_FILE",
     }
 )
 
@@ -111,10 +117,17 @@ def _known(
     return [Assignment(spellings[item.key], item.value, item.origin) for item in assignments]
 
 
+def _differs_in_one_letter(left: str, right: str) -> bool:
+    return len(left) == len(right) and sum(a != b for a, b in zip(left, right, strict=True)) == 1
+
+
 def _suggestion(key: str, candidates: list[str]) -> str:
     """Return a closing half-sentence that helps with an unknown key."""
     # A key under the wrong section is as common as a typo, so the last part is compared alone too.
-    matches = difflib.get_close_matches(key, candidates, n=1, cutoff=0.75)
+    # One wrong letter counts as nearest: `etcd_ce` is `etcd_ca`, though it has more in common with `etcd_cert`.
+    matches = [name for name in candidates if _differs_in_one_letter(key, name)]
+    if not matches:
+        matches = difflib.get_close_matches(key, candidates, n=1, cutoff=0.75)
     if not matches:
         last = re.split(r"\.|__", key)[-1].lower()
         matches = [name for name in candidates if re.split(r"\.|__", name)[-1].lower() == last]

@@ -1,7 +1,7 @@
 """Loading: the layers on top of each other, and one answer about everything that is wrong."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -10,12 +10,18 @@ from tidelog_server.config.error import ConfigError
 from tidelog_server.config.layers import KEYS, Assignment, read_environment, read_file, read_flags
 from tidelog_server.config.settings import (
     SECTIONS,
+    AuthSettings,
+    ClusterSettings,
     LimitSettings,
     LogSettings,
     MetadataSettings,
+    MetricsSettings,
+    QuotaSettings,
     Section,
     ServerSettings,
     StorageSettings,
+    TlsSettings,
+    TracingSettings,
     broken_relations,
     format_setting,
 )
@@ -37,10 +43,21 @@ class Config:
     server: ServerSettings
     storage: StorageSettings
     metadata: MetadataSettings
+    cluster: ClusterSettings
     limits: Limits
     log: LogSettings
+    tls: TlsSettings
+    auth: AuthSettings
+    quota: QuotaSettings
+    metrics: MetricsSettings
+    tracing: TracingSettings
     origins: Mapping[str, str]
     texts: Mapping[str, str]
+
+    def on_ports(self, grpc_port: int, http_port: int) -> "Config":
+        """Return the same configuration for the ports that a server has got."""
+        server = self.server.model_copy(update={"grpc_port": grpc_port, "http_port": http_port})
+        return replace(self, server=server)
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
@@ -127,24 +144,40 @@ def _expected(message: str) -> str:
 
 
 def _build(sections: dict[str, Section], assigned_origins: Mapping[str, str]) -> Config:
-    server, storage, metadata, limits, log = (sections[name] for name in _SECTION_ORDER)
+    server, storage, metadata, cluster, limits, log, tls, auth, quota, metrics, tracing = (
+        sections[name] for name in _SECTION_ORDER
+    )
     assert isinstance(server, ServerSettings)
     assert isinstance(storage, StorageSettings)
     assert isinstance(metadata, MetadataSettings)
+    assert isinstance(cluster, ClusterSettings)
     assert isinstance(limits, LimitSettings)
     assert isinstance(log, LogSettings)
+    assert isinstance(tls, TlsSettings)
+    assert isinstance(auth, AuthSettings)
+    assert isinstance(quota, QuotaSettings)
+    assert isinstance(metrics, MetricsSettings)
+    assert isinstance(tracing, TracingSettings)
     return Config(
         server=server,
         storage=storage,
         metadata=metadata,
+        cluster=cluster,
         limits=limits.to_limits(),
         log=log,
+        tls=tls,
+        auth=auth,
+        quota=quota,
+        metrics=metrics,
+        tracing=tracing,
         origins={key: assigned_origins.get(key, BUILT_IN) for key in _ordered_keys()},
         texts={key: format_setting(_value(sections, key)) for key in _ordered_keys()},
     )
 
 
-_SECTION_ORDER: Sequence[str] = ("server", "storage", "metadata", "limits", "log")
+_SECTION_ORDER: Sequence[str] = (
+    "server", "storage", "metadata", "cluster", "limits", "log", "tls", "auth", "quota", "metrics", "tracing",
+)  # fmt: skip
 assert set(_SECTION_ORDER) == set(SECTIONS)
 
 

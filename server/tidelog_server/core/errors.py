@@ -17,15 +17,24 @@
     ├── VchannelNotInTransactionError, TransactionTooLargeError, TransactionOutcomeForgottenError
     ├── ResourceAcquiredError
     ├── BroadcastNotExistError, BroadcastReusedError, BroadcastForgottenError, BroadcastAbortedError
+    ├── GroupNotExistError, GroupAlreadyExistsError, GroupInUseError, GroupNotSubscribedError, GroupMemberFencedError
+    ├── GroupPositionMovedError
     ├── PositionTrimmedError, PositionBeyondEndError
+    ├── UnauthenticatedError, CredentialsExpiredError, PermissionDeniedError, TokenNotExistError, AuditFailedError
     ├── RateLimitRejectedError, DiskFullError
+    ├── CheckpointUnsupportedError, CheckpointNotExistError, CheckpointFailedError
     ├── ShutdownError
     ├── StorageFailedError
     ├── DataLossError
     └── InnerError
 """
 
+from collections.abc import Sequence
 from enum import Enum
+from typing import Final
+
+# A text names so many channels; the values name all.
+_NAMES_IN_TEXT: Final = 5
 
 
 class Effect(Enum):
@@ -136,17 +145,34 @@ class WalNameMismatchError(InvalidRequestError):
 
 
 class ChannelNotExistError(TidelogServerError):
-    """The channel or vchannel does not exist here."""
+    """A channel or vchannel does not exist here, or several do not."""
 
-    def __init__(self, name: str, problem: str = "does not exist: create the channel, or correct the name") -> None:
-        super().__init__(f"'{name}' {problem}", name=name)
+    def __init__(
+        self, name: str, problem: str = "does not exist: create the channel, or correct the name", *more: str
+    ) -> None:
+        super().__init__(f"'{name}'{_and(more)} {problem}", name=name, names=",".join((name, *more)))
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "ChannelNotExistError":
+        """Return the error that names all of them."""
+        if len(names) == 1:
+            return cls(names[0])
+        return cls(names[0], "do not exist: create the channels, or correct the names", *names[1:])
 
 
 class ChannelAlreadyExistsError(TidelogServerError):
-    """The channel exists already, or exists with another shape."""
+    """A channel exists already, or exists with another shape, or several do."""
 
-    def __init__(self, name: str, problem: str = "exists already: use it, or choose another name") -> None:
-        super().__init__(f"channel '{name}' {problem}", name=name)
+    def __init__(self, name: str, problem: str = "exists already: use it, or choose another name", *more: str) -> None:
+        channels = "channels" if more else "channel"
+        super().__init__(f"{channels} '{name}'{_and(more)} {problem}", name=name, names=",".join((name, *more)))
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "ChannelAlreadyExistsError":
+        """Return the error that names all of them."""
+        if len(names) == 1:
+            return cls(names[0])
+        return cls(names[0], "exist already: use them, or choose other names", *names[1:])
 
 
 class BarrierNotReachedError(TidelogServerError):
@@ -413,6 +439,65 @@ class BroadcastAbortedError(TidelogServerError):
         )  # fmt: skip
 
 
+class GroupNotExistError(TidelogServerError):
+    """The consumer group does not exist."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group '{group}' does not exist: create it, or correct the name", group=group)
+
+
+class GroupAlreadyExistsError(TidelogServerError):
+    """The consumer group exists already."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group '{group}' exists already: use it, or choose another name", group=group)
+
+
+class GroupInUseError(TidelogServerError):
+    """Members of a group consume what is to be changed."""
+
+    def __init__(self, group: str, members: int, problem: str) -> None:
+        super().__init__(f"group '{group}' has {members} members that {problem}", group=group, members=members)
+
+
+class GroupNotSubscribedError(TidelogServerError):
+    """The group is not subscribed to the channel."""
+
+    def __init__(self, group: str, vchannel: str) -> None:
+        super().__init__(
+            f"group '{group}' is not subscribed to {vchannel}: subscribe it to the channel first, with AlterGroup",
+            group=group, vchannel=vchannel,
+        )  # fmt: skip
+
+
+class GroupMemberFencedError(TidelogServerError):
+    """The vchannel is not the member's, or not any more; with an empty name, the member is none any more."""
+
+    def __init__(self, *, group: str, vchannel: str, member_id: str, epoch: int) -> None:
+        problem = (
+            f"{vchannel} is not held by member '{member_id}' of group '{group}' under epoch {epoch}: somebody else "
+            "processes what comes, so leave it to them"
+            if vchannel
+            else f"'{member_id}' is no member of group '{group}' any more: its lease ran out, the group was destroyed, "
+            "or another call speaks for it; join again"
+        )
+        super().__init__(
+            problem,
+            group=group, vchannel=vchannel, member_id=member_id, epoch=epoch,
+        )  # fmt: skip
+
+
+class GroupPositionMovedError(TidelogServerError):
+    """The position is not where a commit expects it."""
+
+    def __init__(self, *, group: str, vchannel: str, expected_tick: int, next_tick: int) -> None:
+        super().__init__(
+            f"group '{group}' is at tick {next_tick} of {vchannel}, not at {expected_tick}: what lies between was left "
+            "out, or was processed by somebody else; go on from where the group is",
+            group=group, vchannel=vchannel, expected_tick=expected_tick, next_tick=next_tick,
+        )  # fmt: skip
+
+
 class PositionTrimmedError(TidelogServerError):
     """A position lies below the first available one."""
 
@@ -471,6 +556,10 @@ class StorageFailedError(TidelogServerError):
         )
         self.effect = effect
 
+    def with_effect(self, effect: Effect) -> "StorageFailedError":
+        """Return the same failure for a request that it had this effect on."""
+        return StorageFailedError(self.values["cause"], effect=effect)
+
 
 class DataLossError(TidelogServerError):
     """Stored data is damaged or missing. Nothing was modified."""
@@ -483,3 +572,10 @@ class InnerError(TidelogServerError):
 
     def __init__(self) -> None:
         super().__init__("the server met a defect of its own; its log has the details: please report it")
+
+
+def _and(more: Sequence[str]) -> str:
+    """Return further names as they follow the first one in a text."""
+    shown = "".join(f", '{name}'" for name in more[:_NAMES_IN_TEXT])
+    hidden = len(more) - _NAMES_IN_TEXT
+    return f"{shown} and {hidden} more" if hidden > 0 else shown

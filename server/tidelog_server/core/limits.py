@@ -12,11 +12,18 @@ MAX_CHANNEL_NAME_CHARACTERS: Final = 127
 MAX_CHANNELS: Final = 10_000
 MAX_VCHANNELS_PER_CHANNEL: Final = 1_024
 MAX_VCHANNELS: Final = 100_000
-# Created or destroyed in one atomic change of the metadata store (etcd allows 128 operations in one transaction).
+# Created or destroyed in one atomic change of the metadata store. etcd allows 128 operations in a transaction; one of
+# them looks at the fence.
 MAX_CHANNELS_PER_REQUEST: Final = 100
-MAX_CHANGES_PER_COMMIT: Final = 128
+MAX_CHANGES_PER_COMMIT: Final = 127
 MAX_OWNER_FIELD_BYTES: Final = 256
 MAX_LIST_PAGE: Final = 1_000
+
+# Retention. Its ages and sizes stay far from where sums of them leave 64 bits; an age of 2^43 ms is 278 years.
+MAX_RETENTION_AGE_MS: Final = 1 << 43
+MAX_RETENTION_BYTES: Final = 1 << 60
+# Names that a vchannel remembers of those it was cut past.
+MAX_CUT_GROUPS: Final = 16
 
 # Messages.
 MAX_MESSAGES_PER_BATCH: Final = 10_000
@@ -74,6 +81,45 @@ MAX_TOMBSTONE_AGE_MS: Final = 24 * 60 * 60 * 1_000
 MAX_TOMBSTONES: Final = 8_192
 TOMBSTONE_SWEEP_INTERVAL_S: Final = 5 * 60.0
 
+# Consumer groups.
+MAX_GROUPS: Final = 10_000
+# A group on a vchannel: some 300 bytes of memory each.
+MAX_GROUP_POSITIONS: Final = 200_000
+# Written in one go of the event loop: some 3 us each.
+MAX_POSITIONS_PER_GROUP: Final = 10_000
+MAX_GROUP_CHANNELS_PER_REQUEST: Final = 100
+MAX_COMMITS_PER_REQUEST: Final = 1_024
+MAX_COMMITS_PER_TXN: Final = 256
+MAX_MEMBERS_PER_GROUP: Final = 256
+MAX_MEMBERS: Final = 10_000
+MAX_MEMBER_ID_BYTES: Final = 64
+MAX_MEMBER_DESCRIPTION_BYTES: Final = 256
+DEFAULT_LEASE_MS: Final = 10_000
+MIN_LEASE_MS: Final = 500
+MAX_LEASE_MS: Final = 600_000
+DEFAULT_RELEASE_WITHIN_MS: Final = 30_000
+MAX_RELEASE_WITHIN_MS: Final = 3_600_000
+# A member whose stream broke has so long to come back before its vchannels go to others.
+RECONNECT_WITHIN_S: Final = 0.5
+# Commits of one member that were not answered yet.
+MAX_COMMITS_IN_FLIGHT: Final = 1_000
+# Calls of Consume that took messages at once and may be repeated, for each group and vchannel.
+MAX_REMEMBERED_CONSUMES: Final = 16
+MAX_CONSUME_MESSAGES: Final = 100_000
+MAX_CONSUME_WAIT_MS: Final = 60_000
+
+# A stop: calls in flight get this share of the time, closing the log the rest, so long at least.
+CALLS_SHARE_OF_GRACE: Final = 0.6
+# Of that, new calls are answered with a refusal for so long at most, before nobody listens any more.
+REFUSING_SHARE: Final = 0.2
+MIN_STOP_S: Final = 2.0
+
+# Checkpoints. Each keeps files on the disk that reclaim would remove, so few live, and not for long by themselves.
+MAX_CHECKPOINTS: Final = 2
+DEFAULT_CHECKPOINT_LEASE_MS: Final = 60_000
+MIN_CHECKPOINT_LEASE_MS: Final = 1_000
+MAX_CHECKPOINT_LEASE_MS: Final = 3_600_000
+
 # Scans.
 MAX_SOURCES_PER_SCAN: Final = 1_024
 MAX_FILTER_TYPES: Final = 1_024
@@ -86,9 +132,60 @@ MAX_WATERMARK_INTERVAL_MS: Final = 60_000
 DEFAULT_SPLIT_BYTES: Final = 64 * MIB
 MAX_SPLITS: Final = 100_000
 
+# A cluster.
+ETCD_CALL_TIMEOUT_S: Final = 3.0
+ETCD_PAGE_KEYS: Final = 1_000
+MAX_NODES: Final = 64
+PEER_CALL_TIMEOUT_S: Final = 2.0
+# How late a watch of owners tells that one has changed.
+OWNERS_LOOK_INTERVAL_S: Final = 0.2
+# How often a node tries to create channels while others create some.
+MAX_CREATE_ATTEMPTS: Final = 32
+MAX_NODE_ID_CHARACTERS: Final = 63
+# From this part of a lease on, unless it was renewed, its node serves nothing any more; etcd forgets it later.
+LEASE_HELD_PART: Final = 2 / 3
+
+# Security. Tokens of a cluster are in the memory of each node, some 1 kB each.
+MAX_TOKENS: Final = 10_000
+MAX_GRANTS: Final = 64
+MAX_TOKEN_DESCRIPTION_BYTES: Final = 256
+DEFAULT_TOKEN_LIFETIME_MS: Final = 30 * 24 * 60 * 60 * 1_000
+MAX_TOKEN_LIFETIME_MS: Final = 366 * 24 * 60 * 60 * 1_000
+# Tokens that ended are remembered so much longer.
+TOKEN_KEPT_MS: Final = 30 * 24 * 60 * 60 * 1_000
+# What other nodes revoked is known, and files that changed are read, so much later; open calls are looked at as often.
+TOKENS_RELOAD_INTERVAL_S: Final = 2.0
+SECURITY_CHECK_INTERVAL_S: Final = 1.0
+DENY_LIST_INTERVAL_S: Final = 10.0
+BOOTSTRAP_LIFETIME_MS: Final = 15 * 60 * 1_000
+MAX_AUTHORIZATION_BYTES: Final = 4 * KIB
+MAX_JWT_FIELD_BYTES: Final = 256
+# Signed tokens that were verified, client certificates, callers with quotas, addresses with failures.
+MAX_REMEMBERED_CREDENTIALS: Final = 4_096
+MAX_REMEMBERED_CALLERS: Final = 4_096
+MAX_JWKS_BYTES: Final = 256 * KIB
+MAX_JWKS_KEYS: Final = 64
+JWKS_REFRESH_INTERVAL_S: Final = 300.0
+# With an unknown key, or after a failed attempt.
+JWKS_HURRIED_INTERVAL_S: Final = 10.0
+JWKS_TIMEOUT_S: Final = 5.0
+MAX_SECURITY_FILE_BYTES: Final = 1 * MIB
+# Permissions that one call has looked up and remembers.
+MAX_REMEMBERED_PERMISSIONS: Final = 1_024
+# Audit events that wait to be written; of more only the number is kept.
+MAX_WAITING_AUDIT_EVENTS: Final = 10_000
+MAX_AUDIT_GROUP_EVENTS: Final = 256
+AUDIT_WITHIN_S: Final = 5.0
+
 # Ticks.
 MAX_TICKS_PER_REQUEST: Final = 1_000_000
 TICK_SAVE_AHEAD_MS: Final = 3_000
+# What a node of a cluster gets from the leader at once: a millisecond's worth. It uses them for so long at most, and
+# waits so long for a leader before it refuses.
+TICK_RANGE: Final = 1 << 18
+MAX_TICK_RANGE: Final = 4 * MAX_TICKS_PER_REQUEST
+TICK_RANGE_AGE_S: Final = 1.0
+TICK_RANGE_WAIT_S: Final = 3.0
 MAX_BARRIER_WAIT_S: Final = 60.0
 
 # The write path. A group is one write and one sync; it bounds how long rocksdict holds the GIL in one write.

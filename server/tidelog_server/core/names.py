@@ -12,6 +12,8 @@ CHANNEL_NAME_PATTERN: Final = f"[a-z0-9][a-z0-9._-]{{0,{MAX_CHANNEL_NAME_CHARACT
 _CHANNEL_NAME: Final = re.compile(CHANNEL_NAME_PATTERN, re.ASCII)
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,3}", re.ASCII)
 RESERVED_PREFIX: Final = "_"
+AUDIT_CHANNEL: Final = "_audit"
+"""Administrative calls and refusals, see rpc.audit. Nobody but the server appends to it."""
 _SHOWN_CHARACTERS: Final = 64
 # Names that were parsed lately; each append and scan brings one.
 _NAMES_KEPT: Final = 4_096
@@ -43,6 +45,25 @@ def check_channel_name(name: str) -> str:
         )
         raise InvalidNameError(shown(name), expected=hint)
     return name
+
+
+def is_own_channel(name: str) -> bool:
+    """Tell whether a channel is the server's own: it may be read and described, and nothing else."""
+    return name == AUDIT_CHANNEL or name.startswith(f"{AUDIT_CHANNEL}-")
+
+
+def own_channel_name(name: str, node_id: str) -> str:
+    """Return what one of the server's own channels is called on a node: each node of a cluster has its own."""
+    return f"{name}-{node_id}" if node_id and name == AUDIT_CHANNEL else name
+
+
+def check_group_name(name: str) -> str:
+    """Return ``name`` if a consumer group may have it: those that channels may have.
+
+    Raises:
+        InvalidNameError: It may not. Nothing happened.
+    """
+    return check_channel_name(name)
 
 
 @lru_cache(_NAMES_KEPT)

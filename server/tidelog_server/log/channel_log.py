@@ -20,9 +20,10 @@ from tidelog_server.log.batch import Batch
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL
 from tidelog_server.log.options import AppendOptions
-from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable, known_result
 from tidelog_server.log.tail_ring import TailRing, VchannelRing
+from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.storage.log_store import LogStore, VchannelTail
 
@@ -34,14 +35,18 @@ class Admission:
     Invariant: ``in_flight_bytes`` is the sum over all appends that were submitted and not settled.
 
     Attributes:
+        submitted_bytes: Of columns, since the start.
         free_disk_bytes: As last looked at, less what was submitted since may take; None before the first look.
+        tenure: Whether the node may speak for its channels; None for one that is alone.
     """
 
     limits: Limits
     in_flight_bytes: int = 0
+    submitted_bytes: int = 0
     is_shutting_down: bool = False
     free_disk_bytes: int | None = None
     failure: StorageFailedError | None = None
+    tenure: Tenure | None = None
 
     @property
     def is_disk_full(self) -> bool:
@@ -59,12 +64,19 @@ class Admission:
         """Raise why nothing is changed now, not even to free disk. Nothing happened then."""
         if self.failure is not None:
             raise StorageFailedError(self.failure.values["cause"])
+        self.check_serving()
+
+    def check_serving(self) -> None:
+        """Raise why nobody is served now, not even readers."""
+        if self.tenure is not None:
+            self.tenure.check()
         if self.is_shutting_down:
             raise ShutdownError
 
     def note_submitted(self, size_bytes: int) -> None:
         """Count an append in. Each byte is written twice: to the write-ahead log, and later to its place."""
         self.in_flight_bytes += size_bytes
+        self.submitted_bytes += size_bytes
         if self.free_disk_bytes is not None:
             self.free_disk_bytes = max(0, self.free_disk_bytes - 2 * size_bytes)
 
@@ -92,7 +104,7 @@ class NodeLog:
     """What all channel logs of a node share."""
 
     store: LogStore
-    oracle: TickOracle
+    oracle: Oracle
     committer: GroupCommitter
     ring: TailRing
     admission: Admission
@@ -162,10 +174,16 @@ class ChannelLog:
             return Tick(self._in_flight[0] - 1)
         return self._node.oracle.now()
 
+    def oldest_in_flight(self) -> Tick | None:
+        """Return the tick that holds the watermark back; None while none does."""
+        return Tick(self._in_flight[0]) if self._in_flight else None
+
     def try_append(
-        self, vchannel: VchannelLog, batch: Batch, options: AppendOptions, on_settled: Settled
+        self, vchannel: VchannelLog, batch: Batch, options: AppendOptions, on_settled: Settled, *, is_own: bool = False
     ) -> PendingAppend | None:
         """Append at once; None if the oracle cannot give ticks now: then ``allocate`` and try again.
+
+        What is the server's own is also taken where the disk is too full for others: trims must be audited.
 
         ``on_settled`` is called once with the outcome. A batch of a producer that was taken before is not appended
         again: what is returned is settled with the first one, or before this returns; conditions do not matter to it.
@@ -180,7 +198,10 @@ class ChannelLog:
         producer = options.producer
         if producer is not None and (repeated := self._repeated(vchannel, batch, producer, on_settled)) is not None:
             return repeated
-        self._node.admission.check()
+        if is_own:
+            self._node.admission.check_storage()
+        else:
+            self._node.admission.check()
         if options.conditions is not UNCONDITIONAL:
             options.conditions.check(
                 vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token

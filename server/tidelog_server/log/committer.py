@@ -17,11 +17,14 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from tidelog_server.core.cluster_errors import LogFailure, OwnershipLostError
 from tidelog_server.core.entries import NewEntry, StagedBatch
-from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
@@ -44,6 +47,9 @@ WindowChange = tuple[ProducerKey, ProducerWindow | None]
 OutcomeChange = tuple[int, TxnOutcome | None]
 """A begun transaction and its outcome, or None for one whose outcome is to be forgotten."""
 
+PositionChange = tuple[GroupKey, GroupPosition | None]
+"""A consumer group's position, or None for one that is to be forgotten."""
+
 Settled = Callable[["PendingAppend"], None]
 """Called once with an append whose outcome is known, on the event loop, while those behind it are not settled yet.
 
@@ -65,6 +71,7 @@ class PendingAppend:
         windows: What is written with the entry for its producer, if it names one.
         staged: Batches of a begun transaction that are written; then there are no entries.
         outcomes: What is written with the entries of a begun transaction.
+        positions: What is written for consumer groups, with entries or alone.
         is_duplicate: Whether it repeats an append that was taken before, and is not written itself.
         repetitions: Those that repeat this one and are settled behind it.
     """
@@ -74,10 +81,11 @@ class PendingAppend:
     on_settled: Settled
     started_s: float
     settled: bool = False
-    failure: StorageFailedError | None = None
+    failure: LogFailure | None = None
     windows: Sequence[WindowChange] = ()
     staged: Sequence[StagedBatch] = ()
     outcomes: Sequence[OutcomeChange] = ()
+    positions: Sequence[PositionChange] = ()
     is_duplicate: bool = False
     repetitions: "list[PendingAppend] | None" = None
 
@@ -101,7 +109,7 @@ class _Group:
     needs_sync: bool
     write_s: float = 0.0
     sync_s: float | None = None
-    failure: StorageFailedError | None = None
+    failure: LogFailure | None = None
 
 
 class _Figures(NamedTuple):
@@ -140,8 +148,10 @@ class GroupCommitter:
         clock: Clock,
         metrics: Metrics,
         on_committed: Callable[[Sequence[PendingAppend]], None],
-        on_failure: Callable[[StorageFailedError], None],
+        on_failure: Callable[[LogFailure], None],
     ) -> None:
+        # Set before the first append if this node is one of several.
+        self.tenure: Tenure | None = None
         self._store = store
         self._clock = clock
         self._metrics = metrics
@@ -164,7 +174,7 @@ class GroupCommitter:
         # Of the thread: since when something is written that nobody waits for the sync of.
         self._unsynced_since_s: float | None = None
         # Set once, by either side; read by both.
-        self._failure: StorageFailedError | None = None
+        self._failure: LogFailure | None = None
         # Of groups that the metrics do not know of yet.
         self._figures: list[_Figures] = []
         self._thread = threading.Thread(target=self._run, name="tidelog-sync", daemon=True)
@@ -288,7 +298,7 @@ class GroupCommitter:
         return _Group(appends, size_bytes, needs_sync)
 
     def _write(self, group: _Group) -> None:
-        group.failure = self._failure
+        group.failure = self._failure or self._lapse()
         if group.failure is not None:
             return
         hit(Failpoint.BEFORE_WRITE)
@@ -314,7 +324,9 @@ class GroupCommitter:
     def _publish(self, group: _Group) -> None:
         if group.failure is None:
             self._on_committed(group.appends)
-        else:
+            # Ordering: behind the sync. What is in the log stays there, but nobody is told so any more.
+            group.failure = self._lapse()
+        if group.failure is not None:
             self._on_failure(group.failure)
         for append in group.appends:
             append.failure = group.failure
@@ -394,14 +406,20 @@ class GroupCommitter:
         """Run a job's call and return what it returns. If storage fails, the log stops."""
         # Also where the store itself would go on, after a defect: a job may rest on what was not written then.
         if self._failure is not None and changes_store:
-            raise StorageFailedError(self._failure.values["cause"])
+            raise self._failure.with_effect(Effect.NONE)
         try:
             return call()
         except StorageFailedError as error:
             self._loop.call_soon_threadsafe(self._on_failure, self._fail(error))
             raise
 
-    def _attempt(self, change: Callable[[], None]) -> StorageFailedError | None:
+    def _lapse(self) -> LogFailure | None:
+        """Return why the log has stopped if the node may no longer speak for its channels."""
+        if self.tenure is None or self.tenure.is_held():
+            return None
+        return self._fail(OwnershipLostError(self.tenure.node_id))
+
+    def _attempt(self, change: Callable[[], None]) -> LogFailure | None:
         """Run a write or a sync; return why the log has stopped if it failed."""
         try:
             change()
@@ -411,13 +429,13 @@ class GroupCommitter:
             return self._fail_by_defect(error)
         return None
 
-    def _fail(self, error: StorageFailedError) -> StorageFailedError:
+    def _fail(self, error: LogFailure) -> LogFailure:
         """Remember the first failure: nothing is written after it."""
         if self._failure is None:
             self._failure = error
         return self._failure
 
-    def _fail_by_defect(self, error: BaseException) -> StorageFailedError:
+    def _fail_by_defect(self, error: BaseException) -> LogFailure:
         report = {"message": "a defect stopped the log", "exception": error}
         self._loop.call_soon_threadsafe(self._loop.call_exception_handler, report)
         return self._fail(StorageFailedError(f"a group could not be committed: {error!r}"))
@@ -455,5 +473,8 @@ def _beside(appends: Sequence[PendingAppend]) -> Beside:
     # Later changes replace earlier ones.
     windows = dict(change for append in appends for change in append.windows)
     outcomes = dict(change for append in appends for change in append.outcomes)
+    positions = dict(change for append in appends for change in append.positions)
     staged = [batch for append in appends for batch in append.staged]
-    return Beside(windows, staged, outcomes) if windows or staged or outcomes else NOTHING_BESIDE
+    return (
+        Beside(windows, staged, outcomes, positions) if windows or staged or outcomes or positions else NOTHING_BESIDE
+    )

@@ -8,14 +8,15 @@ from typing import Final
 
 import structlog
 
-from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.cluster_errors import LogFailure, OwnershipLostError
 from tidelog_server.core.limits import Limits
+from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.channel_log import Admission, ChannelLog, NodeLog, VchannelLog
-from tidelog_server.log.committer import GroupCommitter, PendingAppend
-from tidelog_server.log.oracle import TickOracle
+from tidelog_server.log.committer import GroupCommitter, PendingAppend, PositionChange
+from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable
 from tidelog_server.log.tail_ring import TailRing
-from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.metrics import Metrics
@@ -36,7 +37,7 @@ class LogNode:
         metrics: Metrics,
         *,
         folder: Path | None,
-        on_failure: Callable[[StorageFailedError], None],
+        on_failure: Callable[[LogFailure], None],
     ) -> None:
         """Start the committer.
 
@@ -46,14 +47,15 @@ class LogNode:
             clock: Time.
             metrics: Where to count.
             folder: Whose disk is watched; None when nothing is on disk.
-            on_failure: Called once, when storage has failed.
+            on_failure: Called once, when storage has failed or the node's lease has lapsed.
         """
         self.store = store
         self.metrics = metrics
         self.admission = Admission(limits)
-        self._clock = clock
+        self.clock = clock
         self._folder = folder
         self._is_disk_full = False
+        self.has_lapsed = False
         self._on_failure = on_failure
         # Set when the node begins to shut down: by then nobody may wait for more work.
         self.watchers: set[asyncio.Event] = set()
@@ -61,14 +63,18 @@ class LogNode:
         self._by_vchannel_id: dict[int, tuple[ChannelLog, VchannelLog]] = {}
         self.committer = GroupCommitter(store, clock, metrics, self._committed, self._failed)
         self.shared: NodeLog
+        # Is told of positions of consumer groups once they are durable, before whoever committed them is.
+        self.on_positions: Callable[[Sequence[PositionChange]], None] = lambda _: None
 
-    async def open(self, metadata: MetadataStore, oracle_key: str) -> None:
-        """Start the oracle above everything that is in the log."""
-        oracle = TickOracle(self._clock, metadata, oracle_key)
-        await oracle.open(self.store.head.last_tick)
+    def hold(self, tenure: Tenure) -> None:
+        """Serve only while ``tenure`` is held: this node is one of several."""
+        self.admission.tenure = self.committer.tenure = tenure
+
+    def open(self, oracle: Oracle) -> None:
+        """Take ticks from ``oracle``, which is above everything that is in the log."""
         ring = TailRing(self.admission.limits.tail_ring_bytes)
         producers = ProducerTable(self.store.producer_windows())
-        self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self._clock, producers)
+        self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self.clock, producers)
 
     def add(self, name: str, vchannel_ids: Sequence[int]) -> ChannelLog:
         """Open the log of a channel whose vchannels exist in the store."""
@@ -98,6 +104,7 @@ class LogNode:
             return
         while True:
             usage = await asyncio.to_thread(shutil.disk_usage, self._folder)
+            self.metrics.disk_total_bytes.set(usage.total)
             self.note_free_disk(usage.free)
             await asyncio.sleep(_LOOK_AT_DISK_EVERY_S)
 
@@ -116,6 +123,8 @@ class LogNode:
         metrics.producers.set(len(self.shared.producers))
         metrics.tail_ring_bytes.set(self.shared.ring.size_bytes)
         metrics.tick_lead_seconds.set(self.shared.oracle.lead_s())
+        metrics.last_tick_seconds.set(physical_ms(self.shared.oracle.last) / 1_000)
+        metrics.watermark_lag_seconds.set(self._watermark_lag_s())
         metrics.storage_failed.set(0 if self.admission.failure is None else 1)
         if self.admission.free_disk_bytes is not None:
             metrics.disk_free_bytes.set(self.admission.free_disk_bytes)
@@ -147,11 +156,30 @@ class LogNode:
                 hit(Failpoint.TXN_STAGED)
             if append.windows:
                 self.shared.producers.settled(append.windows)
+            if append.positions:
+                self.on_positions(append.positions)
         for vchannel in touched:
             if vchannel.followers:
                 vchannel.wake_followers()
 
-    def _failed(self, error: StorageFailedError) -> None:
+    def lapse(self, error: OwnershipLostError) -> None:
+        """Serve nobody any more: the lease is lost."""
+        if self.has_lapsed:
+            return
+        self.has_lapsed = True
+        assert self.admission.tenure is not None
+        self.admission.tenure.end()
+        _log.warning("lease_lost", node=error.values["node_id"], term=self.admission.tenure.term)
+        for watcher in self.watchers:
+            watcher.set()
+        for log in self._logs.values():
+            log.fail()
+        self._on_failure(error)
+
+    def _failed(self, error: LogFailure) -> None:
+        if isinstance(error, OwnershipLostError):
+            self.lapse(error)
+            return
         if self.admission.failure is not None:
             return
         # The appends in flight stay in flight: no watermark passes them, so nobody reads what may not be durable.
@@ -161,6 +189,16 @@ class LogNode:
         for log in self._logs.values():
             log.fail()
         self._on_failure(error)
+
+    def _watermark_lag_s(self) -> float:
+        """Return how old the oldest append in flight is: one with none in flight has a watermark that is now."""
+        ticks = (tick for log in self._logs.values() if (tick := log.oldest_in_flight()) is not None)
+        oldest = min(ticks, default=None)
+        return 0.0 if oldest is None else max(0, self.clock.wall_ms() - physical_ms(oldest)) / 1_000
+
+    def vchannel_ticks(self) -> list[tuple[str, int, int]]:
+        """Return name, first tick that was not trimmed and newest durable tick of each vchannel."""
+        return [(each.name, each.trim_tick, each.durable_tick) for _, each in self._by_vchannel_id.values()]
 
     def _count(self) -> None:
         self.metrics.channels.set(len(self._logs))

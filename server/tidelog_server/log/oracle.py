@@ -6,7 +6,7 @@ so that a restart begins above it without a write for each tick.
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from tidelog_server.core.limits import TICK_SAVE_AHEAD_MS
 from tidelog_server.core.ticks import LOGICAL_BITS, MAX_TICK, NO_TICK, Tick, compose, physical_ms
@@ -14,10 +14,53 @@ from tidelog_server.metadata.store import MetadataStore, Put
 from tidelog_server.runtime.clock import Clock
 
 _NANOSECONDS_PER_MS: Final = 1_000_000
-_EXTEND_BELOW_MS: Final = TICK_SAVE_AHEAD_MS * 2 // 3
+# The saved bound is moved once it is nearer than it was put by so much.
+_USED_UP_MS: Final = TICK_SAVE_AHEAD_MS // 3
 _POLL_S: Final = 0.2
 # Why poll at all: the wall clock moves towards the bound even when nobody asks for ticks.
-assert _EXTEND_BELOW_MS > 2 * _POLL_S * 1_000
+assert TICK_SAVE_AHEAD_MS - _USED_UP_MS > 2 * _POLL_S * 1_000
+
+
+class Oracle(Protocol):
+    """Hands out the ticks of a node. Lives on the event loop."""
+
+    @property
+    def last(self) -> Tick:
+        """The greatest tick that was handed out or promised away."""
+        ...
+
+    def try_allocate(self, count: int, after: int = NO_TICK) -> Tick | None:
+        """Return the first of ``count`` consecutive ticks above ``after`` at once, or None: then call ``allocate``.
+
+        Ticks are only handed out up to now, so None for an ``after`` in the future.
+        """
+        ...
+
+    async def allocate(self, count: int, after: int = NO_TICK) -> Tick:
+        """Return the first of ``count`` consecutive ticks above ``after``; waits for the clock to pass ``after``.
+
+        Cancelling leaves nothing behind.
+        """
+        ...
+
+    async def prepare(self, count: int, after: int = NO_TICK) -> None:
+        """Get, or wait for, what ``try_allocate`` lacks: then it may be asked again.
+
+        Cancelling leaves nothing behind.
+        """
+        ...
+
+    def now(self) -> Tick:
+        """Return a tick such that nothing at or below it will be handed out any more, as late as possible."""
+        ...
+
+    def lead_s(self) -> float:
+        """Return how many seconds the oracle is ahead of the wall clock: great after the clock was set back."""
+        ...
+
+    async def run(self) -> None:
+        """Keep ready what ``try_allocate`` needs, for ever."""
+        ...
 
 
 @dataclass(slots=True)
@@ -54,27 +97,33 @@ class TickState:
         self.last = Tick(max(self.last, min(compose(wall_ms), compose(self.bound_ms) - 1)))
         return self.last
 
-    def bound_wanted_ms(self, wall_ms: int, room_ms: int = 0) -> int | None:
+    def bound_wanted_ms(self, wall_ms: int, room_ms: int = 0, ahead_ms: int = TICK_SAVE_AHEAD_MS) -> int | None:
         """Return the bound that should be saved now, or None while there is room enough beyond ``room_ms``."""
         frontier_ms = max(wall_ms, physical_ms(self.last)) + room_ms
-        if self.bound_ms - frontier_ms >= _EXTEND_BELOW_MS:
+        if self.bound_ms - frontier_ms >= ahead_ms - _USED_UP_MS:
             return None
-        return frontier_ms + TICK_SAVE_AHEAD_MS
+        return frontier_ms + ahead_ms
 
 
 class TickOracle:
-    """The oracle of a node: TickState plus the saved bound. Lives on the event loop."""
+    """The oracle of a single node, or of the node that leads: TickState plus the saved bound. See ``Oracle``."""
 
-    def __init__(self, clock: Clock, metadata: MetadataStore, key: str) -> None:
+    def __init__(
+        self, clock: Clock, metadata: MetadataStore, key: str, *, save_ahead_ms: int = TICK_SAVE_AHEAD_MS
+    ) -> None:
+        """Keep the bound under ``key``, so far ahead: as long as the metadata may be silent."""
         self._clock = clock
         self._metadata = metadata
         self._key = key
+        self._save_ahead_ms = save_ahead_ms
+        self._revision = 0
         self._state = TickState(NO_TICK, 0)
         self._extending = asyncio.Lock()
 
     async def open(self, floor: Tick) -> None:
         """Start above the saved bound and above ``floor`` (the greatest tick in the log)."""
         saved = await self._metadata.get(self._key)
+        self._revision = saved.revision if saved else 0
         saved_ms = int.from_bytes(saved.value, "big") // _NANOSECONDS_PER_MS if saved else 0
         last = max(floor, compose(saved_ms))
         self._state = TickState(Tick(last), physical_ms(last))
@@ -82,33 +131,24 @@ class TickOracle:
 
     @property
     def last(self) -> Tick:
-        """The greatest tick that was handed out or promised away."""
+        """See Oracle."""
         return self._state.last
 
     def try_allocate(self, count: int, after: int = NO_TICK) -> Tick | None:
-        """Return the first of ``count`` consecutive ticks above ``after`` at once, or None: then call ``allocate``.
-
-        Ticks are only handed out up to now, so None for an ``after`` in the future.
-        """
+        """See Oracle."""
         wall_ms = self._clock.wall_ms()
         if after > max(self._state.last, compose(wall_ms)):
             return None
         return self._state.allocate(wall_ms, count, after)
 
     async def allocate(self, count: int, after: int = NO_TICK) -> Tick:
-        """Return the first of ``count`` consecutive ticks above ``after``; waits for the clock to pass ``after``.
-
-        Cancelling leaves nothing behind.
-        """
+        """See Oracle."""
         while (first := self.try_allocate(count, after)) is None:
             await self.prepare(count, after)
         return first
 
     async def prepare(self, count: int, after: int = NO_TICK) -> None:
-        """Get, or wait for, what ``try_allocate`` lacks, 0.2 s at most: then it may be asked again.
-
-        Cancelling leaves nothing behind.
-        """
+        """See Oracle. Waits 0.2 s at most."""
         frontier = max(compose(self._clock.wall_ms()), self._state.last)
         if after > frontier:
             # At least a millisecond, also within the same one: after the clock was set back, that one lasts.
@@ -118,11 +158,11 @@ class TickOracle:
             await self._extend(count)
 
     def now(self) -> Tick:
-        """Return a tick such that nothing at or below it will be handed out any more, as late as possible."""
+        """See Oracle."""
         return self._state.advance(self._clock.wall_ms())
 
     def lead_s(self) -> float:
-        """Return how many seconds the oracle is ahead of the wall clock: great after the clock was set back."""
+        """See Oracle."""
         return max(0, physical_ms(self._state.last) - self._clock.wall_ms()) / 1_000
 
     async def run(self) -> None:
@@ -135,11 +175,12 @@ class TickOracle:
         async with self._extending:
             # A request for many ticks may itself need several milliseconds' worth of logical parts.
             room_ms = count >> LOGICAL_BITS
-            wanted_ms = self._state.bound_wanted_ms(self._clock.wall_ms(), room_ms)
+            wanted_ms = self._state.bound_wanted_ms(self._clock.wall_ms(), room_ms, self._save_ahead_ms)
             if wanted_ms is None:
                 return
             assert compose(wanted_ms) < MAX_TICK
             value = (wanted_ms * _NANOSECONDS_PER_MS).to_bytes(8, "big")
-            await self._metadata.commit([Put(self._key, value, expected_revision=None)])
+            # Compared, so that of two who believe that they lead only one gets on.
+            self._revision = await self._metadata.commit([Put(self._key, value, self._revision)])
             # Ordering: only a bound that is on disk may be used.
             self._state.bound_ms = wanted_ms

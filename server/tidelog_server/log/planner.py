@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from tidelog_server.core.entries import EntryHeader
-from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError, StorageFailedError
+from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError
 from tidelog_server.core.limits import MAX_SPLITS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
@@ -86,8 +86,7 @@ class ScanPlanner:
         elif end_tick > oracle.now() + 1:
             raise PositionBeyondEndError(requested_tick=end_tick, latest_tick=oracle.last)
         while any(log.watermark() < end_tick - 1 for log, _ in targets):
-            if self._node.admission.failure is not None:
-                raise StorageFailedError(self._node.admission.failure.values["cause"])
+            self._node.admission.check_storage()
             await asyncio.sleep(_POLL_S)
         return Tick(end_tick)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from tidelog_server.core.entries import MIXED_TYPES, EntryHeader, NewEntry
-from tidelog_server.core.errors import PositionTrimmedError, ShutdownError
+from tidelog_server.core.errors import PositionTrimmedError
 from tidelog_server.core.limits import KIB
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick, physical_ms
 from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
@@ -184,7 +184,7 @@ class Scanner:
         Raises:
             PositionTrimmedError: A trim overtook the scan.
             ChannelNotExistError: A channel was destroyed.
-            ShutdownError: The node is shutting down; the caller may resume elsewhere or later.
+            ShutdownError, OwnershipLostError: The node serves no more; the caller may resume elsewhere or later.
             DataLossError: An entry is damaged or missing.
         """
         plan = self._plan
@@ -241,8 +241,7 @@ class Scanner:
 
     def _horizon(self) -> Tick:
         """Return the tick up to which all sources are complete, after a look at whether to go on at all."""
-        if self._node.admission.is_shutting_down:
-            raise ShutdownError
+        self._node.admission.check_serving()
         for log in self._logs:
             log.check_open()
         return min(log.watermark() for log in self._logs)

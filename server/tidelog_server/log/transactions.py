@@ -6,7 +6,7 @@ a plan ever lies within it.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
-from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.producers import known_result
@@ -46,8 +46,21 @@ class TxnPart:
         return sum(batch.count for batch in self.batches)
 
 
+MovePositions = Callable[[], Sequence[PositionChange]]
+"""Moves positions of consumer groups in memory; returns what is to be written for it, or raises why not."""
+
+
+def no_positions() -> Sequence[PositionChange]:
+    """Move none."""
+    return ()
+
+
 def try_append_transaction(
-    node: NodeLog, parts: Sequence[TxnPart], options: AppendOptions, on_settled: Settled
+    node: NodeLog,
+    parts: Sequence[TxnPart],
+    options: AppendOptions,
+    on_settled: Settled,
+    move_positions: MovePositions = no_positions,
 ) -> PendingAppend | None:
     """Append all parts at once; None if the oracle cannot give ticks now: then ``prepare`` it and try again.
 
@@ -59,9 +72,10 @@ def try_append_transaction(
         parts: At least one, no vchannel twice.
         options: Without conditions.
         on_settled: Called once with the outcome.
+        move_positions: Called for a new one once nothing else stands against it; what it moves is written with it.
 
     Raises:
-        TidelogServerError: As ``ChannelLog.try_append``. Nothing happened.
+        TidelogServerError: As ``ChannelLog.try_append`` or ``move_positions``. Nothing happened.
     """
     assert options.conditions is UNCONDITIONAL
     for part in parts:
@@ -76,7 +90,10 @@ def try_append_transaction(
     tick = node.oracle.try_allocate(sum(part.count for part in parts), options.barrier_tick)
     if tick is None:
         return None
-    append = PendingAppend(_entries(parts, tick), options.needs_sync, on_settled, node.clock.monotonic_s())
+    positions = move_positions()
+    append = PendingAppend(
+        _entries(parts, tick), options.needs_sync, on_settled, node.clock.monotonic_s(), positions=positions
+    )
     if producer is not None:
         node.producers.note(parts[0].vchannel.vchannel_id, producer, append, _digest(parts))
     entries = iter(append.entries)

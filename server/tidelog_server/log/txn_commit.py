@@ -9,6 +9,7 @@ from tidelog_server.core.transactions import TxnOutcome, TxnRun
 from tidelog_server.log.channel_log import NodeLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import Conditions
+from tidelog_server.log.transactions import MovePositions, no_positions
 from tidelog_server.log.txn_table import TxnSession, TxnTable
 from tidelog_server.runtime.failpoints import Failpoint, hit
 
@@ -22,12 +23,14 @@ class CommitTerms:
         barrier_tick: Every tick must be greater; NO_TICK for none.
         conditions: What must hold of vchannels of the transaction, by id.
         expected_batches: How many batches the client has appended; None if it does not say.
+        move_positions: As for ``try_append_transaction``.
     """
 
     needs_sync: bool = True
     barrier_tick: int = NO_TICK
     conditions: Mapping[int, Conditions] = field(default_factory=dict)
     expected_batches: int | None = None
+    move_positions: MovePositions = no_positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ def try_commit(
     Raises:
         ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
         LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
+        TidelogServerError: As ``move_positions``. Nothing happened.
     """
     node.admission.check()
     for vchannel_id, lane in session.lanes.items():
@@ -61,12 +65,13 @@ def try_commit(
     tick = node.oracle.try_allocate(max(1, session.messages), terms.barrier_tick)
     if tick is None:
         return None
+    positions = terms.move_positions()
     runs = (TxnRun(vchannel_id, lane.messages) for vchannel_id, lane in session.lanes.items() if lane.batches)
     outcome = TxnOutcome(tick, terms.needs_sync, tuple(runs))
     entries = _entries(session, outcome)
     append = PendingAppend(
         entries, terms.needs_sync, on_settled, node.clock.monotonic_s(),
-        outcomes=table.note_committing(session.txn_id, outcome),
+        outcomes=table.note_committing(session.txn_id, outcome), positions=positions,
     )  # fmt: skip
     for entry in entries:
         target = session.lanes[entry.vchannel_id].target

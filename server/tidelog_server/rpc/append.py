@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from tidelog import _protowire as protowire
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.broker.broker import Broker
+from tidelog_server.core.cluster_errors import LogFailure
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
     BatchTooLargeError,
@@ -20,10 +21,9 @@ from tidelog_server.core.errors import (
     MalformedColumnsError,
     MalformedRequestError,
     ShutdownError,
-    StorageFailedError,
     TidelogServerError,
 )
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_MESSAGES_PER_BATCH
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_MESSAGES_PER_BATCH
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
@@ -32,21 +32,25 @@ from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.transactions import TxnPart
 from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_server.rpc import status
-from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.access import Access, current_access
 from tidelog_server.rpc.columns import ColumnsView, check
+from tidelog_server.rpc.commits import commits_of
+from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import client_id_of, conditions_of, longest_wait_s, needs_sync, producer_of
+from tidelog_server.rpc.permissions import commits_need
 from tidelog_server.rpc.results import result_of, transaction_result
 from tidelog_server.rpc.rows import encode_rows
 from tidelog_server.rpc.staging import StageIntent, check_staging
 from tidelog_server.rpc.transactions import (
-    PartRequest,
+    TransactionRequest,
     TxnIntent,
     check_distinct,
     check_shape,
     check_shared,
-    parse_parts,
+    parse_transaction,
 )
 from tidelog_server.runtime.eager import Eager
+from tidelog_server.security.grants import Verb
 
 _ROOM_POLL_S: Final = 0.001
 # A stream that outlives the decision to shut down is ended once its client has sent nothing for so long, or at last.
@@ -69,21 +73,21 @@ class StreamRequest:
     """An AppendStreamRequest whose batches are still bytes.
 
     Attributes:
-        parts: Those of a transaction, with which ``vchannel`` and ``columns`` are empty.
+        transaction: The transaction, with which ``vchannel`` and ``columns`` are empty.
     """
 
     request_id: int = 0
     vchannel: str = ""
     columns: bytes = b""
     options: wal_service_pb2.AppendOptions | None = None
-    parts: list[PartRequest] | None = None
+    transaction: TransactionRequest | None = None
 
     @property
     def columns_bytes(self) -> int:
         """Length of all columns."""
-        if self.parts is None:
+        if self.transaction is None:
             return len(self.columns)
-        return len(self.columns) + sum(len(columns) for part in self.parts for columns in part.batches)
+        return len(self.columns) + sum(len(columns) for part in self.transaction.parts for columns in part.batches)
 
 
 def parse_stream_request(encoded: bytes) -> StreamRequest:
@@ -107,8 +111,8 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
             options.append(value)
         elif tag == _TRANSACTION:
             # Parts that come in several pieces are joined, as above.
-            request.parts = request.parts or []
-            parse_parts(value, request.parts)
+            request.transaction = request.transaction or TransactionRequest()
+            parse_transaction(value, request.transaction)
         elif tag <= _MAX_KNOWN:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
         # A field of a later version is passed over.
@@ -117,6 +121,20 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
     if options:
         request.options = wal_service_pb2.AppendOptions.FromString(b"".join(options))
     return request
+
+
+def check_permitted(access: Access, request: StreamRequest) -> None:
+    """Check that a request of a stream is permitted, by its names alone. Raises PermissionDeniedError."""
+    if request.transaction is None:
+        access.require(Verb.APPEND, request.vchannel)
+        if request.options is not None and request.options.txn_id:
+            access.require(Verb.TXN, request.vchannel)
+        return
+    for part in request.transaction.parts:
+        access.require(Verb.TXN, part.vchannel)
+        access.require(Verb.APPEND, part.vchannel)
+    for verb, name in commits_need(request.transaction.positions):
+        access.require(verb, name)
 
 
 class Intent(Protocol):
@@ -204,9 +222,9 @@ class AppendCalls:
 
     def check(self, request: StreamRequest, client_id: str, on_settled: Settled) -> Intent:
         """Return what a request of a stream asks for. Raises TidelogServerError."""
-        if request.parts is not None:
+        if request.transaction is not None:
             options = self._default_options if request.options is None else self._options(request.options)
-            return self._check_transaction(request, request.parts, options, on_settled)
+            return self._check_transaction(request, request.transaction, options, on_settled)
         target = Target(*self._broker.find(request.vchannel))
         batch = self._batch(request.columns)
         if batch.txns > 1:
@@ -231,20 +249,21 @@ class AppendCalls:
         return BatchIntent(*target, batch, self._options(options), on_settled)
 
     def _check_transaction(
-        self, request: StreamRequest, wanted: Sequence[PartRequest], options: AppendOptions, on_settled: Settled
+        self, request: StreamRequest, wanted: TransactionRequest, options: AppendOptions, on_settled: Settled
     ) -> Intent:
         if request.vchannel or request.columns:
             raise InvalidRequestError(
                 "the request has a transaction and a batch of its own: put the batch into a part", field="transaction"
             )
-        check_shape(wanted, options, request.columns_bytes, self._node.admission.limits.max_batch_bytes)
+        check_shape(wanted.parts, options, request.columns_bytes, self._node.admission.limits.max_batch_bytes)
         parts = []
-        for part in wanted:
+        for part in wanted.parts:
             log, vchannel = self._broker.find(part.vchannel)
             parts.append(TxnPart(log, vchannel, [self._batch(columns) for columns in part.batches], part.conditions))
         check_distinct([part.vchannel.name for part in parts])
         check_shared(parts)
-        return TxnIntent(self._node.shared, parts, options, on_settled)
+        positions = self._broker.groups.mover(commits_of(wanted.positions, MAX_COMMITS_PER_TXN))
+        return TxnIntent(self._node.shared, parts, options, on_settled, positions)
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
         """Submit an append once the oracle can give it ticks, which are past its barrier.
@@ -314,6 +333,7 @@ class AppendStreamCall:
         self._node = node
         self._context = context
         self._client_id = client_id
+        self._access = current_access()
         self._slots: deque[_Slot] = deque()
         self._in_flight_bytes = 0
         self._changed = asyncio.Event()
@@ -349,6 +369,7 @@ class AppendStreamCall:
         if self._malformed is not None:
             raise self._malformed
         if not self._is_read_to_end:
+            self._node.admission.check_serving()
             raise ShutdownError
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
@@ -356,6 +377,8 @@ class AppendStreamCall:
             async for encoded in requests:
                 if (rest := self._submit(encoded)) is not None:
                     await rest
+                if self._access is not None:
+                    await self._access.received(len(encoded) + _SLOT_BYTES)
                 del encoded, rest
                 if not self._has_room.is_set():
                     await self._has_room.wait()
@@ -375,6 +398,8 @@ class AppendStreamCall:
         request = self._calls.parse(encoded)
         slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
         try:
+            if self._access is not None:
+                check_permitted(self._access, request)
             if self._node.admission.has_room(request.columns_bytes):
                 slot.append = self._calls.check(request, self._client_id, self._on_settled).attempt()
         except TidelogServerError as error:
@@ -488,6 +513,6 @@ class AppendStreamCall:
         )
 
 
-def unknown_outcome(failure: StorageFailedError) -> StorageFailedError:
+def unknown_outcome(failure: LogFailure) -> LogFailure:
     """Return the failure of an append that was in flight: it may be there after a restart."""
-    return StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
+    return failure.with_effect(Effect.UNKNOWN)

@@ -6,9 +6,8 @@ method without a handler fails at the start.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -17,31 +16,53 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tidelog_server.core.errors import InnerError, MalformedRequestError, ShutdownError, TidelogServerError
+from tidelog_server.core.access_errors import CredentialsExpiredError
+from tidelog_server.core.errors import (
+    Effect,
+    InnerError,
+    MalformedRequestError,
+    ShutdownError,
+    TidelogServerError,
+    TransactionForeignError,
+    TransactionNotExistError,
+)
 from tidelog_server.rpc import status
+from tidelog_server.rpc.call_metrics import CallMeter
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.guard import Guard
+from tidelog_server.rpc.permissions import ROWS, Row
+from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
+
+if TYPE_CHECKING:
+    from tidelog_server.rpc.tracing import CallTracer
 
 _log = structlog.get_logger()
 
-Context = grpc.aio.ServicerContext[Any, Any]
-Unary = Callable[[Any, Context], Awaitable[Message]]
-ServerStream = Callable[[Any, Context], Awaitable[None]]
-BidiStream = Callable[[AsyncIterator[bytes], Context], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """Stands for a request that could not be parsed."""
-
-
-_MALFORMED: Final = Malformed()
+Method = Callable[[Any, Context], Awaitable[Any]]
+Parse = Callable[[bytes], Message]
 
 
 class CallSupervisor:
     """Wraps handlers so that errors become statuses and defects are logged, not told."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(
+        self, metrics: Metrics, clock: Clock, guard: Guard | None = None, tracer: "CallTracer | None" = None
+    ) -> None:
+        """Supervise calls.
+
+        Args:
+            metrics: Count calls and errors.
+            clock: Times them.
+            guard: Lets calls in; None where everybody may do everything.
+            tracer: Makes spans; None for none.
+        """
         self._metrics = metrics
+        self._guard = guard
+        # When the last call began, by the event loop's clock.
+        self.last_begun_s = float("-inf")
+        self._tracer = tracer
+        self._meter = CallMeter(metrics, clock)
 
     def handlers(self, service: ServiceDescriptor, methods: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
         """Return the handlers of ``service``; ``methods`` has exactly one for each of its methods.
@@ -54,24 +75,82 @@ class CallSupervisor:
         return grpc.method_handlers_generic_handler(service.full_name, table)
 
     def _handler(self, descriptor: MethodDescriptor, method: Callable[..., Any]) -> "grpc.RpcMethodHandler[Any, Any]":
-        parse = _parser(descriptor)
+        assert not descriptor.client_streaming or descriptor.server_streaming
+        parse = None if descriptor.client_streaming else _parser(descriptor)
+        name, is_stream = descriptor.name, descriptor.server_streaming
+        supervised = self._supervised(name, self._guarded(descriptor, method, parse))
+        call = self._meter.metered(name, supervised, is_stream=is_stream)
+        if self._tracer is not None:
+            call = self._tracer.traced(descriptor.containing_service.full_name, name, call)
         if descriptor.client_streaming:
-            assert descriptor.server_streaming
-            return grpc.stream_stream_rpc_method_handler(self._supervised(descriptor.name, method))
-        if descriptor.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._supervised(descriptor.name, method), request_deserializer=parse
-            )
+            return grpc.stream_stream_rpc_method_handler(call)
+        if is_stream:
+            return grpc.unary_stream_rpc_method_handler(call)
         return grpc.unary_unary_rpc_method_handler(
-            self._supervised(descriptor.name, method),
-            request_deserializer=parse,
-            response_serializer=lambda response: response.SerializeToString(),
+            call, response_serializer=lambda response: response.SerializeToString()
         )
 
-    def _supervised(self, name: str, method: Callable[..., Any]) -> Callable[[Any, Context], Awaitable[Any]]:
+    def external(self, name: str, handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]") -> grpc.GenericRpcHandler:
+        """Return the handlers of a service that others wrote, behind the same checks."""
+        guarded = {method: self._external(f"{name}/{method}", handler) for method, handler in handlers.items()}
+        return grpc.method_handlers_generic_handler(name, guarded)
+
+    def _external(
+        self, full_name: str, handler: "grpc.RpcMethodHandler[Any, Any]"
+    ) -> "grpc.RpcMethodHandler[Any, Any]":
+        guard, row = self._guard, ROWS[full_name]
+        if guard is None or row.is_public:
+            return handler
+        # Of those with credentials there is reflection only: a stream both ways.
+        inner: Any = handler.stream_stream
+
+        async def call(requests: Any, context: Context) -> None:
+            access = guard.enter(full_name, context, 0)
+            with guard.watched(access):
+                try:
+                    await guard.admit(access, row, None)
+                    async for response in inner(requests, context):
+                        await context.write(response)
+                except (asyncio.CancelledError, BaseExceptionGroup) as error:
+                    # A group where tasks of the call met its end in ways of their own.
+                    if not access.is_ended:
+                        raise
+                    raise _expired(row) from error
+
+        return grpc.stream_stream_rpc_method_handler(
+            self._supervised(full_name.rpartition("/")[2], call),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _guarded(self, descriptor: MethodDescriptor, method: Method, parse: Parse | None) -> Method:
+        """Return what lets a call in, and only then parses its request and makes it."""
+        guard, full_name = self._guard, f"{descriptor.containing_service.full_name}/{descriptor.name}"
+        row = ROWS[full_name]
+        if guard is None or row.is_public:
+            return method if parse is None else _parsed(method, parse)
+
         async def call(request: Any, context: Context) -> Any:
-            if request is _MALFORMED:
-                return await self._abort(name, MalformedRequestError(name), context)
+            access = guard.enter(full_name, context, 0 if parse is None else len(request))
+            with guard.watched(access):
+                try:
+                    message = None if parse is None else parse(request)
+                    await guard.admit(access, row, message)
+                    return await method(request if message is None else message, context)
+                except TransactionForeignError as error:
+                    # The same answer as for one that never was.
+                    raise TransactionNotExistError(int(error.values["txn_id"])) from error
+                except (asyncio.CancelledError, BaseExceptionGroup) as error:
+                    # A group where tasks of the call met its end in ways of their own.
+                    if not access.is_ended:
+                        raise
+                    raise _expired(row) from error
+
+        return call
+
+    def _supervised(self, name: str, method: Method) -> Method:
+        async def call(request: Any, context: Context) -> Any:
+            self.last_begun_s = asyncio.get_running_loop().time()
             try:
                 return await method(request, context)
             except TidelogServerError as error:
@@ -96,17 +175,37 @@ class CallSupervisor:
         await context.abort(status.code_of(error), status.text_of(error), status.trailing_metadata_of(error))
 
 
-def _parser(descriptor: MethodDescriptor) -> Callable[[bytes], Message | Malformed]:
-    request_class = GetMessageClass(descriptor.input_type)
+def _parser(descriptor: MethodDescriptor) -> Parse:
+    request_class, name = GetMessageClass(descriptor.input_type), descriptor.name
 
-    def parse(encoded: bytes) -> Message | Malformed:
+    def parse(encoded: bytes) -> Message:
         try:
             return request_class.FromString(encoded)
-        except DecodeError:
-            # Why not raise: gRPC would answer UNKNOWN with the text of the exception.
-            return _MALFORMED
+        except DecodeError as error:
+            raise MalformedRequestError(name) from error
 
     return parse
+
+
+def _parsed(method: Method, parse: Parse) -> Method:
+    # Why here and not as gRPC's deserializer: gRPC would answer UNKNOWN with the text of the exception.
+    async def call(request: bytes, context: Context) -> Any:
+        return await method(parse(request), context)
+
+    return call
+
+
+def _expired(row: Row) -> CredentialsExpiredError:
+    """Return why a call was ended whose credentials ran out."""
+    task = asyncio.current_task()
+    assert task is not None
+    # The cancellation was meant for the method, not for what follows.
+    if task.cancelling():
+        task.uncancel()
+    error = CredentialsExpiredError()
+    if row.is_read:
+        error.effect = Effect.NONE
+    return error
 
 
 def _is_callers_end(group: BaseExceptionGroup[BaseException]) -> bool:

@@ -13,12 +13,15 @@ from tidelog_server.core.limits import (
     MAX_OWNER_FIELD_BYTES,
     MAX_VCHANNELS_PER_CHANNEL,
 )
-from tidelog_server.core.names import check_channel_name
-from tidelog_server.rpc.calls import Context
+from tidelog_server.core.names import check_channel_name, is_own_channel
+from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
+from tidelog_server.rpc.access import current_access
+from tidelog_server.rpc.context import Context
+from tidelog_server.security.grants import OF_CHANNELS
 
 
 class ChannelService:
-    """Creates, destroys and describes channels."""
+    """Creates, alters, destroys and describes channels."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -27,6 +30,7 @@ class ChannelService:
         """Return the handler of each method of the service."""
         return {
             "CreateChannels": self.create_channels,
+            "AlterChannels": self.alter_channels,
             "DestroyChannels": self.destroy_channels,
             "DescribeChannels": self.describe_channels,
             "ListChannels": self.list_channels,
@@ -47,22 +51,49 @@ class ChannelService:
             raise InvalidRequestError(
                 f"vchannels is {vchannels}, expected 1 to {MAX_VCHANNELS_PER_CHANNEL}", field="vchannels"
             )
+        retention = request.retention
         states = await self._broker.create_channels(
-            request.names, request.number, vchannels, _owner(request.owner), if_not_exists=request.if_not_exists
+            request.names,
+            request.number,
+            vchannels,
+            _owner(request.owner),
+            if_not_exists=request.if_not_exists,
+            retention=Retention(retention.age_ms, retention.bytes, retention.hard_bytes)
+            if request.HasField("retention")
+            else KEEP_FOR_EVER,
         )
         return pb.CreateChannelsResponse(channels=map(_description, states))
+
+    async def alter_channels(self, request: pb.AlterChannelsRequest, _: Context) -> pb.AlterChannelsResponse:
+        """Change settings of channels."""
+        _check_names(request.names)
+        wire = request.retention
+        changed = {field.name: value for field, value in wire.ListFields()}
+        if not changed:
+            raise InvalidRequestError("the request changes nothing: give at least one setting", field="retention")
+        states = await self._broker.alter_channels(request.names, RetentionChange(**changed))
+        return pb.AlterChannelsResponse(channels=map(_description, states))
 
     async def destroy_channels(self, request: pb.DestroyChannelsRequest, _: Context) -> pb.DestroyChannelsResponse:
         """Destroy channels."""
         _check_names(request.names)
-        gone = await self._broker.destroy_channels(request.names, ignore_missing=request.ignore_missing)
+        gone = await self._broker.destroy_channels(
+            request.names, ignore_missing=request.ignore_missing, force=request.force
+        )
         return pb.DestroyChannelsResponse(names=gone)
 
     async def describe_channels(self, request: pb.DescribeChannelsRequest, _: Context) -> pb.DescribeChannelsResponse:
         """Describe channels."""
-        _check_names(request.names)
+        _check_names(request.names, are_read=True)
+        for name in request.names:
+            self._broker.ownership.check_here(name, name)
+        if not request.ignore_missing:
+            self._broker.check_exist(request.names)
+        missing = self._broker.missing(request.names)
+        absent = set(missing)
         return pb.DescribeChannelsResponse(
-            channels=[_description(self._broker.describe(name)) for name in request.names]
+            channels=[_description(self._broker.describe(name)) for name in request.names if name not in absent],
+            missing=missing,
         )
 
     async def list_channels(self, request: pb.ListChannelsRequest, _: Context) -> pb.ListChannelsResponse:
@@ -72,21 +103,35 @@ class ChannelService:
                 f"page_size is {request.page_size}, expected 1 to {MAX_LIST_PAGE}, or 0", field="page_size"
             )
         # The token is the last name of the page before, so channels may come and go between pages.
-        names = [name for name in self._broker.names(request.prefix) if name > request.page_token]
-        page = names[: request.page_size or MAX_LIST_PAGE]
+        size = request.page_size or MAX_LIST_PAGE
+        # One more, to know whether there is another page.
+        names = self._visible(request.prefix, request.page_token, size + 1)
+        page = names[:size]
         return pb.ListChannelsResponse(
-            channels=[_description(self._broker.describe(name)) for name in page],
+            channels=[_description(self._broker.describe_anywhere(name)) for name in page],
             next_page_token=page[-1] if len(page) < len(names) else "",
         )
 
+    def _visible(self, prefix: str, after: str, limit: int) -> list[str]:
+        """Return names that the caller has any permission on: the next ``limit`` of them, if there are so many."""
+        access = current_access()
+        if access is None:
+            return self._broker.names(prefix, after=after, limit=limit)
+        found: list[str] = []
+        while len(found) < limit and (names := self._broker.names(prefix, after=after, limit=limit)):
+            after = names[-1]
+            found += [name for name in names if access.may(OF_CHANNELS, name)]
+        return found[:limit]
 
-def _check_names(names: Sequence[str]) -> None:
+
+def _check_names(names: Sequence[str], *, are_read: bool = False) -> None:
     if not 1 <= len(names) <= MAX_CHANNELS_PER_REQUEST:
         raise InvalidRequestError(
             f"the request names {len(names)} channels, expected 1 to {MAX_CHANNELS_PER_REQUEST}", field="names"
         )
     for name in names:
-        check_channel_name(name)
+        if not (are_read and is_own_channel(name)):
+            check_channel_name(name)
     if len(set(names)) < len(names):
         raise InvalidRequestError("the request names a channel twice", field="names")
 
@@ -102,13 +147,17 @@ def _owner(owner: pb.OwnerDescription) -> Owner:
 
 
 def _description(state: ChannelState) -> pb.ChannelDescription:
-    owner = state.record.owner
-    return pb.ChannelDescription(
-        name=state.record.name,
+    record = state.record
+    owner, retention = record.owner, record.retention
+    described = pb.ChannelDescription(
+        name=record.name,
         owner=pb.OwnerDescription(role=owner.role, address=owner.address, description_text=owner.description_text),
-        created_tick=state.record.created_tick,
+        created_tick=record.created_tick,
         watermark=state.watermark,
         stopped_by=state.stopped_by,
+        node_id=state.owner.node_id,
+        address=state.owner.address,
+        term=state.owner.term,
         vchannels=[
             pb.VchannelDescription(
                 name=vchannel.name,
@@ -121,3 +170,12 @@ def _description(state: ChannelState) -> pb.ChannelDescription:
             for vchannel in state.vchannels
         ],
     )
+    if retention != KEEP_FOR_EVER:
+        described.retention.age_ms = retention.age_ms
+        described.retention.bytes = retention.bytes
+        described.retention.hard_bytes = retention.hard_bytes
+    for index, cut in record.cuts if state.vchannels else ():
+        described.vchannels[index].cut.CopyFrom(
+            pb.RetentionCut(messages=cut.messages, bytes=cut.bytes, until_tick=cut.until_tick, groups=cut.groups)
+        )
+    return described

@@ -1,11 +1,16 @@
 """The HTTP port: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus."""
 
-from collections.abc import Callable
+import ssl
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+# What a probe or a scrape that is under way gets when the server stops.
+_END_WITHIN_S: Final = 0.5
 
 
 class HttpServer:
@@ -14,19 +19,25 @@ class HttpServer:
     ``/livez`` says that the process runs, ``/readyz`` whether it takes work and, if not, why.
     """
 
-    def __init__(self, why_not_ready: Callable[[], str | None], render_metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        why_not_ready: Callable[[], str | None],
+        render_metrics: Callable[[], Awaitable[bytes]],
+        may_read_metrics: Callable[[web.Request], bool] = lambda _: True,
+    ) -> None:
         self._why_not_ready = why_not_ready
         self._render_metrics = render_metrics
+        self._may_read_metrics = may_read_metrics
         application = web.Application()
         application.add_routes(
             [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)]
         )
-        self._runner = web.AppRunner(application, access_log=None)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_END_WITHIN_S)
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen and return the port. Raises OSError if the address is taken."""
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen, over TLS if there is one, and return the port. Raises OSError if the address is taken."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
         _, bound_port = self._runner.addresses[0][:2]
         return int(bound_port)
 
@@ -41,5 +52,8 @@ class HttpServer:
         reason = self._why_not_ready()
         return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=f"not ready: {reason}\n")
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._render_metrics(), headers={"Content-Type": _METRICS_TYPE})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if not self._may_read_metrics(request):
+            text = "metrics need a token with admin.read here: Authorization: Bearer TOKEN\n"
+            return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
+        return web.Response(body=await self._render_metrics(), headers={"Content-Type": _METRICS_TYPE})

@@ -8,7 +8,8 @@ from tidelog_server.core.limits import MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTE
 from tidelog_server.core.names import RESERVED_PREFIX, shown
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
-from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.access import caller_of_transaction
+from tidelog_server.rpc.context import Context
 
 CLIENT_ID_KEY: Final = "tidelog-client-id"
 """Metadata in which a client names itself."""
@@ -86,7 +87,10 @@ def longest_wait_s(context: Context, max_s: float) -> float:
 
 
 def client_id_of(context: Context) -> str:
-    """Return how the client of a call names itself; empty if it does not. Raises InvalidRequestError."""
+    """Return how the client of a call names itself; empty if it does not. Raises InvalidRequestError.
+
+    With authentication on, the name of its principal stands before.
+    """
     for key, value in context.invocation_metadata() or ():
         if key == CLIENT_ID_KEY:
             client_id = value if isinstance(value, str) else value.decode("latin-1")
@@ -95,5 +99,5 @@ def client_id_of(context: Context) -> str:
                     f"the client id has {len(client_id)} bytes, expected 1 to {MAX_CLIENT_ID_BYTES}",
                     field=CLIENT_ID_KEY,
                 )
-            return client_id
-    return ""
+            return caller_of_transaction(client_id)
+    return caller_of_transaction("")

@@ -1,22 +1,52 @@
 """The gRPC server: options, services, health and reflection."""
 
-from typing import Final
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
+import grpc
 import grpc.aio
+from google.protobuf import descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from tidelog.v1 import broadcast_service_pb2, channel_service_pb2, transaction_service_pb2, wal_service_pb2
+from tidelog.v1 import (
+    backup_service_pb2,
+    broadcast_service_pb2,
+    channel_service_pb2,
+    cluster_service_pb2,
+    group_service_pb2,
+    token_service_pb2,
+    transaction_service_pb2,
+    wal_service_pb2,
+)
 from tidelog_server.broker.broker import Broker
+from tidelog_server.broker.checkpoints import Checkpoints
 from tidelog_server.core.limits import MAX_RESPONSE_BYTES, MIB, Limits
 from tidelog_server.log.node import LogNode
+from tidelog_server.rpc.backup_service import BackupService
 from tidelog_server.rpc.broadcast_service import BroadcastService
 from tidelog_server.rpc.calls import CallSupervisor
 from tidelog_server.rpc.channel_service import ChannelService
+from tidelog_server.rpc.cluster_service import ClusterService
+from tidelog_server.rpc.group_service import GroupService
+from tidelog_server.rpc.guard import Guard
+from tidelog_server.rpc.permissions import ROWS, check_table
+from tidelog_server.rpc.tls import server_credentials
+from tidelog_server.rpc.token_service import TokenService
 from tidelog_server.rpc.transaction_service import TransactionService
 from tidelog_server.rpc.wal_service import WalService
+from tidelog_server.security.service import Security
+
+if TYPE_CHECKING:
+    from tidelog_server.rpc.tracing import CallTracer
 
 _METADATA_BYTES: Final = 8_192
+# A stop goes on once no call came for so long, before and after the first refusal: a client that calls again and again
+# has been refused by then, also on a busy machine.
+_QUIET_S: Final = 0.1
+_QUIET_WITH_CLIENTS_S: Final = 1.0
 _SERVICES: Final = tuple(
     file.services_by_name[name]
     for file, name in (
@@ -24,18 +54,53 @@ _SERVICES: Final = tuple(
         (wal_service_pb2.DESCRIPTOR, "WalService"),
         (transaction_service_pb2.DESCRIPTOR, "TransactionService"),
         (broadcast_service_pb2.DESCRIPTOR, "BroadcastService"),
+        (group_service_pb2.DESCRIPTOR, "GroupService"),
+        (token_service_pb2.DESCRIPTOR, "TokenService"),
+        (cluster_service_pb2.DESCRIPTOR, "ClusterService"),
+        (backup_service_pb2.DESCRIPTOR, "BackupService"),
     )
 )
 
 
-def _options(limits: Limits) -> list[tuple[str, int]]:
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What clients may do to connections.
+
+    Attributes:
+        max_connections: Of all clients.
+        max_streams: Calls at once on one connection.
+        max_age_s: After which one is closed and its streams have ten minutes to end; 0 for never.
+        has_reflection: Whether tools may list the services.
+        protects_from_floods: Whether streams are refused while a connection has too many that are not finished.
+    """
+
+    max_connections: int = 10_000
+    max_streams: int = 100
+    max_age_s: int = 0
+    has_reflection: bool = True
+    protects_from_floods: bool = False
+
+
+_AGE_GRACE_MS: Final = 10 * 60 * 1_000
+
+
+def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, int]]:
     """Return what gRPC's defaults leave open; each was measured to matter (ARCHITECTURE.md, "gRPC limits")."""
     largest = max(limits.max_batch_bytes, MAX_RESPONSE_BYTES) + MIB
+    age = (
+        [
+            ("grpc.max_connection_age_ms", connections.max_age_s * 1_000),
+            ("grpc.max_connection_age_grace_ms", _AGE_GRACE_MS),
+        ]
+        if connections.max_age_s
+        else []
+    )
     return [
-        ("grpc.max_concurrent_streams", 100),
+        *age,
+        ("grpc.max_concurrent_streams", connections.max_streams),
         # It also counts streams that Python has not let go of yet, and so refuses a third of a busy client's calls.
-        ("grpc.http.overload_protection", 0),
-        ("grpc.max_allowed_incoming_connections", 10_000),
+        ("grpc.http.overload_protection", int(connections.protects_from_floods)),
+        ("grpc.max_allowed_incoming_connections", connections.max_connections),
         ("grpc.server.max_pending_requests", 5_000),
         ("grpc.server.max_pending_requests_hard_limit", 10_000),
         ("grpc.max_receive_message_length", largest),
@@ -59,26 +124,72 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
 class RpcServer:
     """Serves a broker over gRPC."""
 
-    def __init__(self, broker: Broker, node: LogNode, *, syncs_by_default: bool) -> None:
-        self._server = grpc.aio.server(options=_options(node.admission.limits))
+    def __init__(
+        self,
+        broker: Broker,
+        node: LogNode,
+        checkpoints: Checkpoints,
+        security: Security,
+        *,
+        guard: Guard | None,
+        syncs_by_default: bool,
+        connections: ConnectionLimits,
+        tracer: "CallTracer | None" = None,
+    ) -> None:
+        """Make the services.
+
+        Args:
+            broker: What they serve.
+            node: Its log.
+            checkpoints: Where backups are taken from.
+            security: Its tokens, and the certificate of the port.
+            guard: Lets calls in; None where everybody may do everything.
+            syncs_by_default: Whether appends that do not say are synced.
+            connections: Bounds of connections.
+            tracer: Makes spans; None for none.
+
+        Raises:
+            PermissionTableError: A method has no permission.
+        """
+        self._server = grpc.aio.server(options=_options(node.admission.limits, connections))
+        self._security = security
         self._health = health.aio.HealthServicer()
-        supervisor = CallSupervisor(node.metrics)
-        channels = ChannelService(broker)
-        wal = WalService(broker, node, syncs_by_default=syncs_by_default)
-        transactions = TransactionService(broker, syncs_by_default=syncs_by_default)
-        broadcasts = BroadcastService(broker, node)
-        methods = (channels.methods(), wal.methods(), transactions.methods(), broadcasts.methods())
-        self._server.add_generic_rpc_handlers(
-            tuple(supervisor.handlers(*each) for each in zip(_SERVICES, methods, strict=True))
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._supervisor = supervisor = CallSupervisor(node.metrics, node.clock, guard, tracer)
         names = [service.full_name for service in _SERVICES]
-        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        theirs: Any = _Captured()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, theirs)
+        if connections.has_reflection:
+            told = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            servicer: Any = reflection.aio.ReflectionServicer(told)
+            add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
+            add_reflection(servicer, theirs)
+        pool = descriptor_pool.Default()
+        others = [pool.FindServiceByName(name) for name in (health.SERVICE_NAME, reflection.SERVICE_NAME)]
+        check_table([*_SERVICES, *others], ROWS)
+        services: tuple[Any, ...] = (
+            ChannelService(broker),
+            WalService(broker, node, syncs_by_default=syncs_by_default),
+            TransactionService(broker, syncs_by_default=syncs_by_default),
+            BroadcastService(broker, node),
+            GroupService(broker, node),
+            TokenService(security),
+            ClusterService(broker, node),
+            BackupService(checkpoints),
+        )
+        ours = [
+            supervisor.handlers(descriptor, service.methods())
+            for descriptor, service in zip(_SERVICES, services, strict=True)
+        ]
+        self._server.add_generic_rpc_handlers(
+            (*ours, *(supervisor.external(name, handlers) for name, handlers in theirs.handlers.items()))
+        )
         self._health_names = ("", *names)
 
     def bind(self, address: str) -> int:
         """Listen on ``host:port`` and return the port. Raises OSError or RuntimeError if it is taken."""
-        return self._server.add_insecure_port(address)
+        if self._security.certificate is None:
+            return self._server.add_insecure_port(address)
+        return self._server.add_secure_port(address, server_credentials(self._security))
 
     async def start(self) -> None:
         """Begin to serve."""
@@ -91,6 +202,37 @@ class RpcServer:
         for name in self._health_names:
             await self._health.set(name, state)
 
+    async def refuse(self, longest_s: float) -> None:
+        """Go on answering calls, which the node refuses by now, until none came for a moment or so long.
+
+        Why: a call that meets a closed server has an unknown effect for its client; one that is refused has none.
+        """
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time()
+        while True:
+            last_s = self._supervisor.last_begun_s
+            quiet_s = _QUIET_S if last_s < begin_s else _QUIET_WITH_CLIENTS_S
+            left_s = min(begin_s + longest_s, last_s + quiet_s) - loop.time()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(left_s)
+
     async def stop(self, grace_s: float) -> None:
         """Take no new calls; let those that run end within ``grace_s``, then cancel them."""
         await self._server.stop(grace_s)
+
+
+class _Captured:
+    """Takes the handlers that generated code adds to a server, so that they get behind our checks."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Mapping[str, grpc.RpcMethodHandler[Any, Any]]] = {}
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """Nothing: the same handlers come by name."""
+
+    def add_registered_method_handlers(
+        self, service: str, handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]"
+    ) -> None:
+        """Take the handlers of a service."""
+        self.handlers[service] = handlers

@@ -7,15 +7,18 @@ transport, which can promise nothing.
 from typing import Final
 
 import grpc
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, duration_pb2
 
+from tidelog._protowire import LENGTH, key_of, varint
 from tidelog.v1 import error_pb2
-from tidelog_server.core import errors
+from tidelog_server.core import access_errors, checkpoint_errors, cluster_errors, errors
 from tidelog_server.core.errors import Effect, TidelogServerError
 
 _Code = grpc.StatusCode
 _MAX_TEXT_CHARACTERS: Final = 512
 DETAILS_KEY: Final = "grpc-status-details-bin"
+RETRY_AFTER_MS: Final = "retry_after_ms"
+"""The value of an error that says how long to wait before the same may work."""
 
 STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, error_pb2.Reason]]] = {
     errors.InvalidRequestError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_INVALID_ARGUMENT),
@@ -56,10 +59,28 @@ STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, err
     errors.BroadcastReusedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_BROADCAST_REUSED),
     errors.BroadcastForgottenError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_BROADCAST_FORGOTTEN),
     errors.BroadcastAbortedError: (_Code.ABORTED, error_pb2.REASON_BROADCAST_ABORTED),
+    errors.GroupNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_GROUP_NOT_EXIST),
+    errors.GroupAlreadyExistsError: (_Code.ALREADY_EXISTS, error_pb2.REASON_GROUP_ALREADY_EXISTS),
+    errors.GroupInUseError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_GROUP_IN_USE),
+    errors.GroupNotSubscribedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_GROUP_NOT_SUBSCRIBED),
+    errors.GroupMemberFencedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_GROUP_MEMBER_FENCED),
+    errors.GroupPositionMovedError: (_Code.ABORTED, error_pb2.REASON_GROUP_POSITION_MOVED),
+    cluster_errors.MetadataUnavailableError: (_Code.UNAVAILABLE, error_pb2.REASON_METADATA_UNAVAILABLE),
+    cluster_errors.OwnershipLostError: (_Code.UNAVAILABLE, error_pb2.REASON_OWNERSHIP_LOST),
+    cluster_errors.NotOwnerError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_NOT_OWNER),
+    cluster_errors.NotLeaderError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_NOT_LEADER),
     errors.PositionTrimmedError: (_Code.OUT_OF_RANGE, error_pb2.REASON_POSITION_TRIMMED),
     errors.PositionBeyondEndError: (_Code.OUT_OF_RANGE, error_pb2.REASON_POSITION_BEYOND_END),
+    access_errors.UnauthenticatedError: (_Code.UNAUTHENTICATED, error_pb2.REASON_UNAUTHENTICATED),
+    access_errors.CredentialsExpiredError: (_Code.UNAUTHENTICATED, error_pb2.REASON_CREDENTIALS_EXPIRED),
+    access_errors.PermissionDeniedError: (_Code.PERMISSION_DENIED, error_pb2.REASON_PERMISSION_DENIED),
+    access_errors.TokenNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_TOKEN_NOT_EXIST),
+    access_errors.AuditFailedError: (_Code.UNAVAILABLE, error_pb2.REASON_AUDIT_FAILED),
     errors.RateLimitRejectedError: (_Code.RESOURCE_EXHAUSTED, error_pb2.REASON_RATE_LIMIT_REJECTED),
     errors.DiskFullError: (_Code.RESOURCE_EXHAUSTED, error_pb2.REASON_DISK_FULL),
+    checkpoint_errors.CheckpointUnsupportedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_CHECKPOINT_UNSUPPORTED),
+    checkpoint_errors.CheckpointNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_CHECKPOINT_NOT_EXIST),
+    checkpoint_errors.CheckpointFailedError: (_Code.INTERNAL, error_pb2.REASON_CHECKPOINT_FAILED),
     errors.ShutdownError: (_Code.UNAVAILABLE, error_pb2.REASON_ON_SHUTDOWN),
     errors.StorageFailedError: (_Code.INTERNAL, error_pb2.REASON_STORAGE_FAILED),
     errors.DataLossError: (_Code.DATA_LOSS, error_pb2.REASON_DATA_LOSS),
@@ -101,5 +122,16 @@ def trailing_metadata_of(error: TidelogServerError) -> tuple[tuple[str, bytes], 
     """Return the metadata that carries the detail of ``error``."""
     wrapped = any_pb2.Any()
     wrapped.Pack(detail_of(error))
-    status = error_pb2.RpcStatus(code=code_number_of(error), message=text_of(error), details=[wrapped])
+    details = [wrapped]
+    if (retry_after_ms := error.values.get(RETRY_AFTER_MS)) is not None:
+        details.append(_retry_info(int(retry_after_ms)))
+    status = error_pb2.RpcStatus(code=code_number_of(error), message=text_of(error), details=details)
     return ((DETAILS_KEY, status.SerializeToString()),)
+
+
+def _retry_info(retry_after_ms: int) -> any_pb2.Any:
+    """Return a google.rpc.RetryInfo. Why by hand: its one field is not worth a package that clients must install."""
+    delay = duration_pb2.Duration(seconds=retry_after_ms // 1_000, nanos=retry_after_ms % 1_000 * 1_000_000)
+    encoded = delay.SerializeToString()
+    value = key_of(1, LENGTH) + varint(len(encoded)) + encoded
+    return any_pb2.Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=value)

@@ -6,15 +6,18 @@ from typing import Any, Final, Protocol
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.broker.transactions import TxnDescription, check_targets
-from tidelog_server.core.errors import InvalidRequestError
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_OWNER_FIELD_BYTES
+from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistError
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import Target
-from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.access import current_access
+from tidelog_server.rpc.commits import commits_of
+from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import client_id_of, conditions_of, longest_wait_s, needs_sync
+from tidelog_server.security.grants import Verb
 
 _US_PER_S: Final = 1_000_000
 _MAX_ID_DIGITS: Final = 20
@@ -55,6 +58,7 @@ class TransactionService:
         self, request: transaction_service_pb2.CommitTxnRequest, context: Context
     ) -> transaction_service_pb2.CommitTxnResponse:
         """Commit a transaction."""
+        positions = commits_of(request.positions, MAX_COMMITS_PER_TXN)
 
         def terms() -> CommitTerms:
             # Only for a first commit: the answer to a repeated one does not depend on channels that are gone since.
@@ -63,11 +67,14 @@ class TransactionService:
                 request.barrier_tick,
                 self._conditions(request.conditions),
                 request.batches if request.HasField("batches") else None,
+                self._broker.groups.mover(positions),
             )
 
         client_id, wait_s = client_id_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)
         committed = await self._transactions.commit(_txn_id(request), client_id, terms, wait_s)
         names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in committed.outcome.runs]
+        if committed.is_repeated:
+            _check_visible(request.txn_id, names)
         result = _result(request.txn_id, committed.outcome, is_repeated=committed.is_repeated)
         return transaction_service_pb2.CommitTxnResponse(result=result, vchannels=names)
 
@@ -144,6 +151,17 @@ class TransactionService:
                 )
             conditions[vchannel.vchannel_id] = conditions_of(each)
         return conditions
+
+
+def _check_visible(txn_id: int, names: Iterable[str]) -> None:
+    """Check that the outcome of a transaction, which is kept without its client, may be told to the caller.
+
+    Raises:
+        TransactionNotExistError: It may not.
+    """
+    access = current_access()
+    if access is not None and not all(access.may((Verb.APPEND,), name) for name in names if name):
+        raise TransactionNotExistError(txn_id)
 
 
 def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:

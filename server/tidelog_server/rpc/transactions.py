@@ -1,7 +1,7 @@
 """Transactions of an append stream, from the wire to the log."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog import _protowire as protowire
@@ -12,20 +12,29 @@ from tidelog_server.core.errors import (
     InvalidRequestError,
     MalformedColumnsError,
 )
-from tidelog_server.core.limits import MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
+from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
 from tidelog_server.log.channel_log import NodeLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.options import AppendOptions
-from tidelog_server.log.transactions import TxnPart, try_append_transaction
+from tidelog_server.log.transactions import MovePositions, TxnPart, try_append_transaction
 from tidelog_server.rpc.options import conditions_of
 
 # Tags of Transaction and TransactionPart.
 _PARTS: Final = protowire.tag_of(1, protowire.LENGTH)
+_POSITIONS: Final = protowire.tag_of(2, protowire.LENGTH)
 _VCHANNEL: Final = protowire.tag_of(1, protowire.LENGTH)
 _BATCHES: Final = protowire.tag_of(2, protowire.LENGTH)
 _EXPECTED_LAST_TICK: Final = protowire.tag_of(3, protowire.VARINT)
 _FENCING_TOKEN: Final = protowire.tag_of(4, protowire.VARINT)
+
+
+@dataclass(slots=True)
+class TransactionRequest:
+    """A Transaction whose batches are still bytes."""
+
+    parts: "list[PartRequest]" = field(default_factory=list)
+    positions: list[wal_service_pb2.PositionCommit] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -37,18 +46,21 @@ class PartRequest:
     conditions: Conditions
 
 
-def parse_parts(encoded: memoryview, parts: list[PartRequest]) -> None:
-    """Add the parts of a serialised Transaction to ``parts``, one more than may be at most: that many are refused.
+def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> None:
+    """Add what a serialised Transaction has to ``transaction``, one more than may be at most: that many are refused.
 
     Raises:
-        protowire.WireFormatError, UnicodeDecodeError: It is no such message.
+        protowire.WireFormatError, UnicodeDecodeError, DecodeError: It is no such message.
     """
     for tag, value in protowire.fields(encoded):
         if tag == _PARTS:
-            if len(parts) <= MAX_TXN_VCHANNELS:
-                parts.append(_parse_part(value))
-        elif tag >> 3 == _PARTS >> 3:
-            raise protowire.WireFormatError(f"field 1 has wire type {tag & 7}")
+            if len(transaction.parts) <= MAX_TXN_VCHANNELS:
+                transaction.parts.append(_parse_part(value))
+        elif tag == _POSITIONS:
+            if len(transaction.positions) <= MAX_COMMITS_PER_TXN:
+                transaction.positions.append(wal_service_pb2.PositionCommit.FromString(bytes(value)))
+        elif tag >> 3 <= _POSITIONS >> 3:
+            raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
         # A field of a later version is passed over.
 
 
@@ -126,6 +138,7 @@ class TxnIntent:
     parts: Sequence[TxnPart]
     options: AppendOptions
     on_settled: Settled
+    move_positions: MovePositions
 
     @property
     def count(self) -> int:
@@ -134,4 +147,4 @@ class TxnIntent:
 
     def attempt(self) -> PendingAppend | None:
         """See Intent."""
-        return try_append_transaction(self.node, self.parts, self.options, self.on_settled)
+        return try_append_transaction(self.node, self.parts, self.options, self.on_settled, self.move_positions)

@@ -10,7 +10,7 @@ from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.append import AppendCalls
-from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import check_producer_id
 from tidelog_server.rpc.scan import ScanCalls
 
@@ -60,7 +60,7 @@ class WalService:
         self, request: wal_service_pb2.GetLatestMvccTickRequest, _context: Context
     ) -> wal_service_pb2.GetLatestMvccTickResponse:
         """Tell the tick of the last acknowledged message."""
-        _log, vchannel = self._broker.find(request.vchannel)
+        _log, vchannel = self._broker.find_to_read(request.vchannel)
         return wal_service_pb2.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
 
     async def open_producer(

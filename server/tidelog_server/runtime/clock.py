@@ -26,8 +26,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Return seconds since some moment."""
-        return time.monotonic()
+        """Return seconds since some moment, those included in which the machine slept: leases run out meanwhile."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class AwakeClock:

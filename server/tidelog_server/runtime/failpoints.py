@@ -27,11 +27,19 @@ class Failpoint(StrEnum):
     TXN_STAGED = "txn_staged"
     TXN_COMMITTING = "txn_committing"
     TXN_COMMITTED = "txn_committed"
+    GROUP_MID_CREATE = "group_mid_create"
+    GROUP_MID_DESTROY = "group_mid_destroy"
     BROADCAST_KEYS_HELD = "broadcast_keys_held"
     BROADCAST_ACCEPTED = "broadcast_accepted"
     BROADCAST_APPENDED = "broadcast_appended"
     BROADCAST_MID_WAIT_ACK = "broadcast_mid_wait_ack"
     BROADCAST_MID_ACK = "broadcast_mid_ack"
+    MID_CHECKPOINT = "mid_checkpoint"
+    BACKUP_MID_COPY = "backup_mid_copy"
+    BACKUP_BEFORE_MANIFEST = "backup_before_manifest"
+    BACKUP_BEFORE_RENAME = "backup_before_rename"
+    RESTORE_MID_COPY = "restore_mid_copy"
+    RESTORE_BEFORE_RENAME = "restore_before_rename"
 
 
 class _Armed:

@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry, TxnSpan
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.groups import TAKEN_BYTES, GroupKey, GroupPosition
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnPlace, TxnRun
@@ -20,8 +21,10 @@ from tidelog_server.storage.keys import (
     STORE_KEY,
     chunk_key,
     fence_key,
+    group_key,
     log_key,
     outcome_key,
+    parse_group_key,
     parse_log_key,
     parse_outcome_key,
     parse_producer_key,
@@ -43,6 +46,11 @@ Why: one more row takes RocksDB longer than so few bytes, to write and to read. 
 _HEADER: Final = struct.Struct(">BBHIqIIIQQ")
 # Flag: the columns follow behind the CRC.
 _INLINE: Final = 1
+# The whole header of the commonest kind, with chain hash and CRC.
+_PLAIN: Final = struct.Struct(">BBHIqIIIQQ16sI")
+_PLAIN_KIND: Final = int(EntryKind.MESSAGES)
+_PLAIN_CRC_AT: Final = _PLAIN.size - 4
+_VCHANNEL_BYTES: Final = 4
 # The fields of TxnSpan in order; behind the others in an entry of a transaction.
 _SPAN: Final = struct.Struct(">QQQ")
 # Those of an entry whose columns were staged: the number of the staged batch as well.
@@ -59,6 +67,7 @@ _BYTES_BY_KIND: Final[dict[int, int]] = {
     EntryKind.STAGED_MESSAGES: _HEADER.size + _STAGED_SPAN.size + _SEAL_BYTES,
 }
 assert list(_BYTES_BY_KIND.values()) == [64, 88, 72, 92]
+assert _PLAIN.size == _BYTES_BY_KIND[EntryKind.MESSAGES]
 
 # version, then the fields of TailRow in order.
 _TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
@@ -73,6 +82,8 @@ _OUTCOME: Final = struct.Struct(">BQ?")
 _RUN: Final = struct.Struct(">II")
 # version, epoch, last sequence; then the results.
 _WINDOW: Final = struct.Struct(">BQQ")
+# version, vchannel id, next tick, when it was committed; then what was taken.
+_POSITION: Final = struct.Struct(">BIQQ")
 # version, then the fields of StoreRow in order.
 _STORE: Final = struct.Struct(">B16sQQ16sQ")
 
@@ -233,6 +244,31 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
     )  # fmt: skip
 
 
+def unpack_link(key: bytes, value: bytes) -> tuple[int, int, int, bytes]:
+    """Return what links an entry to others: its base tick, its last one, that of its predecessor, and its chain hash.
+
+    The row is checked as ``unpack_header`` does, which takes three times as long: a start looks at a million of them.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    if len(key) == LOG_KEY_BYTES and _PLAIN.size <= len(value):
+        (
+            version, kind, flags, count, _, _, columns_bytes, _, previous_tick, _, chain_hash, crc,
+        ) = _PLAIN.unpack_from(value)  # fmt: skip
+        columns_end = _PLAIN.size + (columns_bytes if flags else 0)
+        if (
+            (version, kind, len(value)) == (ROW_VERSION, _PLAIN_KIND, columns_end)
+            and flags <= _INLINE
+            and crc32c(key + value[:_PLAIN_CRC_AT]) == crc
+        ):
+            base_tick = int.from_bytes(key[_VCHANNEL_BYTES:], "big")
+            return base_tick, base_tick + count - 1, previous_tick, chain_hash
+    # Another kind, or one that is refused there with the reason.
+    header = unpack_header(key, value)
+    return header.base_tick, header.last_tick, header.previous_tick, header.chain_hash
+
+
 def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:
     """Return the chain hash that a header row must hold if ``previous_hash`` is that of the entry before it."""
     body_bytes = _BYTES_BY_KIND[value[1]] - _SEAL_BYTES
@@ -325,6 +361,25 @@ def unpack_window(key: bytes, value: bytes) -> tuple[ProducerKey, ProducerWindow
     if version != ROW_VERSION:
         raise _unknown_version("producer", version)
     return parse_producer_key(key), ProducerWindow(epoch, last_sequence, body[_WINDOW.size :])
+
+
+def pack_position(key: GroupKey, position: GroupPosition) -> bytes:
+    """Return the value of a group's position."""
+    vchannel_id, next_tick, committed_ms, taken = position
+    return _sealed(group_key(key), _POSITION.pack(ROW_VERSION, vchannel_id, next_tick, committed_ms) + taken)
+
+
+def unpack_position(key: bytes, value: bytes) -> tuple[GroupKey, GroupPosition]:
+    """Return the group and the position in a row of the groups family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    body = _opened_body("group", key, value, _POSITION.size, TAKEN_BYTES)
+    version, vchannel_id, next_tick, committed_ms = _POSITION.unpack_from(body)
+    if version != ROW_VERSION:
+        raise _unknown_version("group", version)
+    return parse_group_key(key), GroupPosition(vchannel_id, next_tick, committed_ms, body[_POSITION.size :])
 
 
 def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:

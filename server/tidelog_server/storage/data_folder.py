@@ -7,7 +7,9 @@
     HEAD         see head_file
     db/          RocksDB
     quarantine/  bytes of a torn WAL
+    LAST_BACKUP  of when the last backup is, in milliseconds
     view-*/      links to db/, only while a start looks at it
+    checkpoints/ links to db/ as it was, for backups that are being taken; nothing a start needs
 
 While a new folder is being made, FORMAT says so; a crash in between leaves a folder that is simply made again. The
 stamp of a finished folder never goes back, so nothing can be taken for unfinished that once held data.
@@ -24,6 +26,7 @@ from typing import Final
 
 FORMAT_STAMP: Final = b"tidelog data format 1\n"
 UNFINISHED_STAMP: Final = b"tidelog data format 1, being created\n"
+BACKUP_FILE: Final = "LAST_BACKUP"
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 _MAX_STAMP_BYTES: Final = 256
@@ -56,6 +59,7 @@ class DataFolder:
         self.head_path = path / "HEAD"
         self.database_path = path / "db"
         self.quarantine_path = path / "quarantine"
+        self.checkpoints_path = path / "checkpoints"
         self._lock_descriptor = lock_descriptor
 
     def is_finished(self) -> bool:
@@ -85,12 +89,7 @@ class DataFolder:
     def stamp(self, content: bytes) -> None:
         """Replace FORMAT, atomically and durably."""
         new_path = self.path / "FORMAT.new"
-        descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-        try:
-            os.write(descriptor, content)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        write_file(new_path, content)
         new_path.replace(self.format_path)
         sync_folder(self.path)
 
@@ -98,6 +97,11 @@ class DataFolder:
         """Make a folder in this one, durably, if it is not there."""
         path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         sync_folder(self.path)
+
+    def remove_checkpoints(self) -> None:
+        """Remove what backups of an earlier run left behind: the server that kept them is gone."""
+        if self.checkpoints_path.exists():
+            shutil.rmtree(self.checkpoints_path)
 
     @property
     def lock_descriptor(self) -> int:
@@ -148,6 +152,38 @@ def lock_data_folder(path: Path) -> DataFolder:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return DataFolder(path, descriptor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a small file of ours, durably but for its name."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def note_backup(folder: Path, created_ms: int) -> None:
+    """Remember, durably, of when the last backup is. Raises OSError."""
+    new_path = folder / f"{BACKUP_FILE}.new"
+    descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        os.write(descriptor, f"{created_ms}\n".encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    new_path.replace(folder / BACKUP_FILE)
+    sync_folder(folder)
+
+
+def last_backup_ms(folder: Path) -> int:
+    """Return of when the last backup is, in milliseconds since the epoch; 0 for none. Nothing rests on it."""
+    try:
+        text = (folder / BACKUP_FILE).read_text().strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdigit() else 0
 
 
 def sync_folder(path: Path) -> None:

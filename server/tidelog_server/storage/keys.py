@@ -10,6 +10,7 @@ columns    vchannel_id u32, base_tick u64         columns of the same entry, unl
 staged     vchannel_id u32, txn id u64, number    columns of a batch of a begun transaction
            u32
 producers  vchannel_id u32, producer id in UTF-8  the window of a producer
+groups     ``<group>/<vchannel>/current_id``      the position of a consumer group
 index      vchannel_id u32, ``c``, first_tick u64 a closed chunk
 index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
@@ -22,6 +23,7 @@ index      ``s``                                  the store as a whole
 import struct
 from typing import Final
 
+from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.producers import ProducerKey
 from tidelog_server.core.ticks import MAX_TICK, Tick
@@ -39,6 +41,8 @@ _TAIL_TAG: Final = b"t"
 _FENCE_TAG: Final = b"f"
 _TXN_TAG: Final = b"x"
 _OUTCOME_TAG: Final = b"o"
+# The name that the key of a position has in RocksMQ, of Milvus.
+_POSITION_SUFFIX: Final = "/current_id"
 
 LOG_KEY_BYTES: Final = _LOG.size
 STORE_KEY: Final = b"s"
@@ -93,6 +97,19 @@ def parse_producer_key(key: bytes) -> ProducerKey:
 def producer_range(vchannel_id: int) -> tuple[bytes, bytes]:
     """Return the half-open range of all windows of the vchannel."""
     return vchannel_id.to_bytes(4, "big"), _end_of(vchannel_id, 4 + MAX_PRODUCER_ID_BYTES)
+
+
+def group_key(key: GroupKey) -> bytes:
+    """Return the key of a group's position, such as ``billing/orders/0/current_id``."""
+    return f"{key.group}/{key.vchannel}{_POSITION_SUFFIX}".encode()
+
+
+def parse_group_key(key: bytes) -> GroupKey:
+    """Return whose position has this key. Raises ValueError if it is none."""
+    group, slash, rest = key.decode().partition("/")
+    if not (slash and rest.endswith(_POSITION_SUFFIX)):
+        raise ValueError(f"{key[:64]!r} is no key of a position")
+    return GroupKey(group, rest.removesuffix(_POSITION_SUFFIX))
 
 
 def chunk_key(vchannel_id: int, first_tick: int) -> bytes:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatch
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnPlace
@@ -85,11 +86,13 @@ class Beside(NamedTuple):
         windows: Windows of producers, which replace earlier ones; None removes one.
         staged: Batches of begun transactions; their vchannels exist (asserted).
         outcomes: Outcomes of begun transactions by txn id, which replace earlier ones; None removes one.
+        positions: Positions of consumer groups, which replace earlier ones; None removes one.
     """
 
     windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
     staged: Sequence[StagedBatch] = ()
     outcomes: Mapping[int, TxnOutcome | None] = MappingProxyType({})
+    positions: Mapping[GroupKey, GroupPosition | None] = MappingProxyType({})
 
 
 NOTHING_BESIDE: Final = Beside()
@@ -207,6 +210,14 @@ class LogStore(Protocol):
         """
         ...
 
+    def group_positions(self) -> dict[GroupKey, GroupPosition]:
+        """Return the positions of all consumer groups; meant for the start.
+
+        Raises:
+            DataLossError: A position is damaged.
+        """
+        ...
+
     def vchannel_ids(self) -> list[int]:
         """Return the vchannels that exist, in order."""
         ...
@@ -215,12 +226,23 @@ class LogStore(Protocol):
         """Return the chunks that overlap ``[begin_tick, end_tick)``, oldest first, the open one included."""
         ...
 
+    def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[Chunk]:
+        """Return the oldest chunks, the open one included: all that end below ``end_tick``, and some more.
+
+        So many that what is left of them is ``min_bytes`` or more, and that one ends at or above ``end_tick``, if there
+        are so many. Takes time in proportion to what it returns, not to the vchannel. KeyError as ``tail``.
+        """
+        ...
+
     def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
         """Create empty vchannels, atomically and durably. Those that exist stay as they are."""
         ...
 
-    def drop_vchannels(self, vchannel_ids: Iterable[int]) -> None:
-        """Remove vchannels with all their entries, atomically and durably. Those that do not exist are passed over."""
+    def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
+        """Remove vchannels with all their entries, atomically and durably. Those that do not exist are passed over.
+
+        With them go the ``positions`` that groups have on them: the store does not know names.
+        """
         ...
 
     def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:

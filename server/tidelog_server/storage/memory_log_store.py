@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.core.ticks import MAX_TICK, NO_TICK
 from tidelog_server.core.transactions import TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
 from tidelog_server.storage.log_state import (
@@ -49,6 +50,7 @@ class MemoryLogStore:
         # Of transactions that were not committed.
         self._staged: dict[TxnPlace, dict[int, bytes]] = {}
         self._outcomes: dict[int, TxnOutcome] = {}
+        self._positions: dict[GroupKey, GroupPosition] = {}
         self._is_closed = False
         # Guards _rows and the tails: readers must see both of the same moment.
         self._lock = Lock()
@@ -94,6 +96,7 @@ class MemoryLogStore:
             self._staged.setdefault((batch.vchannel_id, batch.txn_id), {})[batch.sequence] = batch.columns
         _replace(self._windows, beside.windows)
         _replace(self._outcomes, beside.outcomes)
+        _replace(self._positions, beside.positions)
 
     def sync(self) -> None:
         """See LogStore; there is nothing to do."""
@@ -165,6 +168,11 @@ class MemoryLogStore:
         with self._lock:
             return dict(self._outcomes)
 
+    def group_positions(self) -> dict[GroupKey, GroupPosition]:
+        """See LogStore."""
+        with self._lock:
+            return dict(self._positions)
+
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""
         return sorted(self._state.tails)
@@ -176,6 +184,16 @@ class MemoryLogStore:
             rows = [*self._rows[vchannel_id].chunks, *([last] if last else [])]
         return [as_chunk(row) for row in rows if row.first_tick < end_tick and begin_tick <= row.last_tick]
 
+    def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[Chunk]:
+        """See LogStore."""
+        enough_bytes = self.tail(vchannel_id).trimmed_bytes + min_bytes
+        oldest: list[Chunk] = []
+        for chunk in self.chunks(vchannel_id, 0, MAX_TICK):
+            oldest.append(chunk)
+            if end_tick <= chunk.last_tick and enough_bytes <= chunk.bytes_before + chunk.columns_bytes:
+                break
+        return oldest
+
     def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
         """See LogStore."""
         self._check_is_open()
@@ -184,10 +202,11 @@ class MemoryLogStore:
                 self._state.tails[vchannel_id] = TailRow()
                 self._rows[vchannel_id] = _Rows()
 
-    def drop_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+    def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
         """See LogStore."""
         self._check_is_open()
         with self._lock:
+            _replace(self._positions, dict.fromkeys(positions))
             for vchannel_id in self._state.drop(vchannel_ids):
                 del self._rows[vchannel_id]
                 self._windows = {key: window for key, window in self._windows.items() if key[0] != vchannel_id}

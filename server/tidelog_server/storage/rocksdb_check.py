@@ -14,12 +14,12 @@ from rocksdict import RdictIter
 
 from tidelog_server.core.entries import HASH_BYTES, EntryHeader
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.transactions import TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import (
-    NO_HASH,
     ChunkRow,
     StoreRow,
     TailRow,
@@ -28,11 +28,11 @@ from tidelog_server.storage.codec import (
     pack_store,
     pack_tail,
     pack_txn,
-    roll_hash,
     unpack_chunk,
     unpack_fence,
     unpack_header,
     unpack_outcome,
+    unpack_position,
     unpack_store,
     unpack_tail,
     unpack_txn,
@@ -188,6 +188,15 @@ def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
     return dict(unpack_window(key, value) for key, value in scan(engine.producers, b"", None))
 
 
+def load_positions(engine: Engine) -> dict[GroupKey, GroupPosition]:
+    """Return everything that the groups family holds.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    return dict(unpack_position(key, value) for key, value in scan(engine.groups, b"", None))
+
+
 def check_store(engine: Engine, database_path: Path, head: Head | None) -> StoreIndex:
     """Check all invariants of a store that was just opened; ``head`` is None if its loss was accepted.
 
@@ -205,6 +214,7 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
             sequence=state.head.sequence, accounted_batches=state.accounted_batches,
         )  # fmt: skip
     _check_windows(engine, index)
+    _check_positions(engine, index)
     _check_txns(index, state)
     _check_blob_files(engine, database_path)
     checker = _VchannelChecker(engine, index)
@@ -273,6 +283,7 @@ class _VchannelChecker:
         self._engine = engine
         self._index = index
         self._reader = EntryReader(engine, index.tails)
+        self._rows = engine.log.iter(read_options())
         self._columns_left_bytes = _MAX_COLUMNS_READ_BYTES
 
     def check(self, vchannel_id: int) -> None:
@@ -298,19 +309,14 @@ class _VchannelChecker:
         if tail.last_tick < max(tail.trim_tick, 1):
             return  # Empty, or all of it was trimmed.
         begin_tick = chunks[-1].last_base_tick if chunks else 0
-        headers = self._reader.headers(vchannel_id, begin_tick, tail.last_tick + 1)
-        last = headers[-1]
+        last, opened, rolled_hash = self._reader.end(self._rows, vchannel_id, begin_tick)
         if (last.base_tick, last.sequence, last.chain_hash, last.last_tick) != (
             tail.last_base_tick, tail.last_sequence, tail.last_chain_hash, tail.last_tick,
         ):  # fmt: skip
             raise _unlike("the tail row", vchannel_id, tail.last_tick)
-        opened = [header for header in headers if tail.open_batches and tail.open_first_tick <= header.base_tick]
-        if tail.trim_tick <= tail.open_first_tick:
-            rolled = NO_HASH
-            for header in opened:
-                rolled = roll_hash(rolled, header.chain_hash)
-            if (len(opened), rolled) != (tail.open_batches, tail.open_hash):
-                raise _unlike("the tail row", vchannel_id, tail.last_tick)
+        is_whole = tail.trim_tick <= tail.open_first_tick
+        if is_whole and (opened, rolled_hash) != (tail.open_batches, tail.open_hash):
+            raise _unlike("the tail row", vchannel_id, tail.last_tick)
         self._check_columns(last)
 
     def _check_columns(self, header: EntryHeader) -> None:
@@ -332,6 +338,17 @@ def _check_windows(engine: Engine, index: StoreIndex) -> None:
                 f"producer '{producer_id}' has a batch up to tick {window.last_tick} on vchannel id {vchannel_id}, "
                 f"which {'does not exist' if tail is None else f'ends at {tail.last_tick}'}: restore the data folder",
                 vchannel_id=vchannel_id, tick=window.last_tick,
+            )  # fmt: skip
+
+
+def _check_positions(engine: Engine, index: StoreIndex) -> None:
+    """Check that every group stands on a vchannel that exists."""
+    for (group, vchannel), position in load_positions(engine).items():
+        if position.vchannel_id not in index.tails:
+            raise DataLossError(
+                f"group '{group}' has a position on {vchannel}, vchannel id {position.vchannel_id}, which does not "
+                "exist: restore the data folder",
+                group=group, vchannel_id=position.vchannel_id,
             )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import KIB, MIB
 
 # Names on disk since format 1; never reuse.
-FAMILIES: Final = ("log", "columns", "staged", "producers", "index", "metadata")
+FAMILIES: Final = ("log", "columns", "staged", "producers", "groups", "index", "metadata")
 BLOB_FAMILIES: Final = ("columns", "staged")
 """Those whose values are columns, in blob files."""
 
@@ -71,6 +71,7 @@ class Engine:
     columns: Rdict
     staged: Rdict
     producers: Rdict
+    groups: Rdict
     index: Rdict
     metadata: Rdict
     handles: dict[str, ColumnFamily]
@@ -185,7 +186,9 @@ def check_options_file(folder: Path) -> None:
     Raises:
         DataLossError: An option differs.
     """
-    newest = max(folder.glob("OPTIONS-*"), key=lambda path: int(path.name.removeprefix("OPTIONS-")))
+    # A crash may have left one that was being written, ``OPTIONS-000277.dbtmp``.
+    numbers = {path.name.removeprefix("OPTIONS-"): path for path in folder.glob("OPTIONS-*")}
+    newest = max((int(number), path) for number, path in numbers.items() if number.isdigit())[1]
     settings = dict(re.findall(r"^\s*(\w+)=(.*?)\s*$", newest.read_text(), re.MULTILINE))
     for name, expected in _REQUIRED_OPTIONS.items():
         if settings.get(name) != expected:

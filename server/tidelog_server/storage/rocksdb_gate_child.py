@@ -13,13 +13,14 @@ from pathlib import Path
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.head_file import read_head
+from tidelog_server.storage.log_state import LogState
 from tidelog_server.storage.recovery_view import make_recovery_view
 from tidelog_server.storage.rocksdb_check import check_store
 from tidelog_server.storage.rocksdb_engine import close_engine, engine_errors, open_engine
 
 
 def inspect(folder: Path, view_path: Path) -> dict[str, object]:
-    """Return what the store in ``folder`` recovers to: ``digest`` and ``torn`` (see GateVerdict).
+    """Return what the store in ``folder`` recovers to: ``digest`` and ``torn`` (see GateVerdict), and its CopyFacts.
 
     The head is checked if there is one; whether there must be one is for the caller to say.
 
@@ -34,7 +35,15 @@ def inspect(folder: Path, view_path: Path) -> dict[str, object]:
         index = check_store(engine, view_path, read_head(folder / "HEAD"))
     finally:
         close_engine(engine)
-    return {"digest": index.digest(), "torn": torn}
+    head = LogState(index.store, index.tails).head
+    return {
+        "digest": index.digest(),
+        "torn": torn,
+        "incarnation": index.store.incarnation.hex(),
+        "sequence": head.sequence,
+        "chain_hash": head.chain_hash.hex(),
+        "last_tick": head.last_tick,
+    }
 
 
 def main() -> int:

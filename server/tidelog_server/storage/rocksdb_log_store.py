@@ -9,6 +9,7 @@ from rocksdict import WriteBatch
 
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK
@@ -20,6 +21,7 @@ from tidelog_server.storage.codec import (
     pack_chunk,
     pack_fence,
     pack_outcome,
+    pack_position,
     pack_store,
     pack_tail,
     pack_txn,
@@ -32,6 +34,7 @@ from tidelog_server.storage.keys import (
     STORE_KEY,
     chunk_key,
     fence_key,
+    group_key,
     index_range,
     log_end_key,
     log_key,
@@ -55,7 +58,8 @@ from tidelog_server.storage.log_state import (
     uncut,
 )
 from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, Chunk, StoreHead, VchannelTail
-from tidelog_server.storage.rocksdb_check import load_outcomes, load_txns, load_windows
+from tidelog_server.storage.rocksdb_check import load_outcomes, load_positions, load_txns, load_windows
+from tidelog_server.storage.rocksdb_checkpoint import flush_families, make_checkpoint
 from tidelog_server.storage.rocksdb_engine import (
     Engine,
     close_engine,
@@ -113,6 +117,11 @@ class RocksdbLogStore:
         return self._folder.path
 
     @property
+    def incarnation(self) -> bytes:
+        """Identity of the store."""
+        return self._state.incarnation
+
+    @property
     def head(self) -> StoreHead:
         """See LogStore."""
         return self._state.head
@@ -162,7 +171,8 @@ class RocksdbLogStore:
             )  # fmt: skip
 
     def _put_beside(self, batch: WriteBatch, beside: Beside) -> None:
-        producers, staged, index = (self._engine.handles[name] for name in ("producers", "staged", "index"))
+        handles = self._engine.handles
+        producers, staged, index = handles["producers"], handles["staged"], handles["index"]
         for (vchannel_id, producer_id), window in beside.windows.items():
             row_key = producer_key(vchannel_id, producer_id)
             if window is None:
@@ -180,6 +190,16 @@ class RocksdbLogStore:
                 batch.delete(outcome_key(txn_id), index)
             else:
                 batch.put(outcome_key(txn_id), pack_outcome(txn_id, outcome), index)
+        self._put_positions(batch, beside.positions)
+
+    def _put_positions(self, batch: WriteBatch, positions: Mapping[GroupKey, GroupPosition | None]) -> None:
+        groups = self._engine.handles["groups"]
+        for key, position in positions.items():
+            if position is None:
+                batch.delete(group_key(key), groups)
+            else:
+                batch.put(group_key(key), pack_position(key, position), groups)
+        self._unasked_bytes += len(positions) * _ROWS_BYTES
 
     def sync(self) -> None:
         """See LogStore."""
@@ -208,6 +228,10 @@ class RocksdbLogStore:
     def producer_windows(self) -> dict[ProducerKey, ProducerWindow]:
         """See LogStore."""
         return load_windows(self._engine)
+
+    def group_positions(self) -> dict[GroupKey, GroupPosition]:
+        """See LogStore."""
+        return load_positions(self._engine)
 
     def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
         """See LogStore."""
@@ -248,6 +272,14 @@ class RocksdbLogStore:
         rows = self._reader.chunks(vchannel_id)
         return [as_chunk(row) for row in rows if row.first_tick < end_tick and begin_tick <= row.last_tick]
 
+    def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[Chunk]:
+        """See LogStore.
+
+        Raises:
+            DataLossError: A row of the sparse index is damaged or missing.
+        """
+        return [as_chunk(row) for row in self._reader.oldest_chunks(vchannel_id, end_tick, min_bytes)]
+
     def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
         """See LogStore."""
         self._check_works()
@@ -258,7 +290,7 @@ class RocksdbLogStore:
         self._commit(batch)
         self._state.tails.update(dict.fromkeys(absent, TailRow()))
 
-    def drop_vchannels(self, vchannel_ids: Iterable[int]) -> None:
+    def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
         """See LogStore."""
         self._check_works()
         # Ordering: readers learn it before rows vanish, see EntryReader.
@@ -273,6 +305,7 @@ class RocksdbLogStore:
             batch.delete_range(*staged_vchannel_range(vchannel_id), handles["staged"])
             batch.delete_range(*index_range(vchannel_id), handles["index"])
             batch.delete_range(*producer_range(vchannel_id), handles["producers"])
+        self._put_positions(batch, dict.fromkeys(positions))
         self._write(batch)
         hit(Failpoint.MID_DROP)
         self.sync()
@@ -318,6 +351,43 @@ class RocksdbLogStore:
         """See LogStore."""
         return engine_metrics(self._engine)
 
+    def flush(self) -> None:
+        """Write out what is in memory only, so that a checkpoint just after it is quick. Any thread; releases the GIL.
+
+        Raises:
+            CheckpointFailedError: The disk refused.
+        """
+        flush_families(self._engine)
+
+    def checkpoint(self, name: str) -> tuple[Path, Head]:
+        """Freeze everything that was written, synced, in ``checkpoints/<name>``; return that folder and its head.
+
+        As ``write``: nothing else changes the store meanwhile. Holds the GIL for some milliseconds after a ``flush``.
+
+        Raises:
+            CheckpointFailedError: It could not be made; what there is of it was removed. The store goes on.
+        """
+        self.sync()
+        head = self._head._replace(engine_sequence=self._engine.db.latest_sequence_number())
+        return make_checkpoint(self._engine, self._folder, name, head), head
+
+    def checkpoint_path(self, name: str) -> Path:
+        """Return where the checkpoint called ``name`` lies, or would."""
+        return self._folder.checkpoints_path / name
+
+    def adopt_vchannels(self, trim_ticks: Mapping[int, int]) -> None:
+        """Create vchannels whose messages below a tick are gone, atomically and durably. For a restore; none exists."""
+        tails = {
+            vchannel_id: TailRow(trim_tick=trim_tick, last_tick=max(0, trim_tick - 1))
+            for vchannel_id, trim_tick in trim_ticks.items()
+        }
+        assert not tails.keys() & self._state.tails.keys()
+        batch = WriteBatch(raw_mode=True)
+        for vchannel_id, tail in tails.items():
+            batch.put(tail_key(vchannel_id), pack_tail(vchannel_id, tail), self._engine.handles["index"])
+        self._commit(batch)
+        self._state.tails.update(tails)
+
     def metadata_table(self) -> RocksdbTable:
         """Return the table of the embedded metadata store. Its changes belong to the committer."""
         return RocksdbTable(self._engine, write=self._write, commit=self._commit, check_works=self._check_works)
@@ -338,7 +408,8 @@ class RocksdbLogStore:
             self.fail("the store is closed")
 
     def _trim(self, vchannel_id: int, tail: TailRow, before_tick: int) -> None:
-        gone_chunks = [row for row in self._reader.closed_chunks(vchannel_id, tail) if row.last_tick < before_tick]
+        chunks = self._reader.closed_chunks(vchannel_id, tail, lambda row: before_tick <= row.last_tick)
+        gone_chunks = [row for row in chunks if row.last_tick < before_tick]
         cut = self._cut_at(vchannel_id, tail, before_tick, gone_chunks)
         if cut.trim_tick <= tail.trim_tick:
             return

@@ -92,6 +92,7 @@ def _create(folder: DataFolder) -> GateVerdict:
 def _open_behind_gate(folder: DataFolder, verdict: GateVerdict) -> RocksdbLogStore:
     open_count = verdict.head.open_count + 1 if verdict.head else 1
     folder.make_folder(folder.quarantine_path)
+    folder.remove_checkpoints()
     quarantine(folder, verdict.torn, open_count)
     with engine_errors("opening the database"):
         engine = open_engine(folder.database_path, read_only=False)

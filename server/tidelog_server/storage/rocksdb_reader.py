@@ -6,20 +6,43 @@ columns of a page come in one multi-get, which also lets other Python threads ru
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from crc32c import crc32c
 from rocksdict import RdictIter
 
 from tidelog_server.core.entries import Entry, EntryHeader
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.codec import ChunkRow, TailRow, unpack_chunk, unpack_header
+from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.storage.codec import (
+    NO_HASH,
+    ChunkRow,
+    TailRow,
+    roll_hash,
+    unpack_chunk,
+    unpack_header,
+    unpack_link,
+)
 from tidelog_server.storage.keys import index_range, log_end_key, log_key, parse_chunk_key, staged_key
 from tidelog_server.storage.log_state import open_chunk
 from tidelog_server.storage.rocksdb_engine import Engine, engine_errors, multi_get, read_options, scan
 
 _MAX_ATTEMPTS: Final = 100
 _Rows = TypeVar("_Rows")
+
+
+class VchannelEnd(NamedTuple):
+    """Where a vchannel ends.
+
+    Attributes:
+        last: Its last entry.
+        opened: How many entries its open chunk has.
+        rolled_hash: Over those, see ``roll_hash``.
+    """
+
+    last: EntryHeader
+    opened: int
+    rolled_hash: bytes
 
 
 class EntryReader:
@@ -89,6 +112,19 @@ class EntryReader:
 
         return self._unless_trimmed_meanwhile(vchannel_id, read_as_of)
 
+    def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[ChunkRow]:
+        """Return chunks as LogStore.oldest_chunks promises. Raises as ``chunks``."""
+
+        def read_as_of(tail: TailRow) -> list[ChunkRow]:
+            def is_enough(row: ChunkRow) -> bool:
+                return end_tick <= row.last_tick and tail.trimmed_bytes + min_bytes <= end_bytes(row)
+
+            rows = self.closed_chunks(vchannel_id, tail, is_enough)
+            last = open_chunk(tail)
+            return [*rows, last] if last and not (rows and is_enough(rows[-1])) else rows
+
+        return self._unless_trimmed_meanwhile(vchannel_id, read_as_of)
+
     def headers(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[EntryHeader]:
         """Return the headers of all entries that overlap ``[begin_tick, end_tick)``, with the checks of ``read``.
 
@@ -97,8 +133,42 @@ class EntryReader:
         tail = self._tails[vchannel_id]
         return self._headers_as_of(tail, vchannel_id, begin_tick, end_tick)
 
-    def closed_chunks(self, vchannel_id: int, tail: TailRow) -> list[ChunkRow]:
-        """Return the closed chunks as of ``tail``, oldest first.
+    def end(self, rows: RdictIter, vchannel_id: int, begin_tick: int) -> "VchannelEnd":
+        """Walk every link of a vchannel from ``begin_tick`` on, with the checks of ``read``; return where it ends.
+
+        Args:
+            rows: Over the log family; one for all vchannels, because making one takes as long as dozens of rows.
+            vchannel_id: Which; it has an entry at or above ``begin_tick``, as its tail says.
+            begin_tick: Where to begin.
+
+        Only while nothing is written.
+        """
+        tail = self._tails[vchannel_id]
+        begin_tick = max(begin_tick, tail.trim_tick)
+        open_first_tick = tail.open_first_tick if tail.open_batches else MAX_TICK
+        opened, rolled, last = 0, NO_HASH, (b"", b"")
+        with engine_errors("reading headers", vchannel_id=vchannel_id, first_tick=begin_tick):
+            previous_tick = _seek(rows, tail, vchannel_id, begin_tick)
+            end_key = log_key(vchannel_id, tail.last_tick + 1)
+            while rows.valid() and (key := rows.key()) < end_key:
+                last = key, rows.value()
+                base_tick, last_tick, linked_tick, chain_hash = unpack_link(*last)
+                if linked_tick != previous_tick:
+                    raise _loss("an entry is missing", vchannel_id, previous_tick + 1, base_tick - 1)
+                previous_tick = last_tick
+                if open_first_tick <= base_tick:
+                    opened += 1
+                    rolled = roll_hash(rolled, chain_hash)
+                rows.next()
+            rows.status()
+        if previous_tick < tail.last_tick or not last[0]:
+            raise _loss("an entry is missing", vchannel_id, previous_tick + 1, tail.last_tick)
+        return VchannelEnd(unpack_header(*last), opened, rolled)
+
+    def closed_chunks(
+        self, vchannel_id: int, tail: TailRow, is_enough: Callable[[ChunkRow], bool] | None = None
+    ) -> list[ChunkRow]:
+        """Return the closed chunks as of ``tail``, oldest first, up to the first that ``is_enough``.
 
         Only for a job of the committer, or while nothing is trimmed.
 
@@ -113,6 +183,9 @@ class EntryReader:
                 if closed_batches <= row.batches_before:
                     break  # Closed after ``tail`` was taken.
                 rows.append(row)
+                if is_enough is not None and is_enough(row):
+                    check_continuity(vchannel_id, tail, rows, is_whole=False)
+                    return rows
         check_continuity(vchannel_id, tail, rows)
         return rows
 
@@ -201,8 +274,13 @@ def stored_columns(engine: Engine, headers: Sequence[EntryHeader]) -> list[bytes
     ]
 
 
-def check_continuity(vchannel_id: int, tail: TailRow, closed: Sequence[ChunkRow]) -> None:
-    """Check that the closed chunks of a vchannel follow each other from its trim to its open chunk.
+def end_bytes(row: ChunkRow) -> int:
+    """Return the bytes of columns that the vchannel ever had up to the end of a chunk."""
+    return row.bytes_before + row.columns_bytes
+
+
+def check_continuity(vchannel_id: int, tail: TailRow, closed: Sequence[ChunkRow], *, is_whole: bool = True) -> None:
+    """Check that closed chunks of a vchannel follow each other from its trim, and if whole, to its open chunk.
 
     Raises:
         DataLossError: A chunk row is missing.
@@ -212,7 +290,7 @@ def check_continuity(vchannel_id: int, tail: TailRow, closed: Sequence[ChunkRow]
         if row.batches_before != batches:
             raise _loss("a chunk row is missing", vchannel_id, next_tick, row.first_tick - 1)
         batches, next_tick = row.batches_before + row.batches, row.last_tick + 1
-    if batches != tail.batches - tail.open_batches:
+    if is_whole and batches != tail.batches - tail.open_batches:
         raise _loss("a chunk row is missing", vchannel_id, next_tick, tail.last_tick)
 
 

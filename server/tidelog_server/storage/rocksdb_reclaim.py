@@ -5,7 +5,7 @@ to it any more. Where one file holds live and dead columns of several vchannels,
 only once enough is dead to pay for it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import Final
@@ -35,8 +35,9 @@ class Reclaimer:
 
     def __init__(self, engine: Engine, state: LogState) -> None:
         self._engine = engine
-        # Of each, the column family and the half-open range of keys.
-        self._ranges: list[tuple[str, bytes, bytes]] = []
+        # By column family and first key, where the half-open range of keys ends. One trim of a vchannel after the other
+        # only moves the end, so that a run that took long is not followed by one compaction for each of them.
+        self._ranges: dict[tuple[str, bytes], bytes] = {}
         # Guards _ranges.
         self._ranges_lock = Lock()
         # Held while a compaction runs, so that the engine is not closed under it.
@@ -47,7 +48,7 @@ class Reclaimer:
     def add(self, family: str, begin_key: bytes, end_key: bytes) -> None:
         """Remember that ``[begin_key, end_key)`` of a column family is empty now."""
         with self._ranges_lock:
-            self._ranges.append((family, begin_key, end_key))
+            self._ranges[family, begin_key] = max(end_key, self._ranges.get((family, begin_key), b""))
             if len(self._ranges) > _MAX_RANGES:
                 self._ranges = _covering(self._ranges)
 
@@ -64,11 +65,14 @@ class Reclaimer:
         """
         with self._run_lock:
             with self._ranges_lock:
-                ranges, self._ranges = self._ranges, []
-            for family, begin_key, end_key in ranges:
+                ranges, self._ranges = self._ranges, {}
+            # Columns first: nearly all of the disk is theirs.
+            for (family, begin_key), end_key in sorted(
+                ranges.items(), key=lambda item: item[0][0] not in BLOB_FAMILIES
+            ):
                 if not self._is_closed:
                     self._compact(family, begin_key, end_key)
-            for family in sorted({family for family, *_ in ranges} & set(BLOB_FAMILIES)):
+            for family in sorted({family for family, _ in ranges} & set(BLOB_FAMILIES)):
                 if not self._is_closed and _COPY_AT_GARBAGE_SHARE <= self._garbage_share(family):
                     self._copy_live_columns(family)
 
@@ -129,10 +133,10 @@ class Reclaimer:
             self._add_all(log_key(previous_id + 1, 0), log_end_key(MAX_VCHANNEL_ID))
 
 
-def _covering(ranges: Iterable[tuple[str, bytes, bytes]]) -> list[tuple[str, bytes, bytes]]:
+def _covering(ranges: Mapping[tuple[str, bytes], bytes]) -> dict[tuple[str, bytes], bytes]:
     """Return one range for each family, which covers all of its."""
     covered: dict[str, tuple[bytes, bytes]] = {}
-    for family, begin_key, end_key in ranges:
+    for (family, begin_key), end_key in ranges.items():
         begin, end = covered.get(family, (begin_key, end_key))
         covered[family] = (min(begin, begin_key), max(end, end_key))
-    return [(family, begin, end) for family, (begin, end) in covered.items()]
+    return {(family, begin): end for family, (begin, end) in covered.items()}

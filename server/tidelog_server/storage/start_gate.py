@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from tidelog_server.core.errors import DataLossError
@@ -26,6 +27,9 @@ from tidelog_server.storage.wal_scan import TornWal, wal_files
 _CHILD: Final = "tidelog_server.storage.rocksdb_gate_child"
 _DEADLINE_S: Final = 30.0
 _DEADLINE_PER_GIB_S: Final = 10.0
+# Of a GiB of tables, at most 16 million headers are looked at; of all, at most 1,024 for each of 100,000 vchannels.
+_DEADLINE_PER_TABLE_GIB_S: Final = 60.0
+_MAX_DEADLINE_OF_TABLES_S: Final = 300.0
 _SHOWN_CHARACTERS: Final = 200
 
 
@@ -46,7 +50,8 @@ class GateVerdict(NamedTuple):
 def pass_gate(folder: DataFolder, *, accept_head_loss: bool, deadline_s: float | None = None) -> GateVerdict:
     """Check a finished data folder before it is opened for writing.
 
-    The deadline is 30 s and 10 s more for each GiB of WAL, unless ``deadline_s`` is given.
+    The deadline is 30 s, 10 s more for each GiB of WAL, and 60 s, 300 at most, for each GiB of tables, where headers of
+    open chunks may be; unless ``deadline_s`` is given.
 
     Raises:
         DataLossError: Something that was synced is missing or damaged, or the check did not end in time. Nothing was
@@ -67,10 +72,50 @@ def pass_gate(folder: DataFolder, *, accept_head_loss: bool, deadline_s: float |
             file="db/CURRENT",
         )
     if deadline_s is None:
-        wal_bytes = sum(path.stat().st_size for path in wal_files(folder.database_path))
-        deadline_s = _DEADLINE_S + _DEADLINE_PER_GIB_S * wal_bytes / GIB
+        deadline_s = _deadline_s(folder.database_path)
     answer = _ask_child(folder, deadline_s)
     return GateVerdict(head, answer["digest"], [TornWal(*torn) for torn in answer["torn"]])
+
+
+class CopyFacts(NamedTuple):
+    """What a data folder recovers to that nobody writes to.
+
+    Attributes:
+        incarnation: Of the store, hexadecimal.
+        sequence, chain_hash, last_tick: Its head; the hash hexadecimal.
+        has_torn_wal: Whether its WAL ends torn.
+    """
+
+    incarnation: str
+    sequence: int
+    chain_hash: str
+    last_tick: int
+    has_torn_wal: bool
+
+
+def inspect_copy(path: Path) -> CopyFacts:
+    """Check a copy of a data folder as ``pass_gate`` does, without its lock; nothing in it is modified.
+
+    Raises:
+        DataLossError: It would be refused.
+        OSError: It could not be read.
+    """
+    if read_head(path / "HEAD") is None:
+        raise DataLossError("HEAD is missing or both of its slots are damaged", file="HEAD")
+    deadline_s = _deadline_s(path / "db")
+    with TemporaryDirectory(prefix="tidelog-view-") as view_path:
+        answer = _answer_of(_run_child(path, Path(view_path), deadline_s, ()))
+    return CopyFacts(
+        answer["incarnation"], answer["sequence"], answer["chain_hash"], answer["last_tick"], bool(answer["torn"])
+    )
+
+
+def _deadline_s(database_path: Path) -> float:
+    """Return how long a healthy store of this size may take, on a slow machine."""
+    wal_bytes = sum(path.stat().st_size for path in wal_files(database_path))
+    table_bytes = sum(path.stat().st_size for path in database_path.glob("*.sst"))
+    of_tables_s = min(_MAX_DEADLINE_OF_TABLES_S, _DEADLINE_PER_TABLE_GIB_S * table_bytes / GIB)
+    return _DEADLINE_S + _DEADLINE_PER_GIB_S * wal_bytes / GIB + of_tables_s
 
 
 def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> None:
@@ -95,7 +140,11 @@ def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> 
 
 def _ask_child(folder: DataFolder, deadline_s: float) -> dict[str, Any]:
     with folder.fresh_view() as view_path:
-        child = _run_child(folder, view_path, deadline_s)
+        child = _run_child(folder.path, view_path, deadline_s, (folder.lock_descriptor,))
+    return _answer_of(child)
+
+
+def _answer_of(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(child.stdout)
     except ValueError:
@@ -111,15 +160,17 @@ def _ask_child(folder: DataFolder, deadline_s: float) -> dict[str, Any]:
     return answer
 
 
-def _run_child(folder: DataFolder, view_path: Path, deadline_s: float) -> subprocess.CompletedProcess[bytes]:
+def _run_child(
+    path: Path, view_path: Path, deadline_s: float, locks: Sequence[int]
+) -> subprocess.CompletedProcess[bytes]:
     environment = os.environ | {"PYTHONPATH": python_path()}
-    command = [sys.executable, "-m", _CHILD, str(folder.path), str(view_path), str(math.ceil(deadline_s))]
+    command = [sys.executable, "-m", _CHILD, str(path), str(view_path), str(math.ceil(deadline_s))]
     try:
         # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline. A
         # child whose parent was killed keeps the folder locked until it ends, by itself at the deadline at the latest.
         return subprocess.run(
             command, env=environment, capture_output=True, timeout=deadline_s, check=False,
-            pass_fds=(folder.lock_descriptor,),
+            pass_fds=locks,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise DataLossError(

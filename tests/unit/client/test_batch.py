@@ -11,7 +11,7 @@ from tidelog._batch import Batch
 from tidelog._columns import checksum, encode_messages, encode_payloads
 from tidelog._columns_parts import with_txn_ends
 from tidelog._protowire import WireFormatError
-from tidelog._scan import _batches_of
+from tidelog._scan import batches_of
 from tidelog._wire import ScanEntry, columns_to_wire
 
 
@@ -20,7 +20,7 @@ def an_entry(columns: Columns) -> ScanEntry:
 
 
 def one_batch(vchannel: str, entry: ScanEntry) -> Batch:
-    [batch] = _batches_of(vchannel, entry)
+    [batch] = batches_of(vchannel, entry)
     return batch
 
 
@@ -28,7 +28,7 @@ def test_a_batch_that_transactions_share_comes_apart() -> None:
     columns = with_txn_ends(encode_payloads([b"a", b"b", b"c", b"d"]), [1, 1, 3, 4])
     entry = replace(an_entry(columns), txn_id=70)
 
-    found = list(_batches_of("a/0", entry))
+    found = list(batches_of("a/0", entry))
 
     # The second one has no message here.
     assert [(batch.txn_id, batch.payloads, list(batch.ticks)) for batch in found] == [
@@ -42,7 +42,7 @@ def test_transactions_that_do_not_divide_their_batch_are_refused(ends: list[int]
     entry = an_entry(with_txn_ends(encode_payloads([b"a", b"b"]), ends))
 
     with pytest.raises(WireFormatError, match="txn_ends"):
-        list(_batches_of("a/0", entry))
+        list(batches_of("a/0", entry))
 
 
 def test_ticks_are_consecutive_from_the_base_tick() -> None:

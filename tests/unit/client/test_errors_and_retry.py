@@ -1,4 +1,7 @@
-"""What errors mean and what is repeated. Method: each wire reason, and each kind of failure, by example."""
+"""What errors mean and what is repeated. Method: each wire reason, and each kind of failure, by example.
+
+Promises of GUARANTEES.md: G12, G13.
+"""
 
 import pickle
 import random
@@ -9,7 +12,7 @@ import grpc.aio
 import pytest
 
 import tidelog
-from tidelog._errors import class_of_reason
+from tidelog._error_reasons import class_of_reason
 from tidelog._retry import Retry, may_repeat
 from tidelog._status import error_of_detail, error_of_status
 from tidelog.v1 import error_pb2

@@ -12,7 +12,7 @@ import pytest
 
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.rpc.append import AppendCalls, AppendStreamCall, StreamRequest
-from tidelog_server.rpc.calls import Context
+from tidelog_server.rpc.context import Context
 from tidelog_testing.batches import a_columns
 from tidelog_testing.nodes import running_node
 from tidelog_testing.stores import FaultyStore

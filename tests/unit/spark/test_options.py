@@ -29,11 +29,11 @@ def test_the_endpoint_comes_from_the_option_then_the_environment_then_the_defaul
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
-    assert parse_with().endpoint == DEFAULT_ENDPOINT
+    assert parse_with().connection.endpoint == DEFAULT_ENDPOINT
 
     monkeypatch.setenv(ENDPOINT_VARIABLE, "log:1")
-    assert parse_with().endpoint == "log:1"
-    assert parse_with(endpoint="log:2").endpoint == "log:2"
+    assert parse_with().connection.endpoint == "log:1"
+    assert parse_with(endpoint="log:2").connection.endpoint == "log:2"
 
 
 def test_the_start_is_inclusive_and_the_end_exclusive_but_a_cut_is_inclusive() -> None:

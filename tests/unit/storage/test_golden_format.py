@@ -11,6 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from tidelog_server.core.entries import NewEntry, StagedColumns, TxnSpan
+from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
@@ -28,6 +29,7 @@ from tidelog_server.storage.codec import (
     pack_fence,
     pack_header,
     pack_outcome,
+    pack_position,
     pack_store,
     pack_tail,
     pack_txn,
@@ -64,6 +66,7 @@ BROADCAST_HEADER = pack_header(
     replace(ENTRY, count=1, message_type=5, broadcast_id=0x0102030405060500),
     previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
 )[1]  # fmt: skip
+GROUP = GroupKey("billing", "orders/0")
 WINDOW = (
     ProducerWindow(2, 8)
     .extended(Result(0x0102030405060708, 3, 0xAABBCCDD, is_synced=True))
@@ -127,6 +130,11 @@ GOLDEN = {
         "010203040506070800000003aabbccdd01"
         "0102030405060800000000011122334400"
         "049f96ea"),
+    "position key": (keys.group_key(GROUP), "62696c6c696e672f6f72646572732f302f63757272656e745f6964"),
+    "position": (
+        pack_position(GROUP, GroupPosition(7, 0x0102030405060500, 1).after(0x0102030405060708, 5, 9)),
+        "01000000070102030405060708" "00000000000000050000000000000009" "01020304050605000102030405060708" "02da7ca4",
+    ),
     "store key": (keys.STORE_KEY, "73"),
     "store": (
         pack_store(StoreRow(INCARNATION, 1, 2, b"H" * 16, 3)),
@@ -167,5 +175,5 @@ def test_a_slot_fills_its_4_kib() -> None:
 
 def test_the_names_of_format_1_stay() -> None:
     assert FORMAT_STAMP == b"tidelog data format 1\n"
-    assert FAMILIES == ("log", "columns", "staged", "producers", "index", "metadata")
+    assert FAMILIES == ("log", "columns", "staged", "producers", "groups", "index", "metadata")
     assert all(f"`{name}`" in FORMAT_PAGE.read_text() for name in FAMILIES)

@@ -95,6 +95,14 @@ def test_the_engine_runs_with_the_options_that_durability_needs(store: RocksdbLo
     check_options_file(store.folder / "db")
 
 
+def test_a_file_of_options_that_a_crash_left_half_written_is_passed_over(tmp_path: Path) -> None:
+    with closing(open_rocksdb_log_store(tmp_path / "store")) as store:
+        store.create_vchannels([1])
+    (tmp_path / "store" / "db" / "OPTIONS-999999.dbtmp").write_bytes(b"[DBOptions]\n  paranoid_checks=fa")
+    with closing(open_rocksdb_log_store(tmp_path / "store")) as store:
+        assert store.vchannel_ids() == [1]
+
+
 def test_another_option_is_noticed(store: RocksdbLogStore, tmp_path: Path) -> None:
     newest = max((store.folder / "db").glob("OPTIONS-*"))
     text = newest.read_text().replace("kPointInTimeRecovery", "kSkipAnyCorruptedRecords")

@@ -12,7 +12,7 @@ from tidelog_server.cli import event_loop
 from tidelog_server.cli.bench.report import Report, print_report
 from tidelog_server.cli.bench.stolen_time import StolenTime
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_server.core.limits import MAX_MESSAGES_PER_BATCH
+from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
 
 _EndpointOption = Annotated[
     str | None,
@@ -32,12 +32,16 @@ _BatchBytesOption = Annotated[int, typer.Option(min=1, help="Bytes of payloads i
 # As the producer does by itself.
 _DEFAULT_BATCH_BYTES: Final = 1 << 20
 _SINGLE_MESSAGES: Final = 100_000
+_LARGEST_CAPPED: Final = 1 << 10
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     group = typer.Typer(no_args_is_help=True, help="Measure Tidelog against what this machine can do without it.")
-    for command in (append, latency, txn, broadcast, scan, spark):
+    for command in (
+        append, latency, txn, broadcast, msgstream, scan, consume, rebalance, channels, retention, metadata, backup,
+        security, spark,
+    ):  # fmt: skip
         group.command(epilog=COMMON_CODES)(command)
     group.command("all", epilog=COMMON_CODES)(run_all)
     app.add_typer(group, name="bench")
@@ -80,6 +84,46 @@ def append(
     server_settings = {"storage.durability": durability, **_needs(size)}
     with _bench_folder(folder) as bench, running_target(endpoint, bench, server_settings) as target:
         _report(lambda: event_loop.run(measure_append(target, bench, settings)), as_json=json)
+
+
+def security(
+    *,
+    messages: _MessagesOption = 4_000_000,
+    size: _SizeOption = 100,
+    batch_messages: _BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
+    batch_bytes: _BatchBytesOption = _DEFAULT_BATCH_BYTES,
+    streams: Annotated[int, typer.Option(min=0, help="Idle streams beside a hostile client; 0 for TLS alone.")] = 5_000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the hostile client attacks.")] = 15,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Appends with TLS and a token against plaintext; then what a client keeps under idle streams and attacks."""
+    from tidelog_server.cli.bench.security import (
+        SecuritySettings,
+        measure_siege,
+        measure_tls,
+        secured_server,
+    )
+    from tidelog_server.cli.bench.server_process import ServerProcess, running_target
+
+    settings = SecuritySettings(messages, size, _per_batch(size, batch_messages, batch_bytes), streams, seconds)
+
+    async def tls(plain: ServerProcess, bench: Path) -> Report:
+        async with secured_server(bench) as secured:
+            return await measure_tls(plain, secured, settings)
+
+    async def siege(bench: Path) -> Report:
+        async with secured_server(bench) as secured:
+            return await measure_siege(secured, settings)
+
+    with _bench_folder(folder) as bench, running_target(None, bench, {}) as target:
+        process = target.process
+        assert process is not None
+        _report(lambda: event_loop.run(tls(process, bench)), as_json=json)
+    if streams:
+        # A server of its own, whose memory is that of this alone.
+        with _bench_folder(folder) as bench:
+            _report(lambda: event_loop.run(siege(bench)), as_json=json)
 
 
 def latency(
@@ -149,6 +193,25 @@ def broadcast(
         _report(lambda: event_loop.run(measure_broadcast(target, settings)), as_json=json)
 
 
+def msgstream(
+    *,
+    intervals: Annotated[int, typer.Option(min=4, help="How many intervals to watch.")] = 50,
+    interval_ms: Annotated[int, typer.Option(min=10, max=60_000, help="Length of an interval.")] = 200,
+    pause_ms: Annotated[float, typer.Option(min=0, help="How long the producer waits between packs.")] = 5,
+    size: _SizeOption = 100,
+    endpoint: _EndpointOption = None,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Delay of the packs of two time-tick streams over eight channels, of which two are silent."""
+    from tidelog_server.cli.bench.msgstream import MsgstreamSettings, measure_msgstream
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = MsgstreamSettings(intervals, interval_ms, pause_ms, size)
+    with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
+        _report(lambda: event_loop.run(measure_msgstream(target, settings)), as_json=json)
+
+
 def scan(
     *,
     messages: _MessagesOption = 4_000_000,
@@ -169,6 +232,140 @@ def scan(
             lambda: event_loop.run(measure_scan(target, bench, messages=messages, size=size, per_batch=per_batch)),
             as_json=json,
         )
+
+
+def consume(
+    *,
+    messages: _MessagesOption = 8_000_000,
+    size: _SizeOption = 100,
+    members: Annotated[int, typer.Option(min=1, help="Processes that share the group.")] = 4,
+    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels of the channel; a multiple of the members.")] = 8,
+    commit_every: Annotated[
+        int, typer.Option(min=1, max=MAX_MESSAGES_PER_BATCH, help="Messages of a batch; each is committed.")
+    ] = 1_000,
+    waits: Annotated[bool, typer.Option("--waits", help="Wait for each commit before the next batch.")] = False,
+    endpoint: _EndpointOption = None,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Messages per second through a consumer group, with durable commits, against a scan of the same log."""
+    from tidelog_server.cli.bench.consume import ConsumeSettings, measure_consume
+    from tidelog_server.cli.bench.server_process import running_target
+
+    if vchannels % members:
+        raise CommandError(f"{vchannels} vchannels cannot be shared evenly by {members} members", ExitCode.USAGE)
+    settings = ConsumeSettings(messages, size, members, vchannels, commit_every, waits)
+    with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
+        _report(lambda: event_loop.run(measure_consume(target, settings)), as_json=json)
+
+
+def rebalance(
+    *,
+    seconds: Annotated[float, typer.Option(min=1, help="How long members are killed and added.")] = 60.0,
+    members: Annotated[int, typer.Option(min=2, help="Processes that share the group at a time.")] = 4,
+    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels of the channel.")] = 8,
+    rate: Annotated[int, typer.Option(min=1, help="Messages per second that are appended.")] = 2_000,
+    kill_every: Annotated[float, typer.Option(min=0.1, help="Seconds from one kill to the next.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the choice of who is killed.")] = 0,
+    endpoint: _EndpointOption = None,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Messages lost and doubled, and the longest pause, while members of a group are killed and added."""
+    from tidelog_server.cli.bench.rebalance import RebalanceSettings, measure_rebalance
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = RebalanceSettings(seconds, members, vchannels, rate, kill_every, seed)
+    with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(100)) as target:
+        _report(lambda: event_loop.run(measure_rebalance(target, settings)), as_json=json)
+
+
+def channels(
+    *,
+    channels: Annotated[int, typer.Option(min=200, max=MAX_CHANNELS, help="How many, in hundreds.")] = MAX_CHANNELS,
+    messages: Annotated[
+        int, typer.Option("--messages", min=0, help="Messages in each, appended one by one, for the restart.")
+    ] = 100,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Milliseconds to create, describe, change and list channels and groups, the server's memory, and its restarts."""
+    from tidelog_server.cli.bench.channels import ChannelsSettings, measure_channels
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = ChannelsSettings(channels, messages)
+    with _bench_folder(folder) as bench, running_target(None, bench, _needs(1)) as target:
+        assert target.process is not None
+        process = target.process
+        _report(lambda: event_loop.run(measure_channels(process, settings)), as_json=json)
+
+
+def retention(
+    *,
+    seconds: Annotated[float, typer.Option(min=1, help="How long is appended with retention.")] = 300,
+    cap: Annotated[str, typer.Option(help="What the channel may keep, such as 1GiB.")] = "1GiB",
+    vchannels: Annotated[int, typer.Option(min=1, max=64, help="Vchannels of the channel, with a producer each.")] = 2,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """What the disk holds of a channel with a cap that is appended to at full speed, 100 bytes to 1 KiB a message."""
+    from tidelog import Retention
+    from tidelog_server.cli.bench.retention import RetentionSettings, measure_retention
+    from tidelog_server.cli.bench.server_process import running_target
+
+    try:
+        cap_bytes = Retention.of(bytes=cap).bytes
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    assert cap_bytes is not None
+    settings = RetentionSettings(seconds, cap_bytes, vchannels)
+    with _bench_folder(folder) as bench, running_target(None, bench, _needs(_LARGEST_CAPPED)) as target:
+        _report(lambda: event_loop.run(measure_retention(target, bench / "server", settings)), as_json=json)
+
+
+def metadata(
+    *,
+    messages: _MessagesOption = 6_000_000,
+    size: _SizeOption = 100,
+    batch_messages: _BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
+    etcd: Annotated[str | None, typer.Option(help="host:port of an etcd; one of our own without.")] = None,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Messages per second to disk with metadata in etcd, against embedded metadata by turns."""
+    from tidelog_server.cli.bench.metadata import measure_metadata, running_etcd
+
+    def measure(bench: Path, endpoint: str) -> Report:
+        per_batch = _per_batch(size, batch_messages, _DEFAULT_BATCH_BYTES)
+        return event_loop.run(measure_metadata(bench, endpoint, messages=messages, size=size, per_batch=per_batch))
+
+    with _bench_folder(folder) as bench:
+        if etcd is not None:
+            _report(lambda: measure(bench, etcd), as_json=json)
+            return
+        with running_etcd(bench) as endpoint:
+            _report(lambda: measure(bench, endpoint), as_json=json)
+
+
+def backup(
+    *,
+    gigabytes: Annotated[float, typer.Option(min=0.01, help="Size of the log that is backed up, in GB.")] = 5,
+    size: _SizeOption = 1 << 10,
+    rate: Annotated[str, typer.Option(help="Bytes a second that the backup reads at most.")] = "32MiB",
+    rounds: Annotated[int, typer.Option(min=1, help="How many backups are taken.")] = 2,
+    plain_s: Annotated[float, typer.Option(min=0.1, help="Seconds without a backup before and after each.")] = 20,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Appends while a backup is taken, against those without; and the restored copy against the log, byte for byte."""
+    from tidelog_server.cli.bench.backup import BackupSettings, measure_backup
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = BackupSettings(int(gigabytes * 1e9), size, rate, rounds, plain_s)
+    with _bench_folder(folder) as bench, running_target(None, bench, _needs(size)) as target:
+        process = target.process
+        assert process is not None
+        _report(lambda: event_loop.run(measure_backup(process, bench, settings)), as_json=json)
 
 
 def spark(
@@ -210,7 +407,12 @@ def run_all(
         lambda: latency(messages=4_000 // share, folder=folder, json=json),
         lambda: txn(transactions=60_000 // share, large_mib=1_024 // share, folder=folder, json=json),
         lambda: broadcast(broadcasts=1_000 // share, folder=folder, json=json),
+        lambda: msgstream(intervals=50 // share, folder=folder, json=json),
         lambda: scan(messages=4_000_000 // share, folder=folder, json=json),
+        lambda: consume(messages=8_000_000 // share, folder=folder, json=json),
+        lambda: channels(channels=10_000 // share, folder=folder, json=json),
+        lambda: retention(seconds=300 / share, folder=folder, json=json),
+        lambda: metadata(messages=6_000_000 // share, folder=folder, json=json),
         lambda: spark(messages=5_000_000 // share, folder=folder, json=json),
     ]
     for run in runs:

@@ -91,6 +91,19 @@ class ServerProcess:
         if self._process.returncode != ExitCode.OK:
             raise CommandError(f"the server ended with exit code {self._process.returncode} instead of 0")
 
+    def kill(self) -> None:
+        """End the process with SIGKILL and wait until it is gone, for ``start`` to recover what it left."""
+        self._stopping.set()
+        self._sampler.join()
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def rss_bytes(self) -> int:
+        """Return the resident memory of now."""
+        return int(psutil.Process(self._process.pid).memory_info().rss)
+
     def metrics(self) -> Mapping[str, float]:
         """Return the figures of ``/metrics`` that have no labels, by name."""
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as response:
