@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -43,6 +43,15 @@ _ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
     app.command(context_settings=TAKES_SETTINGS, epilog=f"{SETTINGS_HELP} {SERVE_CODES}")(serve)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the command without the tree that it is part of; ``arguments`` begin with its name."""
+    app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+    # With it the only command keeps its name.
+    app.callback()(lambda: None)
+    register(app)
+    app(args=list(arguments), prog_name="tidelog")
 
 
 def serve(context: typer.Context, config: ConfigOption = None) -> None:

@@ -1,16 +1,18 @@
-"""Certificates: whether a pair may be served, when it ends, whom a client's names, and which are denied."""
+"""Certificates: whether a pair may be served, when it ends, whom a client's names, and which are denied.
+
+Functions import what they read certificates with: a server without any starts sooner.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
-
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from typing import TYPE_CHECKING, Final
 
 from tidelog_server.core.limits import MAX_SECURITY_FILE_BYTES
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 _SPIFFE: Final = "spiffe://"
 
@@ -88,14 +90,19 @@ def load_server_certificate(files: CertificateFiles, now_s: float) -> ServerCert
     return ServerCertificate(chain_pem, key_pem, client_ca, expires_s, f"{chain[0].serial_number:x}")
 
 
-def _certificates(pem: bytes, path: Path) -> list[x509.Certificate]:
+def _certificates(pem: bytes, path: Path) -> "list[x509.Certificate]":
+    from cryptography import x509
+
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
         raise CertificateError(f"{path} has no certificates in PEM: {error}") from error
 
 
-def _check_key(certificate: x509.Certificate, key_pem: bytes, files: CertificateFiles) -> None:
+def _check_key(certificate: "x509.Certificate", key_pem: bytes, files: CertificateFiles) -> None:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
     try:
         key = load_pem_private_key(key_pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -129,6 +136,8 @@ class ClientCertificate:
 
 def parse_client_certificate(pem: bytes) -> ClientCertificate:
     """Return what a certificate tells. Raises CertificateError."""
+    from cryptography import x509
+
     uris: list[str] = []
     names: list[str] = []
     try:

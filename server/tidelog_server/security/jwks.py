@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import jwt
-
 from tidelog_server.core.limits import JWKS_TIMEOUT_S, MAX_JWKS_BYTES, MAX_JWKS_KEYS, MAX_JWT_FIELD_BYTES
 from tidelog_server.core.names import shown
 
@@ -70,6 +68,9 @@ def _id_of(entry: Mapping[str, Any]) -> str:
 
 
 def _public_key(entry: Mapping[str, Any], algorithm: str, kid: str) -> Any:
+    # Here: most servers have no such keys, and start sooner without.
+    import jwt
+
     if "d" in entry:
         raise KeySetError(f"the key '{shown(kid)}' is a private one: publish the public part only, and make a new key")
     if entry.get("alg", algorithm) != algorithm:

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import jwt
-
 from tidelog_server.core.limits import MAX_JWT_FIELD_BYTES
 from tidelog_server.security.jwks import VerificationKey
 
@@ -64,6 +62,9 @@ class Claims:
 
 def key_id_of(token: str) -> str:
     """Return the id of the key that a token says it is signed with. Raises BadTokenError for a header we refuse."""
+    # Here and below: most servers are asked with no such token, and start sooner without.
+    import jwt
+
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, RecursionError) as error:
@@ -81,6 +82,8 @@ def key_id_of(token: str) -> str:
 
 def verify(token: str, keys: Mapping[str, VerificationKey], policy: JwtPolicy, now_s: float) -> Claims:
     """Return what a token says, if it is one that this server takes. Raises BadTokenError."""
+    import jwt
+
     key = keys.get(key_id_of(token))
     if key is None:
         raise BadTokenError("its `kid` is unknown")
