@@ -189,11 +189,15 @@ def test_twenty_million_messages_do_not_age_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Path) -> None:
-    tls, siege = bench(tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2")
+    tls, siege, with_certificates = bench(
+        tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2"
+    )
     assert tls["name"] == "security tls"
     assert tls["ratio"] > 0
     assert tls["details"]["p50_to_plaintext"] > 0
     assert siege["name"] == "security siege"
-    assert siege["details"]["idle_streams_standing"] == 100
-    assert min(siege["details"][f"hostile_{kind}"] for kind in ("malformed", "oversize", "resets")) > 0
-    assert siege["server_rss_bytes"] < 1 << 30
+    assert with_certificates["name"] == "security siege, certificates"
+    for report in (siege, with_certificates):
+        assert report["details"]["idle_streams_standing"] == 100
+        assert min(report["details"][f"hostile_{kind}"] for kind in ("malformed", "oversize", "resets")) > 0
+        assert report["server_rss_bytes"] < 1 << 30

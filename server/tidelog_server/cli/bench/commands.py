@@ -112,8 +112,8 @@ def security(
         async with secured_server(bench) as secured:
             return await measure_tls(plain, secured, settings)
 
-    async def siege(bench: Path) -> Report:
-        async with secured_server(bench) as secured:
+    async def siege(bench: Path, *, asks_for_certificates: bool) -> Report:
+        async with secured_server(bench, asks_for_certificates=asks_for_certificates) as secured:
             return await measure_siege(secured, settings)
 
     with _bench_folder(folder) as bench, running_target(None, bench, {}) as target:
@@ -122,8 +122,9 @@ def security(
         _report(lambda: event_loop.run(tls(process, bench)), as_json=json)
     if streams:
         # A server of its own, whose memory is that of this alone.
-        with _bench_folder(folder) as bench:
-            _report(lambda: event_loop.run(siege(bench)), as_json=json)
+        for asks in (False, True):
+            with _bench_folder(folder) as bench:
+                _report(lambda: event_loop.run(siege(bench, asks_for_certificates=asks)), as_json=json)  # noqa: B023 - run at once
 
 
 def latency(

@@ -63,16 +63,20 @@ class Secured:
 
 
 @asynccontextmanager
-async def secured_server(folder: Path) -> AsyncIterator[Secured]:
-    """Run a server of our own with TLS and a token for benchmarks."""
+async def secured_server(folder: Path, *, asks_for_certificates: bool = False) -> AsyncIterator[Secured]:
+    """Run a server of our own with TLS and a token for benchmarks, and with certificates of clients if asked for."""
     cert, key = await asyncio.to_thread(write_certificate, folder)
     data = folder / "secured"
     settings = {"tls.cert": str(cert), "tls.key": str(key), "auth.kind": "on", "quota.requests_per_s": "0"}
+    tls = TlsOptions(cert)
+    if asks_for_certificates:
+        settings["tls.client_ca"] = str(cert)
+        # The server's own stands for that of a client: it vouches for itself.
+        tls = TlsOptions(cert, cert, key)
     # Nobody waits for what the hostile client has left open.
     settings["server.shutdown_grace_s"] = "1"
     process = await asyncio.to_thread(ServerProcess, data, settings)
     try:
-        tls = TlsOptions(cert)
         first = (data / "bootstrap-token").read_text().strip()
         async with AsyncClient(process.grpc, tls=tls, token=first) as client:
             made = await client.create_token("bench", _GRANTS)
@@ -121,15 +125,22 @@ async def measure_tls(plain: ServerProcess, secured: Secured, settings: Security
 
 
 async def measure_siege(secured: Secured, settings: SecuritySettings) -> Report:
-    """Measure what a client keeps while there are idle streams and a hostile client, each in a process of its own."""
+    """Measure what a client keeps while there are idle streams and a hostile client, each in a process of its own.
+
+    The hostile client has no certificate: a server that asks for one ends its connections before their first stream.
+    """
     payloads = distinct_payloads(settings.size)
+    has_certificates = secured.tls.cert is not None
     common = {"endpoint": secured.process.grpc, "ca": secured.ca}
     async with secured.client() as client:
         await client.ensure_channel(_CHANNEL)
         await client.ensure_channel(_IDLE_CHANNEL)
         await _rate(client, payloads, 1.0)
         alone = await _rate(client, payloads, settings.seconds / 2)
-        idle_order = {**common, "token": secured.token, "channel": _IDLE_CHANNEL, "streams": settings.streams}
+        tls = {name: str(path) for name, path in (("cert", secured.tls.cert), ("key", secured.tls.key)) if path}
+        idle_order = {
+            **common, **tls, "token": secured.token, "channel": _IDLE_CHANNEL, "streams": settings.streams,
+        }  # fmt: skip
         async with child_process("tidelog_server.cli.bench.security_idle", idle_order) as idle:
             await line_of(idle)
             beside_idle = await _rate(client, payloads, settings.seconds / 2)
@@ -145,7 +156,7 @@ async def measure_siege(secured: Secured, settings: SecuritySettings) -> Report:
     # The machine drifts: what the client has alone is looked at before and after.
     quiet = (alone.rate + after.rate) / 2
     return Report(
-        "security siege",
+        "security siege, certificates" if has_certificates else "security siege",
         {"streams": settings.streams, "size": settings.size, "tasks": _TASKS, "seconds": settings.seconds},
         messages_per_second=besieged.rate,
         latency_us=besieged.latency_us,
