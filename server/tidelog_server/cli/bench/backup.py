@@ -149,14 +149,20 @@ async def _compare_restored(server: ServerProcess, folder: Path) -> dict[str, fl
     await _command("verify", folder / "backups")
     await _command("restore", folder / "backups", folder / "restored")
     manifest = open_backup_folder(folder / "backups").manifest(None)
-    async with AsyncClient(server.grpc, timeout_s=120.0) as client:
-        [load] = await client.describe_channels([_LOAD])
-        begin = {f"{_KEPT}/0": 0, f"{_KEPT}/1": 0, f"{_LOAD}/0": int(load.vchannels[0].trim_tick)}
-        written = {name: await _digest(client, name, tick, manifest.facts.tick) for name, tick in begin.items()}
     restored_server = ServerProcess(folder / "restored", {"limits.min_free_disk_bytes": "0"})
     try:
-        async with AsyncClient(restored_server.grpc, timeout_s=120.0) as client:
-            restored = {name: await _digest(client, name, tick, manifest.facts.tick) for name, tick in begin.items()}
+        async with (
+            AsyncClient(server.grpc, timeout_s=120.0) as one,
+            AsyncClient(restored_server.grpc, timeout_s=120.0) as other,
+        ):
+            # What was restored has the retention of that time, and may have removed more by now.
+            await other.alter_channels([_LOAD], retention=Retention())
+            loads = [(await client.describe_channels([_LOAD]))[0].vchannels[0] for client in (one, other)]
+            begin = {f"{_KEPT}/0": 0, f"{_KEPT}/1": 0, f"{_LOAD}/0": max(int(load.trim_tick) for load in loads)}
+            written, restored = [
+                {name: await _digest(client, name, tick, manifest.facts.tick) for name, tick in begin.items()}
+                for client in (one, other)
+            ]
     finally:
         restored_server.stop()
     if restored != written:
