@@ -7,6 +7,7 @@ Promises of GUARANTEES.md: G11.
 """
 
 import os
+import re
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from tidelog import Client, Message
 from tidelog.spark import SCHEMA, TidelogDataSource
 from tidelog_server.cli.bench.server_process import parse_metrics
 from tidelog_server.testing import RunningServer, start
+from tidelog_testing.documents import page
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -159,6 +161,56 @@ def test_sources_are_named_by_channel_channels_or_vchannels(client: Client, read
     assert payloads(read(channel=channel)) == ["a", "b"]
     assert payloads(read(channels=f"{channel}, {channel}-other")) == ["a", "b", "c"]
     assert payloads(read(vchannels=f"{channel}/1,{channel}-other")) == ["b", "c"]
+
+
+def test_a_pattern_names_what_is_there_when_the_query_is_planned(client: Client, read: Read, channel: str) -> None:
+    frame = read(channelPattern=f"{channel}.*")
+    assert "covers no channel that is there" in error_of(frame.collect)
+
+    client.create_channel(f"{channel}.eu")
+    client.create_channel(f"{channel}.us", vchannels=2)
+    append(client, f"{channel}/0", "not below itself")
+    append(client, f"{channel}.eu/0", "a")
+    append(client, f"{channel}.us/1", "b")
+
+    assert payloads(frame) == ["a", "b"]
+    assert payloads(frame.where(f"channel = '{channel}.us'")) == ["b"]
+
+
+def test_a_cut_at_a_time_is_all_that_had_happened_by_then(client: Client, read: Read, channel: str) -> None:
+    first = append(client, f"{channel}/0", "a")[0]
+    later = client.append(f"{channel}/1", b"b", barrier_tick=((first >> 18) + 5) << 18).first_tick
+
+    assert payloads(read(channel, timestampAsOf=first >> 18)) == ["a"]
+    assert payloads(read(channel, timestampAsOf=later >> 18)) == ["a", "b"]
+    assert payloads(read(channel, timestampAsOf=datetime.fromtimestamp((first >> 18) / 1_000, UTC).isoformat())) == [
+        "a"
+    ]
+    assert "beyond the latest tick" in error_of(read(channel, timestampAsOf="2999-01-01").collect)
+
+
+def test_transactions_and_broadcasts_are_columns_on_request(
+    client: Client, read: Read, spark: SparkSession, channel: str
+) -> None:
+    append(client, f"{channel}/0", "plain")
+    with client.txn() as txn:
+        txn.append(f"{channel}/0", b"one")
+        txn.append(f"{channel}/1", b"two")
+    sent = client.broadcast([f"{channel}/0"], Message(b"all"))
+
+    rows = read(channel, moreColumns="txn_id,broadcast_id").collect()
+    ids = {bytes(row.payload).decode(): (row.txn_id, row.broadcast_id) for row in rows}
+
+    assert ids["plain"] == (None, None)
+    assert ids["all"] == (None, sent.broadcast_id)
+    assert ids["one"] == ids["two"]
+    assert ids["one"][0] is not None
+    whole = read(channel, moreColumns="txn_id").where("txn_id IS NOT NULL").groupBy("txn_id").count()
+    assert [row["count"] for row in whole.collect()] == [2]
+    chosen = (
+        spark.read.format("tidelog").schema("txn_id bigint, tick bigint NOT NULL").option("endpoint", client.endpoint)
+    )
+    assert sum(row.txn_id is not None for row in chosen.load(channel).collect()) == 2
 
 
 def test_the_start_is_inclusive_and_the_end_exclusive(client: Client, read: Read, channel: str) -> None:
@@ -309,6 +361,18 @@ def test_reading_works_without_push_down_and_registering_warns(
         assert payloads(read(channel).where("vchannel = 0 AND payload = X'62'")) == ["b"]
     finally:
         spark.conf.set(PUSHDOWN, "true")
+
+
+def test_the_example_of_the_page_prints_what_the_page_says(
+    server: RunningServer, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del spark  # The example takes the session that runs.
+    text = page("SPARK.md")
+    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+    exec(compile(program.replace("127.0.0.1:7420", server.endpoint), "SPARK.md", "exec"), {})
+
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in text
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,14 @@ def _properties(run: BatchRun) -> pa.Array:
     return _joined([_property_maps(batch.columns) for batch in run.batches])
 
 
+def _txn_id(run: BatchRun) -> pa.Array:
+    return _joined([_repeated(batch.txn_id, len(batch)) for batch in run.batches])
+
+
+def _broadcast_id(run: BatchRun) -> pa.Array:
+    return _joined([_repeated(batch.broadcast_id, len(batch)) for batch in run.batches])
+
+
 COLUMNS: Final[Mapping[str, Callable[[BatchRun], pa.Array]]] = {
     "channel": _channel,
     "vchannel": _vchannel,
@@ -91,8 +99,14 @@ COLUMNS: Final[Mapping[str, Callable[[BatchRun], pa.Array]]] = {
     "key": _key,
     "payload": _payload,
     "properties": _properties,
+    "txn_id": _txn_id,
+    "broadcast_id": _broadcast_id,
 }
 """How each column of the source is made."""
+
+
+def _repeated(number: int | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(number, pa.int64()), count)
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:

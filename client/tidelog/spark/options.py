@@ -4,12 +4,17 @@
 ``endpoint``                  ``host:port`` of the server; default: ``TIDELOG_ENDPOINT``, else 127.0.0.1:7420
 ``channel``                   one channel with all its vchannels; ``load("orders")`` means the same
 ``channels``                  several, divided by commas
+``channelPattern``            all channels that it covers when the query is planned: ``orders.*`` is everything below
+                              ``orders.``, ``*`` everything; channels of the server itself begin with ``_`` and are
+                              covered by none
 ``vchannels``                 vchannels, divided by commas: ``orders/0,orders/2``
 ``startingTick``              first tick, inclusive; default: all that was not trimmed
 ``startingTimestamp``         first time, inclusive: milliseconds since the epoch, or ISO 8601
 ``endingTick``                last tick, exclusive
 ``endingTimestamp``           last time, exclusive, as ``startingTimestamp``
 ``asOfTick``                  the log as it was at this tick, inclusive: the same rows whenever it is read
+``timestampAsOf``             the log as it was at this time, inclusive, as ``startingTimestamp``
+``moreColumns``               columns that are there on request, divided by commas: ``txn_id``, ``broadcast_id``
 ``minPartitions``             at least so many partitions, when there is enough to divide; default: the driver's cores
 ``maxMessagesPerPartition``   about so many messages in a partition at most
 ``tokenFile``                 file with the token to show, on the driver and on each executor; default: the variable
@@ -21,19 +26,20 @@
                               starts at the first tick available and logs a warning
 ============================  ==========================================================================
 
-Exactly one of ``channel``, ``channels`` and ``vchannels`` is given. An end beyond what is durable means all that is
-durable. Without ``asOfTick`` the cut is taken anew each time Spark plans a query: all channels at one tick, so that
-what the rows show together did exist together. Times without an offset are UTC.
+Exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels`` is given. An end beyond what is durable
+means all that is durable. Without ``asOfTick`` or ``timestampAsOf`` the cut is taken anew each time Spark plans a
+query: all channels at one tick, so that what the rows show together did exist together. Times without an offset are
+UTC.
 """
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms, time_to_tick
+from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms, floor_ms, time_to_tick
 
 if TYPE_CHECKING:
     from tidelog import Client
@@ -41,12 +47,19 @@ if TYPE_CHECKING:
 ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 _NAMES: Final = (
-    "endpoint", "channel", "channels", "vchannels", "startingTick", "startingTimestamp", "endingTick",
-    "endingTimestamp", "asOfTick", "minPartitions", "maxMessagesPerPartition", "failOnDataLoss", "path",
-    "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
+    "endpoint", "channel", "channels", "channelPattern", "vchannels", "startingTick", "startingTimestamp", "endingTick",
+    "endingTimestamp", "asOfTick", "timestampAsOf", "moreColumns", "minPartitions", "maxMessagesPerPartition",
+    "failOnDataLoss", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
 )  # fmt: skip
 _BY_LOWER_NAME: Final = {name.lower(): name for name in _NAMES}
-_SOURCES: Final = ("channel", "channels", "vchannels")
+_SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
+_CUTS: Final = ("asOfTick", "timestampAsOf")
+MORE_COLUMNS: Final = ("txn_id", "broadcast_id")
+"""Columns that are there on request."""
+_EVERYTHING: Final = "*"
+_BELOW: Final = ".*"
+# Names of the server's own channels; no pattern covers them, as with permissions.
+_RESERVED_PREFIX: Final = "_"
 _MAX_PARTITIONS: Final = 100_000
 _MAX_MESSAGES: Final = (1 << 63) - 1
 
@@ -88,17 +101,39 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelPattern:
+    """Names of channels: those below a name (``orders.*``: ``orders.eu``, neither ``orders`` nor ``ordersx``), or all.
+
+    Attributes:
+        text: ``*``, or a name and ``.*``.
+    """
+
+    text: str
+
+    @property
+    def prefix(self) -> str:
+        """What every name that is covered begins with."""
+        return self.text[:-1]
+
+    def covers(self, name: str) -> bool:
+        """Tell whether a channel is meant."""
+        return not name.startswith(_RESERVED_PREFIX) and name.startswith(self.prefix) and name != self.prefix
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What to read, checked as far as that is possible without the server.
 
     Attributes:
         connection: How to reach the server.
-        channels: Channels to read whole; empty when ``vchannels`` is given.
-        vchannels: ``<channel>/<index>`` each; empty when ``channels`` is given.
+        channels: Channels to read whole; empty when ``pattern`` or ``vchannels`` is given.
+        vchannels: ``<channel>/<index>`` each; empty when ``channels`` or ``pattern`` is given.
+        pattern: Channels to read whole, as they are at planning; None when they are named.
         begin_tick: First tick, inclusive; 0 for all that was not trimmed.
         begin_is_tick: Whether the user named this very tick, so that it must still be there.
         end_tick: Last tick, exclusive; 0 for the consistent cut at planning.
-        is_cut: Whether ``end_tick`` comes from ``asOfTick``, so that all below must be durable.
+        is_cut: Whether ``end_tick`` comes from ``asOfTick`` or ``timestampAsOf``, so that all below must be durable.
+        more_columns: Some of MORE_COLUMNS, in their order.
         min_partitions: At least 1.
         max_messages_per_partition: 0 for no bound.
         fail_on_data_loss: Whether a trimmed start is an error.
@@ -107,10 +142,12 @@ class ReadOptions:
     connection: Connection
     channels: tuple[str, ...]
     vchannels: tuple[str, ...]
+    pattern: ChannelPattern | None = None
     begin_tick: int = 0
     begin_is_tick: bool = False
     end_tick: int = 0
     is_cut: bool = False
+    more_columns: tuple[str, ...] = ()
     min_partitions: int = 1
     max_messages_per_partition: int = 0
     fail_on_data_loss: bool = True
@@ -129,18 +166,23 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         options["channel"] = options.pop("path")
     source = _only_one(options, _SOURCES)
     if source is None:
-        raise OptionError("say what to read: load('orders'), or option 'channel', 'channels' or 'vchannels'")
-    names = _names(source, options[source])
+        raise OptionError(
+            "say what to read: load('orders'), or option 'channel', 'channels', 'channelPattern' or 'vchannels'"
+        )
+    pattern = _pattern(options[source]) if source == "channelPattern" else None
+    names = () if pattern else _names(source, options[source])
     begin = _only_one(options, ("startingTick", "startingTimestamp"))
-    end = _only_one(options, ("endingTick", "endingTimestamp", "asOfTick"))
+    end = _only_one(options, ("endingTick", "endingTimestamp", *_CUTS))
     parsed = ReadOptions(
         connection=_connection(options),
         channels=names if source != "vchannels" else (),
         vchannels=names if source == "vchannels" else (),
+        pattern=pattern,
         begin_tick=_tick(options, begin) if begin else 0,
         begin_is_tick=begin == "startingTick",
         end_tick=_end_tick(options, end) if end else 0,
-        is_cut=end == "asOfTick",
+        is_cut=end in _CUTS,
+        more_columns=_more_columns(options),
         min_partitions=_number(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
         max_messages_per_partition=_number(options, "maxMessagesPerPartition", 0, 1, _MAX_MESSAGES),
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
@@ -202,6 +244,24 @@ def _names(option: str, text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _pattern(text: str) -> ChannelPattern:
+    stem = text.removesuffix(_BELOW)
+    if text != _EVERYTHING and (stem == text or not stem or "*" in stem):
+        hint = f"; load({text!r}) reads one channel" if "*" not in text and text else ""
+        raise OptionError(f"the option 'channelPattern' is {text!r}: write a name and '.*', or '*' alone{hint}")
+    return ChannelPattern(text)
+
+
+def _more_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    if "moreColumns" not in options:
+        return ()
+    names = _names("moreColumns", options["moreColumns"])
+    for name in names:
+        if name not in MORE_COLUMNS:
+            raise OptionError(f"the option 'moreColumns' names {name!r}: choose from {', '.join(MORE_COLUMNS)}")
+    return tuple(name for name in MORE_COLUMNS if name in names)
+
+
 def _tick(options: Mapping[str, str], name: str) -> int:
     if name.endswith("Timestamp"):
         return time_to_tick(_time_ms(name, options[name]))
@@ -209,7 +269,9 @@ def _tick(options: Mapping[str, str], name: str) -> int:
 
 
 def _end_tick(options: Mapping[str, str], name: str) -> int:
-    """Return the exclusive end; ``asOfTick`` is inclusive, as the MVCC tick that one would put there."""
+    """Return the exclusive end; those of a cut are inclusive, as the MVCC tick that one would put there."""
+    if name == "timestampAsOf":
+        return min(time_to_tick(_time_ms(name, options[name], rounded=floor_ms) + 1), MAX_TICK)
     tick = _tick(options, name)
     if name == "asOfTick":
         return tick + 1
@@ -218,8 +280,8 @@ def _end_tick(options: Mapping[str, str], name: str) -> int:
     return tick
 
 
-def _time_ms(name: str, text: str) -> int:
-    """Return milliseconds since the epoch, rounded up, for digits or ISO 8601."""
+def _time_ms(name: str, text: str, rounded: Callable[[datetime], int] = ceil_ms) -> int:
+    """Return milliseconds since the epoch for digits or ISO 8601; rounded up unless said otherwise."""
     if text.isascii() and text.isdigit():
         milliseconds = int(text)
     else:
@@ -230,7 +292,7 @@ def _time_ms(name: str, text: str) -> int:
                 f"the option '{name}' is {text!r}: write milliseconds since the epoch, or ISO 8601 "
                 "such as 2026-03-01T12:00:00Z"
             ) from None
-        milliseconds = ceil_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        milliseconds = rounded(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     if not 0 <= milliseconds <= MAX_TICK >> LOGICAL_BITS:
         raise OptionError(f"the option '{name}' is {text!r}: times go from 1970 to the year 3084")
     return milliseconds

@@ -115,8 +115,7 @@ class _Planner:
 
 def _lanes(client: Client, options: ReadOptions) -> list[VchannelDescription]:
     """Return the vchannels that the options name, in that order, as the server describes them now."""
-    names = options.channels or tuple(dict.fromkeys(name.partition("/")[0] for name in options.vchannels))
-    channels = client.describe_channels(names)
+    channels = _channels(client, options)
     lanes = [lane for channel in channels for lane in channel.vchannels]
     if options.vchannels:
         lanes = _chosen(options.vchannels, channels)
@@ -126,6 +125,20 @@ def _lanes(client: Client, options: ReadOptions) -> list[VchannelDescription]:
             "read fewer channels at once"
         )
     return lanes
+
+
+def _channels(client: Client, options: ReadOptions) -> list[ChannelDescription]:
+    pattern = options.pattern
+    if pattern is None:
+        names = options.channels or tuple(dict.fromkeys(name.partition("/")[0] for name in options.vchannels))
+        return client.describe_channels(names)
+    covered = [channel for channel in client.list_channels(pattern.prefix) if pattern.covers(channel.name)]
+    if not covered:
+        raise OptionError(
+            f"the option 'channelPattern' is {pattern.text!r}, and covers no channel that is there: correct it, or "
+            "create one"
+        )
+    return covered
 
 
 def _chosen(names: Iterable[str], channels: Iterable[ChannelDescription]) -> list[VchannelDescription]:

@@ -40,6 +40,9 @@ SCHEMA: Final = (
 )
 """The columns, in this order. ``vchannel`` is the index; ``timestamp`` is the tick's time; ``key`` may be NULL."""
 
+MORE: Final = StructType().add("txn_id", LongType()).add("broadcast_id", LongType())
+"""Columns on request: the transaction and the broadcast that a message belongs to, NULL for none."""
+
 
 class TidelogDataSource(DataSource):
     """``spark.read.format("tidelog")``: messages as rows. ``tidelog.spark.options`` lists the options.
@@ -74,11 +77,11 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        """Return all columns."""
-        return SCHEMA
+        """Return all columns, and those on request that the options name."""
+        return StructType([*SCHEMA, *(MORE[name] for name in self._read_options.more_columns)])
 
     def reader(self, schema: StructType) -> "TidelogReader":
-        """Return a reader of the columns in ``schema``, which are those of SCHEMA unless the user chose some.
+        """Return a reader of the columns in ``schema``: those of ``self.schema()`` unless the user chose some.
 
         Raises:
             OptionError: A column does not exist or has another type.
@@ -139,7 +142,7 @@ class _PushFilters:
 
 
 def _check_columns(schema: StructType) -> None:
-    types: dict[str, DataType] = {field.name: field.dataType for field in SCHEMA}
+    types: dict[str, DataType] = {field.name: field.dataType for field in [*SCHEMA, *MORE]}
     for field in schema:
         if types.get(field.name) != field.dataType:
             expected = ", ".join(f"{name} {kind.simpleString()}" for name, kind in types.items())

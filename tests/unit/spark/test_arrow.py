@@ -18,6 +18,7 @@ from tidelog import Batch, Message
 from tidelog._columns import encode_messages
 from tidelog.spark import SCHEMA
 from tidelog.spark.arrow import BatchRun, to_record_batch
+from tidelog.spark.source import MORE
 
 ARROW_SCHEMA = to_arrow_schema(SCHEMA, timezone="UTC")
 BASE_TICK = 1_700_000_000_000 << 18
@@ -37,6 +38,19 @@ def messages() -> st.SearchStrategy[Message]:
         type=st.sampled_from([0, 1, 7, (1 << 31) - 1]),
         properties=st.dictionaries(texts, texts, max_size=2),
     )
+
+
+def test_columns_on_request_tell_transaction_and_broadcast_or_nothing() -> None:
+    plain = a_batch([Message(b"a"), Message(b"b")])
+    columns = encode_messages([Message(b"c")])
+    of_txn = Batch("orders/3", columns, range(BASE_TICK + 2, BASE_TICK + 3), txn_id=(1 << 63) - 1)
+    of_broadcast = Batch("orders/3", columns, range(BASE_TICK + 3, BASE_TICK + 4), broadcast_id=7)
+
+    rows = rows_of([plain, of_txn, of_broadcast], to_arrow_schema(MORE, timezone="UTC"))
+
+    assert [(row["txn_id"], row["broadcast_id"]) for row in rows] == [
+        (None, None), (None, None), ((1 << 63) - 1, None), (None, 7),
+    ]  # fmt: skip
 
 
 def expected_row(message: Message, tick: int) -> dict[str, Any]:

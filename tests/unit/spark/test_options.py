@@ -25,6 +25,28 @@ def test_channels_and_vchannels_are_divided_by_commas() -> None:
     assert parse_options({"vchannels": "a/0,b/1"}).vchannels == ("a/0", "b/1")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "covered", "others"),
+    [
+        ("orders.*", ["orders.eu", "orders.eu.old"], ["orders", "ordersx", "orders.", "x.orders.eu", "_orders.eu"]),
+        ("*", ["a", "orders.eu"], ["_audit"]),
+    ],
+)
+def test_a_pattern_covers_what_is_below_a_name_or_everything(
+    pattern: str, covered: list[str], others: list[str]
+) -> None:
+    parsed = parse_options({"channelPattern": pattern})
+    assert (parsed.channels, parsed.vchannels) == ((), ())
+    assert parsed.pattern is not None
+    assert [name for name in [*covered, *others] if parsed.pattern.covers(name)] == covered
+    assert all(name.startswith(parsed.pattern.prefix) for name in covered)
+
+
+def test_columns_on_request_have_one_order() -> None:
+    assert parse_with(moreColumns="broadcast_id, txn_id").more_columns == ("txn_id", "broadcast_id")
+    assert parse_with().more_columns == ()
+
+
 def test_the_endpoint_comes_from_the_option_then_the_environment_then_the_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -61,6 +83,13 @@ def test_a_time_is_milliseconds_or_iso_8601_and_rounds_up(text: str, millisecond
     assert not parsed.begin_is_tick
 
 
+@pytest.mark.parametrize("text", ["1500", "1970-01-01T00:00:01.500Z", "1970-01-01T00:00:01.500999Z"])
+def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: str) -> None:
+    cut = parse_with(timestampAsOf=text)
+
+    assert (cut.end_tick, cut.is_cut) == (1501 << 18, True)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -74,6 +103,15 @@ def test_a_time_is_milliseconds_or_iso_8601_and_rounds_up(text: str, millisecond
         ({"vchannels": "a/0,a/0"}, "names 'a/0' twice"),
         ({"channel": "a", "startingTick": "1", "startingTimestamp": "1"}, "contradict"),
         ({"channel": "a", "asOfTick": "1", "endingTick": "1"}, "'endingTick' and 'asOfTick' contradict"),
+        ({"channel": "a", "asOfTick": "1", "timestampAsOf": "1"}, "'asOfTick' and 'timestampAsOf' contradict"),
+        ({"channel": "a", "timestampAsOf": "now"}, "milliseconds since the epoch, or ISO 8601"),
+        ({"channels": "a", "channelPattern": "*"}, "'channels' and 'channelPattern' contradict"),
+        ({"channelPattern": "orders"}, r"a name and '\.\*', or '\*' alone; load\('orders'\) reads one"),
+        ({"channelPattern": "*.orders.*"}, "a name and"),
+        ({"channelPattern": ".*"}, "a name and"),
+        ({"channelPattern": ""}, "a name and"),
+        ({"channel": "a", "moreColumns": "txn"}, "names 'txn': choose from txn_id, broadcast_id"),
+        ({"channel": "a", "moreColumns": "txn_id,txn_id"}, "names 'txn_id' twice"),
         ({"channel": "a", "startingTick": "20", "endingTick": "20"}, "not before 'endingTick'"),
         ({"channel": "a", "endingTick": "0"}, "nothing lies before it"),
         ({"channel": "a", "startingTick": "-1"}, "whole number from 0 to"),
