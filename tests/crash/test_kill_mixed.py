@@ -129,7 +129,9 @@ async def test_every_promise_is_kept_whatever_dies(
 ) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
-    record_property("measured", await weather(tmp_path / "log", seed, [None, None, *POINTS]))
+    # Half of them, others each time: each takes two starts of a server. All of them are in the long storms.
+    points = random.Random(seed).sample(POINTS, len(POINTS) // 2)
+    record_property("measured", await weather(tmp_path / "log", seed, [None, None, *points]))
 
 
 @pytest.mark.soak

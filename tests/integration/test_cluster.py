@@ -55,12 +55,12 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def appended(client: AsyncClient, vchannel: str, payload: bytes) -> tidelog.AppendResult:
-    """Append, however long the server takes to come back."""
+    """Append, however long the server takes to come back; twice, if the lease ran out again before the answer."""
     async with asyncio.timeout(WITHIN_S):
         while True:
             try:
                 return await client.append(vchannel, payload)
-            except UnavailableError:
+            except (UnavailableError, tidelog.AppendUnknownError):
                 pass
             await asyncio.sleep(0.05)
 
