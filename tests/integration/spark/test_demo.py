@@ -13,7 +13,7 @@ import pytest
 from tidelog_server.demo.flights import Flight, read_flights
 from tidelog_server.demo.summary import summarise
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FLIGHTS = 2_000
 
 

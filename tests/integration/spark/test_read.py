@@ -6,15 +6,10 @@ its own metrics, so that a filter that is said to be pushed down is seen to be.
 Promises of GUARANTEES.md: G11.
 """
 
-import os
 import re
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from itertools import count
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -24,7 +19,7 @@ import tidelog
 from tidelog import Client, Message
 from tidelog.spark import SCHEMA, TidelogDataSource
 from tidelog_server.cli.bench.server_process import parse_metrics
-from tidelog_server.testing import RunningServer, start
+from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import page
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -35,64 +30,6 @@ SCHEMA_TEXT = (
     "properties:map<string,string>>"
 )
 Read = Callable[..., DataFrame]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    running = start(str(tmp_path_factory.mktemp("spark-server")))
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    # Spark's workers are processes of their own and must find the same packages.
-    path = str(Path(tidelog.__file__).parents[1])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join([path, os.environ.get("PYTHONPATH", "")]))
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .config(PUSHDOWN, "true")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
-        session.dataSource.register(TidelogDataSource)
-        yield session
-        session.stop()
-
-
-@pytest.fixture(scope="module")
-def client(server: RunningServer) -> Iterator[Client]:
-    with Client(server.endpoint) as opened:
-        yield opened
-
-
-@pytest.fixture
-def read(spark: SparkSession, server: RunningServer) -> Read:
-    def load(path: str | None = None, **options: Any) -> DataFrame:
-        source = spark.read.format("tidelog").option("endpoint", server.endpoint).options(**options)
-        return source.load(path)
-
-    return load
-
-
-_numbers = count()
-
-
-@pytest.fixture
-def channel(client: Client) -> str:
-    """Return the name of a new channel with two vchannels."""
-    name = f"channel-of-test-{next(_numbers)}"
-    client.create_channel(name, vchannels=2)
-    return name
 
 
 def append(client: Client, vchannel: str, *payloads: str) -> list[int]:
