@@ -112,6 +112,13 @@ async def test_a_transaction_without_messages_commits_nothing(client: Client) ->
     assert await client.rows("orders/0") == []
 
 
+async def test_a_server_starts_again_behind_a_transaction_without_messages(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connected(server) as client:
+        result = await client.commit(await client.begin())
+    async with running_server(tmp_path) as server, connected(server) as client:
+        assert await client.commit(result.txn_id) == result
+
+
 async def test_what_ends_a_transaction_is_told_to_everybody_who_goes_on_with_it(client: Client) -> None:
     committed, rolled_back, open_ = [await client.begin() for _ in range(3)]
     await client.commit(committed)
