@@ -5,7 +5,7 @@ from itertools import accumulate, chain, pairwise
 from typing import cast
 
 from tidelog import _wire
-from tidelog._append_lane import Batch, Submission, TransactionPart, TransactionSubmission
+from tidelog._append_lane import Batch, ColumnsSubmission, Submission, TransactionPart, TransactionSubmission
 from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns, encode_messages, encode_payloads
 from tidelog._columns_parts import with_txn_ends
 from tidelog._errors import ServerError, TidelogError
@@ -22,6 +22,9 @@ def encode(submissions: list[Submission]) -> Columns | bytes:
     if transactions:
         # One with positions shares its request with no other.
         return _wire.transaction_field(_wire_parts(transactions), transactions[0].positions)
+    if isinstance(submissions[0], ColumnsSubmission):
+        assert len(submissions) == 1
+        return submissions[0].columns
     if all(submission.is_plain for submission in submissions):
         payloads = [cast("Sequence[bytes]", submission.messages) for submission in submissions]
         return encode_payloads(payloads[0] if len(payloads) == 1 else list(chain.from_iterable(payloads)))

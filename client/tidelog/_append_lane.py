@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Final
 
 from tidelog._append_terms import AppendTerms
-from tidelog._columns import MAX_MESSAGES_PER_BATCH
+from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns
 from tidelog._errors import DeadlineError, ProducerStoppedError, TidelogError, copy_of
 from tidelog._numbering import MAX_NUMBERED_IN_FLIGHT, Numbering
 from tidelog._sizes import Appendable
@@ -72,6 +72,22 @@ class Submission:
 
     def drop(self) -> None:
         """Note that it will never be sent, for its time was over before."""
+
+
+@dataclass(slots=True, eq=False)
+class ColumnsSubmission(Submission):
+    """A batch that is encoded already; it travels alone.
+
+    Attributes:
+        columns: Its messages.
+    """
+
+    columns: Columns = field(kw_only=True)
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return self.columns.count
 
 
 @dataclass(slots=True)

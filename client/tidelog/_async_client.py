@@ -19,6 +19,7 @@ from tidelog._async_groups import AsyncGroupCalls
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
 from tidelog._async_nodes import AsyncNodeCalls
 from tidelog._async_tokens import AsyncTokenCalls
+from tidelog._async_transactions import AsyncTransactionCalls
 from tidelog._async_wal import AsyncWal
 from tidelog._broadcast_ids import BroadcastIds
 from tidelog._channel_types import OwnerDescription, Retention
@@ -31,7 +32,8 @@ from tidelog._scan import AsyncScan, ScanCore
 from tidelog._scan_plan import ScanOptions, scan_plan
 from tidelog._sizes import Appendable, measured
 from tidelog._tick import Tick
-from tidelog._transaction import AsyncTransaction, TransactionOptions
+from tidelog._transaction import AsyncTransaction
+from tidelog._transaction_options import TransactionOptions
 from tidelog._transport import Transport
 from tidelog._types import (
     AppendResult,
@@ -39,9 +41,8 @@ from tidelog._types import (
     Plan,
     ProducerPosition,
     ProducerSequence,
-    TransactionDescription,
 )
-from tidelog.v1 import transaction_service_pb2, wal_service_pb2
+from tidelog.v1 import wal_service_pb2
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 DEFAULT_TIMEOUT_S: Final = 10.0
@@ -61,7 +62,9 @@ class _Session:
         self.broadcast_ids = BroadcastIds(transport)
 
 
-class AsyncClient(AsyncChannelCalls, AsyncBroadcastCalls, AsyncGroupCalls, AsyncNodeCalls, AsyncTokenCalls):
+class AsyncClient(
+    AsyncChannelCalls, AsyncTransactionCalls, AsyncBroadcastCalls, AsyncGroupCalls, AsyncNodeCalls, AsyncTokenCalls
+):
     """A client of one Tidelog server. ``Client`` is its synchronous twin: same names, no ``await``.
 
     Making one does no I/O; the first call connects. Use it with ``async with``, or call ``aclose``. One client serves
@@ -312,45 +315,6 @@ class AsyncClient(AsyncChannelCalls, AsyncBroadcastCalls, AsyncGroupCalls, Async
             ValueError: An option is out of range.
         """
         return AsyncTransaction(self._connection, self.timeout_s, **options)
-
-    async def list_txns(self) -> list[TransactionDescription]:
-        """Return the open transactions of all clients that have staged something, or said so, oldest first."""
-        found: list[TransactionDescription] = []
-        page_token = ""
-        while True:
-            transport = self._session().transport
-            request = transaction_service_pb2.ListTxnsRequest(page_token=page_token)
-            answer = await transport.call(
-                transport.transactions.ListTxns, request, timeout_s=self.timeout_s, is_read=True
-            )
-            found += map(_wire.transaction_description, answer.txns)
-            page_token = answer.next_page_token
-            if not page_token:
-                return found
-
-    async def describe_txn(self, txn_id: int) -> TransactionDescription:
-        """Return what the server knows of a transaction of any client.
-
-        Raises:
-            TransactionNotFoundError, TransactionExpiredError, TransactionStateError: It is not open, nor committed.
-        """
-        transport = self._session().transport
-        request = transaction_service_pb2.DescribeTxnRequest(txn_id=txn_id)
-        answer = await transport.call(
-            transport.transactions.DescribeTxn, request, timeout_s=self.timeout_s, is_read=True
-        )
-        return _wire.transaction_description(answer.txn)
-
-    async def abort_txn(self, txn_id: int, reason: str) -> None:
-        """End an open transaction of any client; the server's log keeps who and why.
-
-        Raises:
-            TransactionNotFoundError, TransactionExpiredError, TransactionStateError: It is not open.
-            InvalidRequestError: There is no reason, or it has more than 256 bytes.
-        """
-        transport = self._session().transport
-        request = transaction_service_pb2.AbortTxnRequest(txn_id=txn_id, reason=reason)
-        await transport.call(transport.transactions.AbortTxn, request, timeout_s=self.timeout_s, is_read=False)
 
     def scan(
         self,

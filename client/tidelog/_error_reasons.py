@@ -4,6 +4,7 @@ from typing import Final
 
 from tidelog._errors import (
     AppendUnknownError,
+    AppVersionPassedError,
     AuditFailedError,
     BarrierNotReachedError,
     BroadcastAbortedError,
@@ -78,6 +79,7 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
     "REASON_TRANSACTION_TOO_LARGE": TransactionTooLargeError,
     "REASON_TRANSACTION_OUTCOME_FORGOTTEN": AppendUnknownError,
     "REASON_TRANSACTION_INCOMPLETE": TransactionStateError,
+    "REASON_APP_VERSION_PASSED": AppVersionPassedError,
     "REASON_TRANSACTION_SEQUENCE_GAP": SequenceGapError,
     "REASON_TRANSACTION_SEQUENCE_REUSED": SequenceReusedError,
     "REASON_RESOURCE_ACQUIRED": ResourceAcquiredError,

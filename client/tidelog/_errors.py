@@ -21,7 +21,8 @@ The tree::
     │   ├── TransactionExpiredError  begin a new one: nothing of this is in the log
     │   ├── TransactionNotFoundError correct the id
     │   ├── TransactionForeignError  use the client that began it, or its client_id
-    │   └── TransactionTooLargeError use several transactions, or raise the server's limit
+    │   ├── TransactionTooLargeError use several transactions, or raise the server's limit
+    │   └── AppVersionPassedError    go on with greater versions, or take another app_id
     ├── ResourceAcquiredError        wait until the broadcast that has the key is acknowledged, or give ``wait_s``
     ├── BroadcastError
     │   ├── BroadcastNotFoundError   correct the id, or take it as finished
@@ -412,6 +413,13 @@ class BroadcastAbortedError(BroadcastError):
 
 class TransactionStateError(TransactionError):
     """The transaction is not in a state for this call: it is over, or its outcome is unknown. Nothing changed."""
+
+
+class AppVersionPassedError(TransactionError):
+    """The application has committed a later version, so nobody knows whether this one was committed. Nothing changed.
+
+    ``values`` has ``last_version``.
+    """
 
 
 class UnavailableError(TidelogError):

@@ -29,6 +29,7 @@ from tidelog._credentials import TlsOptions, TokenFile, TokenSource
 from tidelog._deliver_filters import DeliverFilter
 from tidelog._errors import (
     AppendUnknownError,
+    AppVersionPassedError,
     AuditFailedError,
     BarrierNotReachedError,
     BroadcastAbortedError,
@@ -104,12 +105,15 @@ from tidelog._sync_wal import Wal, WalBroadcast, WalTransaction
 from tidelog._sync_wal_scanner import WalScanner
 from tidelog._tick import Tick
 from tidelog._token_types import NewToken, TokenDescription
-from tidelog._transaction import AsyncTransaction, TransactionOptions
+from tidelog._transaction import AsyncTransaction
+from tidelog._transaction_options import TransactionOptions
 from tidelog._types import (
     AppendResult,
     Durability,
     Plan,
     PositionCommit,
+    PreparedCommit,
+    PreparedTransaction,
     ProducerPosition,
     ProducerSequence,
     Split,
@@ -121,6 +125,7 @@ from tidelog._wal_scanner import AsyncWalScanner
 
 __all__ = [
     "AckMode",
+    "AppVersionPassedError",
     "AppendResponse",
     "AppendResponses",
     "AppendResult",
@@ -204,6 +209,8 @@ __all__ = [
     "PositionBeyondEndError",
     "PositionCommit",
     "PositionTrimmedError",
+    "PreparedCommit",
+    "PreparedTransaction",
     "Producer",
     "ProducerFencedError",
     "ProducerOptions",

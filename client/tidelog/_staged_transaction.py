@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog import _wire
-from tidelog._append_lane import Submission
+from tidelog._append_lane import ColumnsSubmission, Submission
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
+from tidelog._columns import Columns
 from tidelog._errors import (
     AppendUnknownError,
     ClosedError,
@@ -89,17 +90,24 @@ class StagedTransaction:
         Raises:
             TidelogError: Why the transaction cannot be committed any more.
         """
+        await self._stage(vchannel, Submission(messages, is_plain, size_bytes, _future()))
+
+    async def stage_columns(self, vchannel: str, columns: Columns) -> None:
+        """Send a batch that is encoded already. As ``stage``."""
+        submission = ColumnsSubmission((), False, columns.size_bytes, _future(), columns=columns)
+        await self._stage(vchannel, submission)
+
+    async def _stage(self, vchannel: str, submission: Submission) -> None:
         while len(self._unacknowledged) >= MAX_UNACKNOWLEDGED:
             await asyncio.wait(self._unacknowledged, return_when=asyncio.FIRST_COMPLETED)
         self.check()
         numbering = self._numberings.get(vchannel) or self._numberings.setdefault(
             vchannel, StagedNumbering(self.txn_id)
         )
-        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        self._unacknowledged.add(future)
-        future.add_done_callback(self._settled)
+        self._unacknowledged.add(submission.future)
+        submission.future.add_done_callback(self._settled)
         self._batches += 1
-        self._appends.put(vchannel, DEFAULT_TERMS, Submission(messages, is_plain, size_bytes, future), numbering)
+        self._appends.put(vchannel, DEFAULT_TERMS, submission, numbering)
 
     def check(self) -> None:
         """Raise why the transaction cannot be committed any more, if so."""
@@ -175,6 +183,24 @@ class StagedTransaction:
         self.forget()
         return _wire.committed(answer)
 
+    async def prepare(
+        self, app_id: str, app_version: int | None, *, keepalive_s: float | None, timeout_s: float
+    ) -> str:
+        """Let what is staged wait to be committed, and give no more signs of life; return the client's id.
+
+        Raises:
+            TidelogError: It is not prepared, as far as one knows; this may be called again.
+        """
+        request = transaction_service_pb2.PrepareTxnRequest(
+            txn_id=self.txn_id, batches=self._batches, keepalive_us=round((keepalive_s or 0) * 1e6), app_id=app_id,
+            app_version=app_version,
+        )  # fmt: skip
+        await self._transport.call(
+            self._transport.transactions.PrepareTxn, request, timeout_s=timeout_s, is_read=False, is_idempotent=True
+        )
+        self.forget()
+        return self._transport.client_id
+
     async def roll_back(self, timeout_s: float) -> None:
         """End a transaction whose commit was never sent; where the server cannot be reached, silence ends it."""
         self.forget()
@@ -214,6 +240,10 @@ class StagedTransaction:
             except TidelogError as error:
                 # The server may come back in time; if not, the next batch or the commit learns it.
                 _log.debug("transaction %d: no answer to a sign of life: %s", self.txn_id, error)
+
+
+def _future() -> "asyncio.Future[AppendResult]":
+    return asyncio.get_running_loop().create_future()
 
 
 def _before_commit(error: TidelogError) -> TidelogError:

@@ -30,16 +30,16 @@ from tidelog._sync_nodes import NodeCalls
 from tidelog._sync_producer import Producer
 from tidelog._sync_tokens import TokenCalls
 from tidelog._sync_transaction import Transaction
+from tidelog._sync_transactions import TransactionCalls
 from tidelog._sync_wal import Wal
 from tidelog._tick import Tick
-from tidelog._transaction import TransactionOptions
+from tidelog._transaction_options import TransactionOptions
 from tidelog._types import (
     AppendResult,
     Durability,
     Plan,
     ProducerPosition,
     ProducerSequence,
-    TransactionDescription,
 )
 
 
@@ -88,7 +88,7 @@ class Scan(Iterator[Batch]):
         self.close()
 
 
-class Client(ChannelCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls):
+class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls):
     """A client of one Tidelog server. ``AsyncClient`` is its asynchronous twin, with the same names and rules.
 
     Any thread may use it. All clients of a process share one event loop on a background thread. A child that is
@@ -209,18 +209,6 @@ class Client(ChannelCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls):
     def txn(self, **options: Unpack[TransactionOptions]) -> Transaction:
         """Return a transaction on any vchannels of the node; use it with ``with``. See ``AsyncClient.txn``."""
         return Transaction(self._client.txn(**options))
-
-    def list_txns(self) -> list[TransactionDescription]:
-        """Return the open transactions of all clients. See ``AsyncClient.list_txns``."""
-        return background.run(self._client.list_txns())
-
-    def describe_txn(self, txn_id: int) -> TransactionDescription:
-        """Return what the server knows of a transaction. See ``AsyncClient.describe_txn``."""
-        return background.run(self._client.describe_txn(txn_id))
-
-    def abort_txn(self, txn_id: int, reason: str) -> None:
-        """End an open transaction of any client. See ``AsyncClient.abort_txn``."""
-        background.run(self._client.abort_txn(txn_id, reason))
 
     def scan(
         self,

@@ -6,9 +6,11 @@ from types import TracebackType
 from typing import Self
 
 from tidelog._background import background
+from tidelog._columns import Columns
 from tidelog._sizes import Appendable
-from tidelog._transaction import AsyncTransaction, HasCommits
-from tidelog._types import PositionCommit, TransactionResult
+from tidelog._transaction import AsyncTransaction
+from tidelog._transaction_options import HasCommits
+from tidelog._types import PositionCommit, PreparedTransaction, TransactionResult
 
 
 class Transaction:
@@ -44,6 +46,18 @@ class Transaction:
             )  # fmt: skip
             if self._transaction.is_due:
                 background.run(self._transaction.stage())
+
+    def append_columns(self, vchannel: str, columns: Columns) -> None:
+        """Append a batch that is columns already. See ``AsyncTransaction.append_columns``."""
+        with self._lock:
+            background.run(self._transaction.append_columns(vchannel, columns))
+
+    def prepare(
+        self, app_id: str, *, app_version: int | None = None, keepalive_s: float | None = None
+    ) -> PreparedTransaction | None:
+        """Let it wait to be committed with others. See ``AsyncTransaction.prepare``."""
+        with self._lock:
+            return background.run(self._transaction.prepare(app_id, app_version=app_version, keepalive_s=keepalive_s))
 
     def commit_positions(self, source: HasCommits | Iterable[PositionCommit]) -> None:
         """Let positions of consumer groups move with the transaction. See ``AsyncTransaction.commit_positions``."""

@@ -2,17 +2,18 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import Enum, auto
 from types import TracebackType
-from typing import Final, Protocol, Self, TypedDict, runtime_checkable
+from typing import Final, Self
 
 from tidelog import _tracing, _wire
 from tidelog._append_lane import TransactionPart, TransactionSubmission
 from tidelog._append_stream import AppendStream
 from tidelog._append_terms import AppendTerms, check_fencing_token
-from tidelog._columns import MAX_MESSAGES_PER_BATCH
+from tidelog._columns import MAX_MESSAGES_PER_BATCH, Columns
 from tidelog._errors import (
     AppendUnknownError,
     GroupFencedError,
@@ -25,8 +26,9 @@ from tidelog._errors import (
 from tidelog._sizes import Appendable, in_batches, measured
 from tidelog._staged_transaction import Condition, StagedTransaction
 from tidelog._tick import MAX_TICK
+from tidelog._transaction_options import HasCommits
 from tidelog._transport import Transport, deadline_error
-from tidelog._types import Durability, PositionCommit, TransactionResult
+from tidelog._types import Durability, PositionCommit, PreparedTransaction, TransactionResult
 from tidelog.v1 import group_service_pb2
 
 STAGE_FROM_BYTES: Final = 1 << 20
@@ -40,44 +42,13 @@ _MIN_KEEPALIVE_S: Final = 0.001
 _MAX_KEEPALIVE_S: Final = 3_600.0
 
 
-@runtime_checkable
-class HasCommits(Protocol):
-    """A consumer, which knows how far it got."""
-
-    def commits(self) -> list[PositionCommit]:
-        """Return what commits everything delivered so far."""
-        ...
-
-    def note_committed(self, commits: Iterable[PositionCommit]) -> None:
-        """Note that these are committed."""
-        ...
-
-    def rewind(self, cause: TidelogError | None) -> None:
-        """Deliver again what is not committed: the transaction that it was for is over."""
-        ...
-
-
-class TransactionOptions(TypedDict, total=False):
-    """Options of a transaction.
-
-    Attributes:
-        durability: When the commit is acknowledged; default None, the server's.
-        timeout_s: How long the commit may take; default None, the client's.
-        keepalive_s: How long the server keeps a large one after the last sign of this process, at least 0.001; default
-            None, the server's.
-    """
-
-    durability: Durability | None
-    timeout_s: float | None
-    keepalive_s: float | None
-
-
 class _State(Enum):
     OPEN = auto()
     # From the call of commit() until the transaction is on its way; what fails then leads back to OPEN.
     CLOSING = auto()
     COMMITTING = auto()
     COMMITTED = auto()
+    PREPARED = auto()
     ROLLED_BACK = auto()
     EXPIRED = auto()
     UNKNOWN = auto()
@@ -87,6 +58,7 @@ _TEXTS: Final = {
     _State.CLOSING: "is being committed",
     _State.COMMITTING: "is being committed: call commit() again to learn the outcome",
     _State.COMMITTED: "is committed",
+    _State.PREPARED: "is prepared: commit it with commit_prepared",
     _State.ROLLED_BACK: "was rolled back",
     _State.EXPIRED: "is over, and nothing of it is in the log",
     _State.UNKNOWN: "has an unknown outcome: read back whether it is there",
@@ -212,6 +184,67 @@ class AsyncTransaction:
         bound_bytes = _MAX_REQUEST_BYTES if self._staged is None else _MAX_GATHERED_BYTES
         self.is_due = part.size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= bound_bytes
 
+    async def append_columns(self, vchannel: str, columns: Columns) -> None:
+        """Append a batch that is columns already, as a scan delivers them or ``columns_from_arrow`` makes them.
+
+        It is staged at once, behind what was appended before, so the transaction expires as a large one does.
+
+        Raises:
+            InvalidRequestError: There are no messages, or too many. Nothing was added.
+            TransactionStateError: The transaction is over.
+            TransactionError, TidelogError: Why it cannot be committed any more, or that the server cannot be reached.
+        """
+        if not 1 <= columns.count <= MAX_MESSAGES_PER_BATCH:
+            raise InvalidRequestError(
+                f"the columns have {columns.count} messages, expected 1 to {MAX_MESSAGES_PER_BATCH}: divide them"
+            )
+        async with self._staging:
+            self._check(_State.OPEN)
+            part = self._parts.setdefault(vchannel, TransactionPart())
+            staged = self._staged or await self._begin()
+            _check_names(self._parts)
+            await self._stage_part(staged, vchannel)
+            async with staging_time(self._timeout_s):
+                await staged.stage_columns(full_name(vchannel), columns)
+            part.count += columns.count
+
+    async def prepare(
+        self, app_id: str, *, app_version: int | None = None, keepalive_s: float | None = None
+    ) -> PreparedTransaction | None:
+        """Let the transaction wait to be committed with others, by whoever has what this returns; None if it is empty.
+
+        It waits for ``keepalive_s``, at most a day, and does not survive a restart of the server.
+        ``client.commit_prepared`` commits it, for the same application.
+
+        Args:
+            app_id: Who will commit it, 1 to 128 bytes.
+            app_version: The application's number of that commit, if it is known.
+            keepalive_s: How long it waits; default None, the keepalive of the transaction.
+
+        Raises:
+            InvalidRequestError: It has conditions, positions or a barrier. Nothing changed.
+            TransactionStateError: The transaction is over.
+            TidelogError: Why it is not prepared; it is open as before, unless it is over.
+        """
+        async with self._staging:
+            self._check(_State.OPEN)
+            parts = self._parts.values()
+            if any(part.expected_last_tick is not None or part.fencing_token is not None for part in parts):
+                raise InvalidRequestError("a transaction with conditions cannot be prepared: commit it")
+            if self._positions or self._barrier_tick:
+                raise InvalidRequestError("a transaction with positions or a barrier cannot be prepared: commit it")
+            messages = sum(part.count for part in parts)
+            if not messages:
+                self._abandon()
+                return None
+            async with self._closing():
+                staged = await self._stage_rest()
+                client_id = await staged.prepare(
+                    app_id, app_version, keepalive_s=keepalive_s, timeout_s=self._timeout_s
+                )
+                self._state = _State.PREPARED
+        return PreparedTransaction(staged.txn_id, client_id, messages)
+
     def commit_positions(self, source: "HasCommits | Iterable[PositionCommit]") -> None:
         """Let positions of consumer groups move when the transaction commits, or not at all: exactly once.
 
@@ -271,15 +304,11 @@ class AsyncTransaction:
             for messages, is_plain, size_bytes in in_batches(
                 gathered, max_bytes=STAGE_FROM_BYTES, max_messages=MAX_MESSAGES_PER_BATCH
             ):
-                async with asyncio.timeout(self._timeout_s):
+                async with staging_time(self._timeout_s):
                     await staged.stage(full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
                 sent += len(messages)
                 part.size_bytes -= size_bytes
                 self._size_bytes -= size_bytes
-        except TimeoutError as error:
-            if isinstance(error, TidelogError):
-                raise
-            raise deadline_error("the next batch of the transaction", self._timeout_s) from None
         finally:
             del part.messages[:sent]
 
@@ -357,6 +386,8 @@ class AsyncTransaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._state is _State.PREPARED:
+            return
         if error is None and self._state is not _State.ROLLED_BACK:
             try:
                 await self.commit()
@@ -386,17 +417,28 @@ class AsyncTransaction:
         Why a small one with a barrier is staged too: an answer that waits for the clock would hold up the stream of
         appends.
         """
-        self._state = _State.CLOSING
-        try:
+        async with self._closing():
             if self._staged is None and not self.is_due and not self._barrier_tick:
                 self._submit()
             else:
-                staged = self._staged or await self._begin()
-                _check_names(self._parts)
-                for vchannel in [name for name, part in self._parts.items() if part.messages]:
-                    await self._stage_part(staged, vchannel)
-                await staged.settled(self._timeout_s)
+                await self._stage_rest()
             self._state = _State.COMMITTING
+
+    async def _stage_rest(self) -> StagedTransaction:
+        """Stage what is gathered, and return once everything is staged."""
+        staged = self._staged or await self._begin()
+        _check_names(self._parts)
+        for vchannel in [name for name, part in self._parts.items() if part.messages]:
+            await self._stage_part(staged, vchannel)
+        await staged.settled(self._timeout_s)
+        return staged
+
+    @asynccontextmanager
+    async def _closing(self) -> AsyncGenerator[None, None]:
+        """Let nothing be appended any more, unless what is done meanwhile fails."""
+        self._state = _State.CLOSING
+        try:
+            yield
         except TransactionExpiredError as error:
             self._state = _State.EXPIRED
             self._rewind(error)
@@ -492,6 +534,18 @@ class AsyncTransaction:
     def _check(self, state: _State) -> None:
         if self._state is not state:
             raise TransactionStateError(f"the transaction {_TEXTS[self._state]}")
+
+
+@asynccontextmanager
+async def staging_time(timeout_s: float) -> AsyncGenerator[None, None]:
+    """Bound the time of staging a batch. Raises DeadlineError: it was not sent."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as error:
+        if isinstance(error, TidelogError):
+            raise
+        raise deadline_error("the next batch of the transaction", timeout_s) from None
 
 
 def check_barrier_tick(barrier_tick: int | None) -> None:

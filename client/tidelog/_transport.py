@@ -186,6 +186,11 @@ class Transport:
             raise UnauthenticatedError(f"the client has no token to show: {error}") from error
 
     @property
+    def client_id(self) -> str:
+        """Name of this client, which its transactions belong to."""
+        return self._client_id[0][1]
+
+    @property
     def scans(self) -> int:
         """How many scans, and calls that wait long, run."""
         return sum(connection.scans for connection in self._connections)

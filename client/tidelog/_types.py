@@ -1,7 +1,7 @@
 """What calls return."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from tidelog._tick import Tick
@@ -63,7 +63,41 @@ class TransactionResult:
     duplicate: bool = False
 
 
-TransactionState = Literal["open", "committing", "committed"]
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction that waits to be committed with others, by whoever has this. It can be pickled.
+
+    Attributes:
+        txn_id: Its id.
+        client_id: Of the client that prepared it: whoever knows it may commit the transaction.
+        messages: How many it has.
+    """
+
+    txn_id: int
+    client_id: str = field(repr=False)
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCommit:
+    """Where the messages of prepared transactions are.
+
+    Attributes:
+        first_tick: Tick of the first message; 0 without messages. Nothing else has a tick from here to the last one.
+        last_tick: Tick of the last message, inclusive; 0 without messages.
+        messages: How many there are.
+        durability: What the acknowledgement promises.
+        duplicate: Whether the application had committed this version before: then all of this tells of that commit.
+    """
+
+    first_tick: Tick
+    last_tick: Tick
+    messages: int
+    durability: Durability
+    duplicate: bool
+
+
+TransactionState = Literal["open", "committing", "committed", "prepared"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from tidelog._types import (
     Durability,
     Plan,
     PositionCommit,
+    PreparedCommit,
+    PreparedTransaction,
     ProducerSequence,
     Split,
     TransactionDescription,
@@ -69,6 +71,7 @@ _TXN_STATES: Final[dict[int, TransactionState]] = {
     transaction_service_pb2.TXN_STATE_OPEN: "open",
     transaction_service_pb2.TXN_STATE_COMMITTING: "committing",
     transaction_service_pb2.TXN_STATE_COMMITTED: "committed",
+    transaction_service_pb2.TXN_STATE_PREPARED: "prepared",
 }
 _VIEWED: Final = frozenset(("payloads", "keys", "property_keys", "property_values"))
 
@@ -355,6 +358,32 @@ def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionRes
         result.txn_id, Tick(result.first_tick), Tick(result.last_tick), results, parts[0].durability,
         parts[0].duplicate,
     )  # fmt: skip
+
+
+def prepared(txns: Sequence[PreparedTransaction]) -> list[transaction_service_pb2.PreparedTxn]:
+    """Return prepared transactions as they travel."""
+    return [transaction_service_pb2.PreparedTxn(txn_id=each.txn_id, client_id=each.client_id) for each in txns]
+
+
+def commit_prepared_request(
+    txns: Sequence[PreparedTransaction],
+    app_id: str,
+    app_version: int,
+    *,
+    barrier_tick: int | None,
+    durability: Durability | None,
+) -> transaction_service_pb2.CommitPreparedTxnsRequest:
+    """Return the request that commits prepared transactions."""
+    return transaction_service_pb2.CommitPreparedTxnsRequest(
+        txns=prepared(txns), app_id=app_id, app_version=app_version, barrier_tick=barrier_tick or 0,
+        durability=_DURABILITIES[durability],
+    )  # fmt: skip
+
+
+def prepared_commit(wire: transaction_service_pb2.CommitPreparedTxnsResponse) -> PreparedCommit:
+    """Return where the messages of prepared transactions are."""
+    durability: Durability = "sync" if wire.durability == message_pb2.DURABILITY_SYNC else "os"
+    return PreparedCommit(Tick(wire.first_tick), Tick(wire.last_tick), wire.messages, durability, wire.duplicate)
 
 
 def transaction_description(wire: transaction_service_pb2.TxnDescription) -> TransactionDescription:

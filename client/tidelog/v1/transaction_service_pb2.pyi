@@ -15,10 +15,12 @@ class TxnState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TXN_STATE_OPEN: _ClassVar[TxnState]
     TXN_STATE_COMMITTING: _ClassVar[TxnState]
     TXN_STATE_COMMITTED: _ClassVar[TxnState]
+    TXN_STATE_PREPARED: _ClassVar[TxnState]
 TXN_STATE_UNSPECIFIED: TxnState
 TXN_STATE_OPEN: TxnState
 TXN_STATE_COMMITTING: TxnState
 TXN_STATE_COMMITTED: TxnState
+TXN_STATE_PREPARED: TxnState
 
 class BeginTxnRequest(_message.Message):
     __slots__ = ("vchannels", "keepalive_us")
@@ -91,6 +93,72 @@ class KeepaliveTxnResponse(_message.Message):
     KEEPALIVE_US_FIELD_NUMBER: _ClassVar[int]
     keepalive_us: int
     def __init__(self, keepalive_us: _Optional[int] = ...) -> None: ...
+
+class PrepareTxnRequest(_message.Message):
+    __slots__ = ("txn_id", "batches", "keepalive_us", "app_id", "app_version")
+    TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    KEEPALIVE_US_FIELD_NUMBER: _ClassVar[int]
+    APP_ID_FIELD_NUMBER: _ClassVar[int]
+    APP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    txn_id: int
+    batches: int
+    keepalive_us: int
+    app_id: str
+    app_version: int
+    def __init__(self, txn_id: _Optional[int] = ..., batches: _Optional[int] = ..., keepalive_us: _Optional[int] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ...) -> None: ...
+
+class PrepareTxnResponse(_message.Message):
+    __slots__ = ("keepalive_us",)
+    KEEPALIVE_US_FIELD_NUMBER: _ClassVar[int]
+    keepalive_us: int
+    def __init__(self, keepalive_us: _Optional[int] = ...) -> None: ...
+
+class PreparedTxn(_message.Message):
+    __slots__ = ("txn_id", "client_id")
+    TXN_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    txn_id: int
+    client_id: str
+    def __init__(self, txn_id: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class CommitPreparedTxnsRequest(_message.Message):
+    __slots__ = ("txns", "app_id", "app_version", "barrier_tick", "durability")
+    TXNS_FIELD_NUMBER: _ClassVar[int]
+    APP_ID_FIELD_NUMBER: _ClassVar[int]
+    APP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_TICK_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    txns: _containers.RepeatedCompositeFieldContainer[PreparedTxn]
+    app_id: str
+    app_version: int
+    barrier_tick: int
+    durability: _message_pb2.Durability
+    def __init__(self, txns: _Optional[_Iterable[_Union[PreparedTxn, _Mapping]]] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ...) -> None: ...
+
+class CommitPreparedTxnsResponse(_message.Message):
+    __slots__ = ("first_tick", "last_tick", "messages", "durability", "duplicate")
+    FIRST_TICK_FIELD_NUMBER: _ClassVar[int]
+    LAST_TICK_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    first_tick: int
+    last_tick: int
+    messages: int
+    durability: _message_pb2.Durability
+    duplicate: bool
+    def __init__(self, first_tick: _Optional[int] = ..., last_tick: _Optional[int] = ..., messages: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., duplicate: _Optional[bool] = ...) -> None: ...
+
+class RollbackPreparedTxnsRequest(_message.Message):
+    __slots__ = ("txns",)
+    TXNS_FIELD_NUMBER: _ClassVar[int]
+    txns: _containers.RepeatedCompositeFieldContainer[PreparedTxn]
+    def __init__(self, txns: _Optional[_Iterable[_Union[PreparedTxn, _Mapping]]] = ...) -> None: ...
+
+class RollbackPreparedTxnsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ListTxnsRequest(_message.Message):
     __slots__ = ("page_token",)

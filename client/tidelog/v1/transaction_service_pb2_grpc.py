@@ -61,6 +61,21 @@ class TransactionServiceStub:
                 request_serializer=tidelog_dot_v1_dot_transaction__service__pb2.KeepaliveTxnRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_transaction__service__pb2.KeepaliveTxnResponse.FromString,
                 _registered_method=True)
+        self.PrepareTxn = channel.unary_unary(
+                '/tidelog.v1.TransactionService/PrepareTxn',
+                request_serializer=tidelog_dot_v1_dot_transaction__service__pb2.PrepareTxnRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_transaction__service__pb2.PrepareTxnResponse.FromString,
+                _registered_method=True)
+        self.CommitPreparedTxns = channel.unary_unary(
+                '/tidelog.v1.TransactionService/CommitPreparedTxns',
+                request_serializer=tidelog_dot_v1_dot_transaction__service__pb2.CommitPreparedTxnsRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_transaction__service__pb2.CommitPreparedTxnsResponse.FromString,
+                _registered_method=True)
+        self.RollbackPreparedTxns = channel.unary_unary(
+                '/tidelog.v1.TransactionService/RollbackPreparedTxns',
+                request_serializer=tidelog_dot_v1_dot_transaction__service__pb2.RollbackPreparedTxnsRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_transaction__service__pb2.RollbackPreparedTxnsResponse.FromString,
+                _registered_method=True)
         self.ListTxns = channel.unary_unary(
                 '/tidelog.v1.TransactionService/ListTxns',
                 request_serializer=tidelog_dot_v1_dot_transaction__service__pb2.ListTxnsRequest.SerializeToString,
@@ -118,6 +133,33 @@ class TransactionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PrepareTxn(self, request, context):
+        """PrepareTxn closes the transaction for batches and lets it wait to be committed by somebody else. With many of them
+        that is how many processes write one transaction: each prepares what it has, and one of all commits them together.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitPreparedTxns(self, request, context):
+        """CommitPreparedTxns commits prepared transactions, of whatever clients, at once: all of them are in the log, or none.
+        It is done once for each application and version: repeating it, also with other transactions and after a restart,
+        gives the first answer, and ends those that are named then. Other transactions that were prepared for the
+        application, for this version or an earlier one or for none, end as well: an earlier try has left them behind. After an
+        error with effect none all are prepared as before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RollbackPreparedTxns(self, request, context):
+        """RollbackPreparedTxns ends prepared transactions, of whatever clients, and forgets what they have staged. Those that
+        have ended otherwise than by a commit are passed over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTxns(self, request, context):
         """ListTxns tells of all open transactions, of all clients, oldest first.
         """
@@ -161,6 +203,21 @@ def add_TransactionServiceServicer_to_server(servicer, server):
                     servicer.KeepaliveTxn,
                     request_deserializer=tidelog_dot_v1_dot_transaction__service__pb2.KeepaliveTxnRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_transaction__service__pb2.KeepaliveTxnResponse.SerializeToString,
+            ),
+            'PrepareTxn': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareTxn,
+                    request_deserializer=tidelog_dot_v1_dot_transaction__service__pb2.PrepareTxnRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_transaction__service__pb2.PrepareTxnResponse.SerializeToString,
+            ),
+            'CommitPreparedTxns': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitPreparedTxns,
+                    request_deserializer=tidelog_dot_v1_dot_transaction__service__pb2.CommitPreparedTxnsRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_transaction__service__pb2.CommitPreparedTxnsResponse.SerializeToString,
+            ),
+            'RollbackPreparedTxns': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollbackPreparedTxns,
+                    request_deserializer=tidelog_dot_v1_dot_transaction__service__pb2.RollbackPreparedTxnsRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_transaction__service__pb2.RollbackPreparedTxnsResponse.SerializeToString,
             ),
             'ListTxns': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTxns,
@@ -293,6 +350,87 @@ class TransactionService:
             '/tidelog.v1.TransactionService/KeepaliveTxn',
             tidelog_dot_v1_dot_transaction__service__pb2.KeepaliveTxnRequest.SerializeToString,
             tidelog_dot_v1_dot_transaction__service__pb2.KeepaliveTxnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrepareTxn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.TransactionService/PrepareTxn',
+            tidelog_dot_v1_dot_transaction__service__pb2.PrepareTxnRequest.SerializeToString,
+            tidelog_dot_v1_dot_transaction__service__pb2.PrepareTxnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitPreparedTxns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.TransactionService/CommitPreparedTxns',
+            tidelog_dot_v1_dot_transaction__service__pb2.CommitPreparedTxnsRequest.SerializeToString,
+            tidelog_dot_v1_dot_transaction__service__pb2.CommitPreparedTxnsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollbackPreparedTxns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.TransactionService/RollbackPreparedTxns',
+            tidelog_dot_v1_dot_transaction__service__pb2.RollbackPreparedTxnsRequest.SerializeToString,
+            tidelog_dot_v1_dot_transaction__service__pb2.RollbackPreparedTxnsResponse.FromString,
             options,
             channel_credentials,
             insecure,

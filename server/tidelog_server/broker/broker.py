@@ -17,6 +17,7 @@ from tidelog_server.broker.catalog import Catalog, ChannelRecord, NewChannels, O
 from tidelog_server.broker.groups import Groups
 from tidelog_server.broker.lag_meter import LagMeter
 from tidelog_server.broker.ownership import Ownership
+from tidelog_server.broker.prepared import PreparedTransactions
 from tidelog_server.broker.retention import DEFAULT_CHECK_INTERVAL_MS, Retainer
 from tidelog_server.broker.transactions import Transactions
 from tidelog_server.cluster.cluster import Cluster
@@ -88,6 +89,7 @@ class Broker:
         self._reclaim_wanted = asyncio.Event()
         self._readers: Executor = ThreadPoolExecutor(_READERS, thread_name_prefix="tidelog-reader")
         self.transactions = Transactions(node, tasks, self._reclaim_wanted.set)
+        self.prepared = PreparedTransactions(node, tasks, self.transactions)
         self._retainer = Retainer(node, tasks, self._readers, self._changes)
         self._retention_check_interval_s = retention_check_interval_ms / 1_000
         self._catalog: Catalog
@@ -141,6 +143,7 @@ class Broker:
         self._retainer.open(self._catalog, self._held_tick, self._reclaim_wanted.set)
         await self._open_channels([record for record in records if not record.is_destroying])
         await self.transactions.open()
+        self.prepared.open()
         commits = SharedCommits(metadata, self._tasks)
         await self.groups.open(metadata, commits, root)
         broadcasts = BroadcastStore(metadata, commits, root)

@@ -200,12 +200,15 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
             positions[group] = GroupPosition(position.vchannel_id, tick + 1, position.committed_ms)
             report.moved_positions += 1
     outcomes = {txn_id: outcome for txn_id, outcome in log.outcomes.items() if outcome.last_tick <= tick}
+    app_commits = {app_id: commit for app_id, commit in log.app_commits.items() if commit.last_tick <= tick}
     for window_page in _pages(windows):
         store.write([], Beside(windows=window_page))
     for position_page in _pages(positions):
         store.write([], Beside(positions=position_page))
     for outcome_page in _pages(outcomes):
         store.write([], Beside(outcomes=outcome_page))
+    for app_page in _pages(app_commits):
+        store.write([], Beside(app_commits=app_page))
     for vchannel_id, fencing_token in log.fencing_tokens.items():
         store.fence(vchannel_id, fencing_token)
 

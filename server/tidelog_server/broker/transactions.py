@@ -21,11 +21,12 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.limits import MAX_KEEPALIVE_US, MAX_TXN_VCHANNELS, MIB, MIN_KEEPALIVE_US
 from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.txn_commit import CommitTerms, SubmittedCommit, try_commit
+from tidelog_server.log.txn_commit import CommitTerms, SubmittedCommit, TxnCommit, try_commit
 from tidelog_server.log.txn_table import BatchOfTxn, EndCause, Target, TxnSession, TxnTable
 from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -47,7 +48,7 @@ class TxnDescription:
     """What can be told about a transaction that has not ended.
 
     Attributes:
-        txn_id, client_id, is_committing: As in TxnSession.
+        txn_id, client_id, is_committing, prepared_for: As in TxnSession.
         vchannels: Their names, in the order in which they joined.
         batches, messages, size_bytes: What it has staged.
         keepalive_s: How long it lives without a sign of its client.
@@ -57,6 +58,7 @@ class TxnDescription:
     txn_id: int
     client_id: str
     is_committing: bool
+    prepared_for: AppVersion | None
     vchannels: list[str]
     batches: int
     messages: int
@@ -85,7 +87,7 @@ class Transactions:
         self._node = node
         self._tasks = tasks
         self._on_disk_freed = on_disk_freed
-        self._table: TxnTable
+        self.table: TxnTable
         self._clock: AwakeClock
         # Of those that are being committed, and of those whose commit has an unknown outcome.
         self._commits: dict[int, asyncio.Future[TxnOutcome]] = {}
@@ -102,7 +104,7 @@ class Transactions:
             await self._node.committer.run(lambda: store.discard(dict.fromkeys(leftovers)))
             _log.info("open_transactions_discarded", places=len(leftovers))
             self._on_disk_freed()
-        self._table = TxnTable(limits, store.txn_outcomes(), self._node.shared.oracle.last + 1)
+        self.table = TxnTable(limits, store.txn_outcomes(), self._node.shared.oracle.last + 1)
         self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
         self._tasks.start("transactions", self._sweep())
         self._tasks.start("discarded transactions", self._discard())
@@ -129,11 +131,11 @@ class Transactions:
                 field="keepalive_us",
             )
         keepalive_s = keepalive_us / 1e6 if keepalive_us else admission.limits.txn_keepalive_ms / 1e3
-        self._table.check_room(client_id)
+        self.table.check_room(client_id)
         txn_id = await self._node.shared.oracle.allocate(1)
         # Others may have begun meanwhile.
-        self._table.check_room(client_id)
-        session = self._table.begin(txn_id, client_id, targets, keepalive_s, self._now_s())
+        self.table.check_room(client_id)
+        session = self.table.begin(txn_id, client_id, targets, keepalive_s, self.now_s())
         hit(Failpoint.TXN_BEGUN)
         return session
 
@@ -149,12 +151,13 @@ class Transactions:
         self._node.admission.check()
         target.log.check_open()
         txn_id, client_id, sequence = place
-        session = self._open_session(txn_id, client_id)
+        session = self.open_session(txn_id, client_id)
         session.check_open()
-        vchannel_id, now_s = target.vchannel.vchannel_id, self._now_s()
+        session.check_not_prepared()
+        vchannel_id, now_s = target.vchannel.vchannel_id, self.now_s()
         is_repeated = session.is_repeated(vchannel_id, batch, sequence)
         if not is_repeated:
-            sequence = self._table.stage(session, target, batch, crc32c(batch.columns))
+            sequence = self.table.stage(session, target, batch, crc32c(batch.columns))
         session.keep_alive(now_s)
         staged = StagedBatch(vchannel_id, txn_id, sequence, batch.columns)
         append = PendingAppend((), False, on_settled, now_s, staged=(staged,), is_duplicate=is_repeated)
@@ -169,23 +172,23 @@ class Transactions:
 
     def keep_alive(self, txn_id: int, client_id: str) -> TxnSession:
         """Note a sign of a transaction's client, also while it is being committed. Raises as ``TxnTable.session``."""
-        session = self._open_session(txn_id, client_id)
-        session.keep_alive(self._now_s())
+        session = self.open_session(txn_id, client_id)
+        session.keep_alive(self.now_s())
         return session
 
     def roll_back(self, txn_id: int, client_id: str) -> None:
         """End a transaction without a commit. Once more is no error. Raises as ``TxnTable.session``."""
-        if self._table.was_rolled_back(txn_id, client_id):
+        if self.table.was_rolled_back(txn_id, client_id):
             return
-        session = self._open_session(txn_id, client_id)
+        session = self.open_session(txn_id, client_id)
         session.check_open()
-        self._end(session, "rolled_back")
+        self.end(session, "rolled_back")
 
     def abort(self, txn_id: int, reason: str) -> None:
         """End a transaction of whatever client, for an operator; audited. Raises as ``TxnTable.session``."""
-        session = self._open_session(txn_id, None)
+        session = self.open_session(txn_id, None)
         session.check_open()
-        self._end(session, "aborted")
+        self.end(session, "aborted")
         _log.warning("transaction_aborted", txn_id=txn_id, client_id=session.client_id, reason=reason)
 
     async def commit(
@@ -208,10 +211,11 @@ class Transactions:
             StorageFailedError: See its effect.
         """
         self._expire(txn_id)
-        found = self._table.find(txn_id, client_id)
+        found = self.table.find(txn_id, client_id)
         if isinstance(found, TxnOutcome):
             return Committed(found, is_repeated=True)
-        session = self._open_session(txn_id, client_id)
+        session = self.open_session(txn_id, client_id)
+        session.check_not_prepared()
         if txn_id not in self._commits:
             terms = terms_of()
             session.check_whole(terms.expected_batches)
@@ -228,52 +232,81 @@ class Transactions:
     def describe(self, txn_id: int) -> TxnDescription | TxnOutcome:
         """Return what is known of a transaction, or its outcome. Raises as ``TxnTable.session``."""
         self._expire(txn_id)
-        found = self._table.find(txn_id, None)
-        return found if isinstance(found, TxnOutcome) else self._description(self._open_session(txn_id, None))
+        found = self.table.find(txn_id, None)
+        return found if isinstance(found, TxnOutcome) else self._description(self.open_session(txn_id, None))
 
     def list(self, after_id: int = 0, count: int | None = None) -> "list[TxnDescription]":
         """Return open transactions, oldest first: so many of those with an id above ``after_id``."""
         self._expire_all()
         # They are there in the order in which they were begun, which is that of their ids.
-        sessions = (session for session in self._table.open.values() if session.txn_id > after_id)
+        sessions = (session for session in self.table.open.values() if session.txn_id > after_id)
         return [self._description(session) for session in islice(sessions, count)]
 
     def channel_destroyed(self, log: ChannelLog) -> None:
         """End the transactions that a channel takes along; one that is being committed is in the log first."""
-        for session in self._table.on_vchannels(vchannel.vchannel_id for vchannel in log.vchannels):
+        for session in self.table.on_vchannels(vchannel.vchannel_id for vchannel in log.vchannels):
             if not session.is_committing:
-                self._end(session, "channel_destroyed")
+                self.end(session, "channel_destroyed")
 
     def refresh_metrics(self) -> None:
         """Bring the gauges up to date."""
         metrics = self._node.metrics
-        metrics.open_txns.set(len(self._table.open))
-        metrics.staged_bytes.set(self._table.staged_bytes)
+        metrics.open_txns.set(len(self.table.open))
+        metrics.staged_bytes.set(self.table.staged_bytes)
 
-    # -- Private -------------------------------------------------------------------------------------------
+    # -- For those who commit several at once ------------------------------------------------------------------
 
-    def _now_s(self) -> float:
+    def now_s(self) -> float:
+        """Return the time on the clock that keepalives run on."""
         return self._clock.now_s()
 
-    def _open_session(self, txn_id: int, client_id: str | None) -> TxnSession:
+    def open_session(self, txn_id: int, client_id: str | None) -> TxnSession:
+        """Return an open transaction. Raises as ``TxnTable.session``."""
         self._expire(txn_id)
-        return self._table.session(txn_id, client_id, self._node.shared.oracle.last)
+        return self.table.session(txn_id, client_id, self._node.shared.oracle.last)
 
-    def _expire(self, txn_id: int) -> None:
-        """End a transaction if its keepalive has run out: that is noticed at once where somebody asks."""
-        session = self._table.open.get(txn_id)
-        if session is not None and not session.is_committing and session.expires_s <= self._now_s():
-            self._end(session, "keepalive")
-
-    def _expire_all(self) -> None:
-        for session in self._table.expired(self._now_s()):
-            self._end(session, "keepalive")
-
-    def _end(self, session: TxnSession, cause: EndCause) -> None:
-        self._table.end(session, cause)
+    def end(self, session: TxnSession, cause: EndCause) -> None:
+        """End an open transaction without a commit."""
+        self.table.end(session, cause)
         self._node.metrics.txns_ended.labels(cause).inc()
         self._discarding.append(session)
         self._discard_wanted.set()
+
+    async def submit(self, commit: TxnCommit, wait_s: float) -> SubmittedCommit:
+        """Submit a commit of transactions that are marked as committing, once its ticks can be had.
+
+        Raises:
+            TidelogServerError: See ``try_commit``. Nothing happened, and its transactions are open as before.
+            BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
+        """
+        node, oracle = self._node.shared, self._node.shared.oracle
+        messages, barrier_tick = max(1, commit.messages), commit.terms.barrier_tick
+        try:
+            async with asyncio.timeout(wait_s):
+                while (submitted := try_commit(node, self.table, commit)) is None:
+                    await oracle.prepare(messages, barrier_tick)
+        except BaseException as error:
+            for session in commit.sessions:
+                session.is_committing = False
+                session.keep_alive(self.now_s())
+                if isinstance(error, ChannelNotExistError) and session.has_closed_channel:
+                    self.end(session, "channel_destroyed")
+            if isinstance(error, TimeoutError):
+                raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=oracle.now()) from None
+            raise
+        return submitted
+
+    # -- Private -------------------------------------------------------------------------------------------
+
+    def _expire(self, txn_id: int) -> None:
+        """End a transaction if its keepalive has run out: that is noticed at once where somebody asks."""
+        session = self.table.open.get(txn_id)
+        if session is not None and not session.is_committing and session.expires_s <= self.now_s():
+            self.end(session, "keepalive")
+
+    def _expire_all(self) -> None:
+        for session in self.table.expired(self.now_s()):
+            self.end(session, "keepalive")
 
     async def _commit(
         self, session: TxnSession, terms: CommitTerms, wait_s: float, committed: asyncio.Future[TxnOutcome]
@@ -300,42 +333,22 @@ class Transactions:
             assert submitted is not None
             if append.failure is None:
                 hit(Failpoint.TXN_COMMITTED)
-                self._table.note_committed(session, submitted.outcome)
+                self.table.note_committed(session, submitted.outcomes[0])
                 self._node.metrics.txns_ended.labels("committed").inc()
             settled.set()
 
-        try:
-            submitted = await self._submit(session, terms, wait_s, on_settled)
-        except TidelogServerError as error:
-            session.is_committing = False
-            session.keep_alive(self._now_s())
-            if isinstance(error, ChannelNotExistError):
-                self._end(session, "channel_destroyed")
-            raise
+        submitted = await self.submit(TxnCommit([session], terms, on_settled), wait_s)
         await settled.wait()
         if (failure := submitted.append.failure) is not None:
             raise failure.with_effect(Effect.UNKNOWN)
-        return submitted.outcome
-
-    async def _submit(
-        self, session: TxnSession, terms: CommitTerms, wait_s: float, on_settled: Settled
-    ) -> SubmittedCommit:
-        node, oracle = self._node.shared, self._node.shared.oracle
-        messages = max(1, session.messages)
-        try:
-            async with asyncio.timeout(wait_s):
-                while (submitted := try_commit(node, self._table, session, terms, on_settled)) is None:
-                    await oracle.prepare(messages, terms.barrier_tick)
-        except TimeoutError:
-            raise BarrierNotReachedError(barrier_tick=terms.barrier_tick, latest_tick=oracle.now()) from None
-        return submitted
+        return submitted.outcomes[0]
 
     def _description(self, session: TxnSession) -> TxnDescription:
         return TxnDescription(
-            session.txn_id, session.client_id, session.is_committing,
+            session.txn_id, session.client_id, session.is_committing, session.prepared_for,
             [lane.target.vchannel.name for lane in session.lanes.values()], session.batches, session.messages,
             session.size_bytes, session.keepalive_s,
-            max(0.0, session.expires_s - self._now_s()),
+            max(0.0, session.expires_s - self.now_s()),
         )  # fmt: skip
 
     async def _sweep(self) -> None:
@@ -356,7 +369,7 @@ class Transactions:
             for begin in range(0, len(places), _DISCARDED_AT_ONCE):
                 await self._node.committer.run(partial(store.discard, dict(places[begin : begin + _DISCARDED_AT_ONCE])))
             for session in sessions:
-                self._table.note_removed(session)
+                self.table.note_removed(session)
                 self._discarded_bytes += session.size_bytes
             if self._discarded_bytes >= _RECLAIM_AT_BYTES:
                 self._discarded_bytes = 0

@@ -42,6 +42,14 @@ MAX_STAGED_BATCHES_PER_TXN: Final = 4_096
 MAX_STAGED_BATCHES: Final = 131_072
 MIN_KEEPALIVE_US: Final = 1_000
 MAX_KEEPALIVE_US: Final = 3_600_000_000
+# Prepared ones: how long one may wait to be committed, how many one call names, and how many batches they may have
+# that are committed in one go of the event loop.
+MAX_PREPARED_KEEPALIVE_US: Final = 86_400_000_000
+MAX_PREPARED_TXNS: Final = 1_000
+MAX_PREPARED_BATCHES: Final = 16_384
+# Applications whose last commit is remembered; who has not committed for longest is forgotten.
+MAX_APP_ID_BYTES: Final = 128
+MAX_APPS: Final = 10_000
 # Outcomes of begun transactions that are kept on disk; those with the greatest ids stay.
 MAX_TXN_OUTCOMES: Final = 10_000
 # Begun transactions that ended without a commit and are remembered, so that their owners learn why.

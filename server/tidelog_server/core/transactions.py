@@ -34,5 +34,26 @@ class TxnOutcome(NamedTuple):
         return self.first_tick + sum(run.messages for run in self.runs) - 1
 
 
+class AppCommit(NamedTuple):
+    """The last commit of prepared transactions that an application has made; what repeating it is answered with.
+
+    Attributes:
+        version: The application's number of it; later ones are greater.
+        first_tick: Tick of its first message; of one that had none, a tick that no message has.
+        messages: How many; they have consecutive ticks.
+        is_synced: Whether it was synced before it was acknowledged.
+    """
+
+    version: int
+    first_tick: int
+    messages: int
+    is_synced: bool
+
+    @property
+    def last_tick(self) -> int:
+        """Tick of the last message; one less than ``first_tick`` if there was none."""
+        return self.first_tick + self.messages - 1
+
+
 TxnPlace = tuple[int, int]
 """Vchannel id and txn id: what a transaction has staged on one vchannel."""

@@ -23,7 +23,7 @@ from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.core.transactions import AppCommit, TxnOutcome
 from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -46,6 +46,9 @@ WindowChange = tuple[ProducerKey, ProducerWindow | None]
 
 OutcomeChange = tuple[int, TxnOutcome | None]
 """A begun transaction and its outcome, or None for one whose outcome is to be forgotten."""
+
+AppChange = tuple[str, AppCommit | None]
+"""An application and its last commit, or None for one that is to be forgotten."""
 
 PositionChange = tuple[GroupKey, GroupPosition | None]
 """A consumer group's position, or None for one that is to be forgotten."""
@@ -72,6 +75,7 @@ class PendingAppend:
         staged: Batches of a begun transaction that are written; then there are no entries.
         outcomes: What is written with the entries of a begun transaction.
         positions: What is written for consumer groups, with entries or alone.
+        app_commits: What is written with the entries of prepared transactions.
         is_duplicate: Whether it repeats an append that was taken before, and is not written itself.
         repetitions: Those that repeat this one and are settled behind it.
     """
@@ -86,6 +90,7 @@ class PendingAppend:
     staged: Sequence[StagedBatch] = ()
     outcomes: Sequence[OutcomeChange] = ()
     positions: Sequence[PositionChange] = ()
+    app_commits: Sequence[AppChange] = ()
     is_duplicate: bool = False
     repetitions: "list[PendingAppend] | None" = None
 
@@ -475,6 +480,6 @@ def _beside(appends: Sequence[PendingAppend]) -> Beside:
     outcomes = dict(change for append in appends for change in append.outcomes)
     positions = dict(change for append in appends for change in append.positions)
     staged = [batch for append in appends for batch in append.staged]
-    return (
-        Beside(windows, staged, outcomes, positions) if windows or staged or outcomes or positions else NOTHING_BESIDE
-    )
+    app_commits = dict(change for append in appends for change in append.app_commits)
+    beside = Beside(windows, staged, outcomes, positions, app_commits)
+    return beside if any(beside) else NOTHING_BESIDE

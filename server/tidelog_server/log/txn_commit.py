@@ -1,13 +1,13 @@
 """Committing what a begun transaction has staged: one atomic write of headers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
 from tidelog_server.log.channel_log import NodeLog
-from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.committer import AppChange, PendingAppend, Settled
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.transactions import MovePositions, no_positions
 from tidelog_server.log.txn_table import TxnSession, TxnTable
@@ -35,19 +35,52 @@ class CommitTerms:
 
 @dataclass(frozen=True, slots=True)
 class SubmittedCommit:
-    """A commit on its way."""
+    """A commit on its way.
+
+    Attributes:
+        append: What is written.
+        outcomes: Of each transaction, in order.
+        first_tick: Of the first message; without messages a tick that no message has.
+    """
 
     append: PendingAppend
-    outcome: TxnOutcome
+    outcomes: Sequence[TxnOutcome]
+    first_tick: int
 
 
-def try_commit(
-    node: NodeLog, table: TxnTable, session: TxnSession, terms: CommitTerms, on_settled: Settled
-) -> SubmittedCommit | None:
+def no_app_changes(_: int) -> Sequence[AppChange]:
+    """Change nothing of any application."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class TxnCommit:
+    """A commit of one transaction, or of several at once.
+
+    Attributes:
+        sessions: Those to commit.
+        terms: What is asked.
+        on_settled: Called once with the outcome.
+        app_changes: Called with the first tick; what it returns is written with the rest.
+    """
+
+    sessions: Sequence[TxnSession]
+    terms: CommitTerms
+    on_settled: Settled
+    app_changes: Callable[[int], Sequence[AppChange]] = no_app_changes
+
+    @property
+    def messages(self) -> int:
+        """How many are committed."""
+        return sum(session.messages for session in self.sessions)
+
+
+def try_commit(node: NodeLog, table: TxnTable, commit: TxnCommit) -> SubmittedCommit | None:
     """Submit the commit at once; None if the oracle cannot give ticks now: then ``prepare`` it and try again.
 
-    Messages of one vchannel get consecutive ticks in the order in which their batches came; vchannels follow each
-    other in the order in which they joined.
+    Transactions follow each other in order. Messages of one vchannel get consecutive ticks in the order in which their
+    batches came; vchannels follow each other in the order in which they joined. All share one span of ticks, so no
+    watermark and no cut lies between those that are committed together.
 
     Raises:
         ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
@@ -55,34 +88,57 @@ def try_commit(
         TidelogServerError: As ``move_positions``. Nothing happened.
     """
     node.admission.check()
+    sessions, terms, messages = commit.sessions, commit.terms, commit.messages
+    for session in sessions:
+        _check(session, terms)
+    # One also for a transaction without messages: its outcome has a place in the order of commits.
+    first_tick = node.oracle.try_allocate(max(1, messages), terms.barrier_tick)
+    if first_tick is None:
+        return None
+    positions = terms.move_positions()
+    outcomes = _outcomes(sessions, first_tick, is_synced=terms.needs_sync)
+    entries: list[NewEntry] = []
+    for session, outcome in zip(sessions, outcomes, strict=True):
+        entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
+    append = PendingAppend(
+        entries, terms.needs_sync, commit.on_settled, node.clock.monotonic_s(),
+        outcomes=[
+            change
+            for session, outcome in zip(sessions, outcomes, strict=True)
+            for change in table.note_committing(session.txn_id, outcome)
+        ],
+        positions=positions, app_commits=commit.app_changes(first_tick),
+    )  # fmt: skip
+    lanes = (lane for session in sessions for lane in session.lanes.values())
+    targets = {lane.target.vchannel.vchannel_id: lane.target for lane in lanes}
+    for entry in entries:
+        target = targets[entry.vchannel_id]
+        target.log.enter(target.vchannel, entry)
+    hit(Failpoint.TXN_COMMITTING)
+    node.committer.submit(append)
+    return SubmittedCommit(append, outcomes, first_tick)
+
+
+def _check(session: TxnSession, terms: CommitTerms) -> None:
+    """Raise why a transaction cannot be committed."""
     for vchannel_id, lane in session.lanes.items():
         lane.target.log.check_open()
         conditions = terms.conditions.get(vchannel_id)
         if conditions is not None:
             vchannel = lane.target.vchannel
             conditions.check(vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token)
-    # One also for a transaction without messages: its outcome has a place in the order of commits.
-    tick = node.oracle.try_allocate(max(1, session.messages), terms.barrier_tick)
-    if tick is None:
-        return None
-    positions = terms.move_positions()
-    runs = (TxnRun(vchannel_id, lane.messages) for vchannel_id, lane in session.lanes.items() if lane.batches)
-    outcome = TxnOutcome(tick, terms.needs_sync, tuple(runs))
-    entries = _entries(session, outcome)
-    append = PendingAppend(
-        entries, terms.needs_sync, on_settled, node.clock.monotonic_s(),
-        outcomes=table.note_committing(session.txn_id, outcome), positions=positions,
-    )  # fmt: skip
-    for entry in entries:
-        target = session.lanes[entry.vchannel_id].target
-        target.log.enter(target.vchannel, entry)
-    hit(Failpoint.TXN_COMMITTING)
-    node.committer.submit(append)
-    return SubmittedCommit(append, outcome)
 
 
-def _entries(session: TxnSession, outcome: TxnOutcome) -> list[NewEntry]:
-    span = TxnSpan(session.txn_id, outcome.first_tick, outcome.last_tick)
+def _outcomes(sessions: Sequence[TxnSession], first_tick: int, *, is_synced: bool) -> list[TxnOutcome]:
+    outcomes: list[TxnOutcome] = []
+    for session in sessions:
+        runs = (TxnRun(vchannel_id, lane.messages) for vchannel_id, lane in session.lanes.items() if lane.batches)
+        outcomes.append(TxnOutcome(first_tick, is_synced, tuple(runs)))
+        first_tick += session.messages
+    return outcomes
+
+
+def _entries(session: TxnSession, outcome: TxnOutcome, span: TxnSpan) -> list[NewEntry]:
     entries: list[NewEntry] = []
     tick = Tick(outcome.first_tick)
     for vchannel_id, lane in session.lanes.items():

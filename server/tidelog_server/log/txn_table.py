@@ -4,6 +4,7 @@
 
     OPEN ──commit──▶ COMMITTING ──durable──▶ committed: an outcome
       │  ◀─refused──┘
+      ├──prepare──▶ PREPARED ──commit, with others──▶ COMMITTING
       ├──rollback──▶ ended: rolled back
       └──keepalive ran out, abort, channel destroyed──▶ ended: expired, for good
 
@@ -39,6 +40,7 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.core.transactions import TxnOutcome, TxnPlace
+from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import OutcomeChange
@@ -123,6 +125,7 @@ class TxnSession:
         batches: How many batches are staged.
         size_bytes: Their columns.
         is_committing: From the start of a commit until it is refused, or for good.
+        prepared_for: Whose commit it waits for; None if it is not prepared.
     """
 
     txn_id: int
@@ -134,6 +137,7 @@ class TxnSession:
     batches: int = 0
     size_bytes: int = 0
     is_committing: bool = False
+    prepared_for: AppVersion | None = None
 
     @property
     def places(self) -> dict[TxnPlace, int]:
@@ -147,6 +151,11 @@ class TxnSession:
         """How many messages are staged."""
         return sum(lane.messages for lane in self.lanes.values())
 
+    @property
+    def has_closed_channel(self) -> bool:
+        """Whether a channel that it appends to is being destroyed."""
+        return any(lane.target.log.is_closed for lane in self.lanes.values())
+
     def keep_alive(self, now_s: float) -> None:
         """Note a sign of its client."""
         self.expires_s = now_s + self.keepalive_s
@@ -155,6 +164,22 @@ class TxnSession:
         """Raise InvalidTransactionStateError while it is being committed."""
         if self.is_committing:
             raise InvalidTransactionStateError(self.txn_id, state="being committed")
+
+    def check_not_prepared(self) -> None:
+        """Raise InvalidTransactionStateError if it waits to be committed with others."""
+        if self.prepared_for is not None:
+            raise InvalidTransactionStateError(
+                self.txn_id,
+                state="prepared",
+                advice="commit the prepared transactions of its application, or roll back",
+            )
+
+    def check_prepared(self, app: AppVersion) -> None:
+        """Raise InvalidTransactionStateError unless it waits for this commit."""
+        if self.prepared_for is None or not self.prepared_for.is_covered_by(app):
+            raise InvalidTransactionStateError(
+                self.txn_id, state="not prepared for this commit", advice="name those that were prepared for it"
+            )
 
     def check_whole(self, expected_batches: int | None) -> None:
         """Raise TransactionIncompleteError unless it has as many batches as its client counts on, if it counts."""

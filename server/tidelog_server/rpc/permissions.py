@@ -154,6 +154,10 @@ ROWS: Final[dict[str, Row]] = {
     f"{_TXNS}CommitTxn": Row(somewhere=Verb.TXN, needs=_commit),
     f"{_TXNS}RollbackTxn": Row(somewhere=Verb.TXN),
     f"{_TXNS}KeepaliveTxn": Row(somewhere=Verb.TXN),
+    f"{_TXNS}PrepareTxn": Row(somewhere=Verb.TXN),
+    # Who knows the client of a transaction may commit it: it was told so by that client.
+    f"{_TXNS}CommitPreparedTxns": Row(somewhere=Verb.TXN),
+    f"{_TXNS}RollbackPreparedTxns": Row(somewhere=Verb.TXN),
     f"{_TXNS}ListTxns": _ADMIN_READ,
     f"{_TXNS}DescribeTxn": _ADMIN_READ,
     f"{_TXNS}AbortTxn": _ADMIN_WRITE,

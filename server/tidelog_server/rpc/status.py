@@ -53,6 +53,7 @@ STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, err
         _Code.FAILED_PRECONDITION,
         error_pb2.REASON_TRANSACTION_OUTCOME_FORGOTTEN,
     ),
+    errors.AppVersionPassedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_APP_VERSION_PASSED),
     errors.ResourceAcquiredError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_RESOURCE_ACQUIRED),
     errors.BroadcastVchannelUnknownError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_BROADCAST_VCHANNEL_UNKNOWN),
     errors.BroadcastNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_BROADCAST_NOT_EXIST),

@@ -1,15 +1,17 @@
 """TransactionService: begun transactions."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
+from tidelog_server.broker.prepared import PreparedTxn
 from tidelog_server.broker.transactions import TxnDescription, check_targets
 from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistError
-from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES, MAX_PREPARED_TXNS
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import Target
@@ -31,6 +33,7 @@ class TransactionService:
     def __init__(self, broker: Broker, *, syncs_by_default: bool) -> None:
         self._broker = broker
         self._transactions = broker.transactions
+        self._prepared = broker.prepared
         self._syncs_by_default = syncs_by_default
 
     def methods(self) -> dict[str, Callable[..., Any]]:
@@ -40,6 +43,9 @@ class TransactionService:
             "CommitTxn": self.commit_txn,
             "RollbackTxn": self.rollback_txn,
             "KeepaliveTxn": self.keepalive_txn,
+            "PrepareTxn": self.prepare_txn,
+            "CommitPreparedTxns": self.commit_prepared_txns,
+            "RollbackPreparedTxns": self.rollback_prepared_txns,
             "ListTxns": self.list_txns,
             "DescribeTxn": self.describe_txn,
             "AbortTxn": self.abort_txn,
@@ -91,6 +97,43 @@ class TransactionService:
         """Note a sign of life."""
         session = self._transactions.keep_alive(_txn_id(request), client_id_of(context))
         return transaction_service_pb2.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
+
+    async def prepare_txn(
+        self, request: transaction_service_pb2.PrepareTxnRequest, context: Context
+    ) -> transaction_service_pb2.PrepareTxnResponse:
+        """Prepare a transaction."""
+        session = self._prepared.prepare(
+            PreparedTxn(_txn_id(request), client_id_of(context)),
+            AppVersion(request.app_id, request.app_version if request.HasField("app_version") else None),
+            expected_batches=request.batches if request.HasField("batches") else None,
+            keepalive_us=request.keepalive_us,
+        )
+        return transaction_service_pb2.PrepareTxnResponse(keepalive_us=_us(session.keepalive_s))
+
+    async def commit_prepared_txns(
+        self, request: transaction_service_pb2.CommitPreparedTxnsRequest, context: Context
+    ) -> transaction_service_pb2.CommitPreparedTxnsResponse:
+        """Commit prepared transactions together."""
+        terms = CommitTerms(
+            needs_sync(request.durability, syncs_by_default=self._syncs_by_default), request.barrier_tick
+        )
+        app = AppVersion(request.app_id, request.app_version)
+        wait_s = longest_wait_s(context, MAX_BARRIER_WAIT_S)
+        commit, is_repeated = await self._prepared.commit(_prepared(request.txns), app, terms, wait_s)
+        return transaction_service_pb2.CommitPreparedTxnsResponse(
+            first_tick=commit.first_tick if commit.messages else 0,
+            last_tick=commit.last_tick if commit.messages else 0,
+            messages=commit.messages,
+            durability=_durability(is_synced=commit.is_synced),
+            duplicate=is_repeated,
+        )
+
+    async def rollback_prepared_txns(
+        self, request: transaction_service_pb2.RollbackPreparedTxnsRequest, _: Context
+    ) -> transaction_service_pb2.RollbackPreparedTxnsResponse:
+        """End prepared transactions."""
+        self._prepared.roll_back(_prepared(request.txns))
+        return transaction_service_pb2.RollbackPreparedTxnsResponse()
 
     async def list_txns(
         self, request: transaction_service_pb2.ListTxnsRequest, _: Context
@@ -165,10 +208,14 @@ def _check_visible(txn_id: int, names: Iterable[str]) -> None:
 
 
 def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:
-    states = transaction_service_pb2.TXN_STATE_OPEN, transaction_service_pb2.TXN_STATE_COMMITTING
+    state = transaction_service_pb2.TXN_STATE_OPEN
+    if txn.prepared_for is not None:
+        state = transaction_service_pb2.TXN_STATE_PREPARED
+    if txn.is_committing:
+        state = transaction_service_pb2.TXN_STATE_COMMITTING
     return transaction_service_pb2.TxnDescription(
         txn_id=txn.txn_id,
-        state=states[txn.is_committing],
+        state=state,
         client_id=txn.client_id,
         vchannels=txn.vchannels,
         batches=txn.batches,
@@ -181,7 +228,7 @@ def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:
 
 def _result(txn_id: int, outcome: TxnOutcome, *, is_repeated: bool = False) -> wal_service_pb2.TransactionResult:
     """Return where a committed transaction is, as it travels."""
-    durability = message_pb2.DURABILITY_SYNC if outcome.is_synced else message_pb2.DURABILITY_OS
+    durability = _durability(is_synced=outcome.is_synced)
     if not outcome.runs:
         return wal_service_pb2.TransactionResult(txn_id=txn_id)
     parts, tick = [], outcome.first_tick
@@ -200,6 +247,26 @@ def _result(txn_id: int, outcome: TxnOutcome, *, is_repeated: bool = False) -> w
     return wal_service_pb2.TransactionResult(
         txn_id=txn_id, first_tick=outcome.first_tick, last_tick=outcome.last_tick, parts=parts
     )
+
+
+def _durability(*, is_synced: bool) -> message_pb2.Durability:
+    return message_pb2.DURABILITY_SYNC if is_synced else message_pb2.DURABILITY_OS
+
+
+def _prepared(wire: Sequence[transaction_service_pb2.PreparedTxn]) -> list[PreparedTxn]:
+    """Return the transactions that a request names.
+
+    Raises:
+        InvalidRequestError: They are too many, one is named twice, or one has no id.
+    """
+    if len(wire) > MAX_PREPARED_TXNS:
+        raise InvalidRequestError(
+            f"the request names {len(wire)} transactions, at most {MAX_PREPARED_TXNS} are allowed", field="txns"
+        )
+    txns = {_txn_id(each): PreparedTxn(each.txn_id, each.client_id) for each in wire}
+    if len(txns) < len(wire):
+        raise InvalidRequestError("the request names a transaction twice: name each once", field="txns")
+    return list(txns.values())
 
 
 class _OnTxn(Protocol):

@@ -15,13 +15,15 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import TAKEN_BYTES, GroupKey, GroupPosition
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.core.transactions import TxnOutcome, TxnPlace, TxnRun
+from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.keys import (
     LOG_KEY_BYTES,
     STORE_KEY,
+    app_key,
     chunk_key,
     fence_key,
     group_key,
+    is_app_key,
     log_key,
     outcome_key,
     parse_group_key,
@@ -80,6 +82,8 @@ _TXN: Final = struct.Struct(">BQ")
 # version, first tick, whether synced; then the runs.
 _OUTCOME: Final = struct.Struct(">BQ?")
 _RUN: Final = struct.Struct(">II")
+# version, the fields of AppCommit in order; then the application's id.
+_APP: Final = struct.Struct(">B3Q?")
 # version, epoch, last sequence; then the results.
 _WINDOW: Final = struct.Struct(">BQQ")
 # version, vchannel id, next tick, when it was committed; then what was taken.
@@ -344,6 +348,27 @@ def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
     return TxnOutcome(first_tick, is_synced, runs)
 
 
+def pack_app_commit(app_id: str, commit: AppCommit) -> bytes:
+    """Return the value of the last commit of an application."""
+    return _sealed(app_key(app_id), _APP.pack(ROW_VERSION, *commit) + app_id.encode())
+
+
+def unpack_app_commit(key: bytes, value: bytes) -> tuple[str, AppCommit]:
+    """Return the application and its last commit in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    body = _opened_body("application", key, value, _APP.size, 1)
+    version, *fields = _APP.unpack_from(body)
+    if version != ROW_VERSION:
+        raise _unknown_version("application", version)
+    app_id = body[_APP.size :].decode()
+    if app_key(app_id) != key:
+        raise _damaged_row("application", key)
+    return app_id, AppCommit._make(fields)
+
+
 def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:
     """Return the value of a producer's window."""
     body = _WINDOW.pack(ROW_VERSION, window.epoch, window.last_sequence) + window.results
@@ -436,6 +461,8 @@ def _opened_body(what: str, key: bytes, value: bytes, fixed_bytes: int, item_byt
 def _damaged_row(what: str, key: bytes) -> DataLossError:
     if key == STORE_KEY:
         return DataLossError("the store's own row is damaged: restore the data folder from a backup", row=what)
+    if is_app_key(key):
+        return DataLossError("an application's row is damaged: restore the data folder from a backup", row=what)
     if (txn_id := parse_outcome_key(key)) is not None:
         return DataLossError(
             f"the outcome row of transaction {txn_id} is damaged: restore the data folder from a backup",

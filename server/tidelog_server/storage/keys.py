@@ -16,13 +16,16 @@ index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
 index      vchannel_id u32, ``x``, txn id u64     that a transaction has staged batches there
 index      ``o``, txn id u64                      the outcome of a begun transaction
+index      ``a``, hash of an application's id     the last commit of an application
 index      ``s``                                  the store as a whole
 ========== ====================================== =================================================
 """
 
 import struct
+from hashlib import blake2b
 from typing import Final
 
+from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.producers import ProducerKey
@@ -36,18 +39,20 @@ _CHUNK: Final = struct.Struct(">IcQ")
 _TAGGED: Final = struct.Struct(">Ic")
 _STAGED: Final = struct.Struct(">IQI")
 _OUTCOME: Final = struct.Struct(">cQ")
+_APP: Final = struct.Struct(f">c{HASH_BYTES}s")
 _CHUNK_TAG: Final = b"c"
 _TAIL_TAG: Final = b"t"
 _FENCE_TAG: Final = b"f"
 _TXN_TAG: Final = b"x"
 _OUTCOME_TAG: Final = b"o"
+_APP_TAG: Final = b"a"
 # The name that the key of a position has in RocksMQ, of Milvus.
 _POSITION_SUFFIX: Final = "/current_id"
 
 LOG_KEY_BYTES: Final = _LOG.size
 STORE_KEY: Final = b"s"
 # Invariant: length and tag tell the kinds of keys of the index family apart.
-assert len({_CHUNK.size, _TAGGED.size, _OUTCOME.size, len(STORE_KEY)}) == 4
+assert len({_CHUNK.size, _TAGGED.size, _OUTCOME.size, _APP.size, len(STORE_KEY)}) == 5
 
 log_key = _LOG.pack
 """Return the key of the entry of vchannel ``vchannel_id`` at ``base_tick``, in ``log`` and in ``columns``.
@@ -149,6 +154,16 @@ def parse_outcome_key(key: bytes) -> int | None:
         return None
     tag, txn_id = _OUTCOME.unpack(key)
     return int(txn_id) if tag == _OUTCOME_TAG else None
+
+
+def app_key(app_id: str) -> bytes:
+    """Return the key of the last commit of an application."""
+    return _APP.pack(_APP_TAG, blake2b(app_id.encode(), digest_size=HASH_BYTES).digest())
+
+
+def is_app_key(key: bytes) -> bool:
+    """Tell whether ``key`` is that of the last commit of an application."""
+    return len(key) == _APP.size and key[:1] == _APP_TAG
 
 
 def tail_key(vchannel_id: int) -> bytes:

@@ -19,7 +19,7 @@ from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatc
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import Tick
-from tidelog_server.core.transactions import TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,14 @@ class Beside(NamedTuple):
         staged: Batches of begun transactions; their vchannels exist (asserted).
         outcomes: Outcomes of begun transactions by txn id, which replace earlier ones; None removes one.
         positions: Positions of consumer groups, which replace earlier ones; None removes one.
+        app_commits: Last commits by application, which replace earlier ones; None removes one.
     """
 
     windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
     staged: Sequence[StagedBatch] = ()
     outcomes: Mapping[int, TxnOutcome | None] = MappingProxyType({})
     positions: Mapping[GroupKey, GroupPosition | None] = MappingProxyType({})
+    app_commits: Mapping[str, AppCommit | None] = MappingProxyType({})
 
 
 NOTHING_BESIDE: Final = Beside()
@@ -188,6 +190,14 @@ class LogStore(Protocol):
 
     def staged(self) -> list[TxnPlace]:
         """Return where something is staged that was not committed; meant for the start.
+
+        Raises:
+            DataLossError: A row is damaged.
+        """
+        ...
+
+    def app_commits(self) -> dict[str, AppCommit]:
+        """Return the last commit of each application, as written and not removed; meant for the start.
 
         Raises:
             DataLossError: A row is damaged.

@@ -11,7 +11,7 @@ from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK
-from tidelog_server.core.transactions import TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
 from tidelog_server.storage.log_state import (
     LogState,
@@ -50,6 +50,7 @@ class MemoryLogStore:
         # Of transactions that were not committed.
         self._staged: dict[TxnPlace, dict[int, bytes]] = {}
         self._outcomes: dict[int, TxnOutcome] = {}
+        self._app_commits: dict[str, AppCommit] = {}
         self._positions: dict[GroupKey, GroupPosition] = {}
         self._is_closed = False
         # Guards _rows and the tails: readers must see both of the same moment.
@@ -97,6 +98,7 @@ class MemoryLogStore:
         _replace(self._windows, beside.windows)
         _replace(self._outcomes, beside.outcomes)
         _replace(self._positions, beside.positions)
+        _replace(self._app_commits, beside.app_commits)
 
     def sync(self) -> None:
         """See LogStore; there is nothing to do."""
@@ -167,6 +169,11 @@ class MemoryLogStore:
         """See LogStore."""
         with self._lock:
             return dict(self._outcomes)
+
+    def app_commits(self) -> dict[str, AppCommit]:
+        """See LogStore."""
+        with self._lock:
+            return dict(self._app_commits)
 
     def group_positions(self) -> dict[GroupKey, GroupPosition]:
         """See LogStore."""

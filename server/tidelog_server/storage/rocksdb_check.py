@@ -18,16 +18,18 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK
-from tidelog_server.core.transactions import TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import (
     ChunkRow,
     StoreRow,
     TailRow,
+    pack_app_commit,
     pack_fence,
     pack_outcome,
     pack_store,
     pack_tail,
     pack_txn,
+    unpack_app_commit,
     unpack_chunk,
     unpack_fence,
     unpack_header,
@@ -41,6 +43,7 @@ from tidelog_server.storage.codec import (
 from tidelog_server.storage.head_file import Head
 from tidelog_server.storage.keys import (
     STORE_KEY,
+    is_app_key,
     log_end_key,
     log_key,
     parse_chunk_key,
@@ -73,6 +76,7 @@ class StoreIndex(NamedTuple):
     fencing_tokens: dict[int, int]
     txns: dict[TxnPlace, int]
     outcomes: dict[int, TxnOutcome]
+    app_commits: dict[str, AppCommit]
 
     def digest(self) -> str:
         """Return a hash over all rows but the chunks, which the tails stand for: equal for equal states."""
@@ -85,6 +89,8 @@ class StoreIndex(NamedTuple):
             digest.update(pack_txn(*place, self.txns[place]))
         for txn_id in sorted(self.outcomes):
             digest.update(pack_outcome(txn_id, self.outcomes[txn_id]))
+        for app_id in sorted(self.app_commits):
+            digest.update(pack_app_commit(app_id, self.app_commits[app_id]))
         return digest.hexdigest()
 
 
@@ -100,6 +106,7 @@ def load_index(engine: Engine) -> StoreIndex:
     fencing_tokens: dict[int, int] = {}
     txns: dict[TxnPlace, int] = {}
     outcomes: dict[int, TxnOutcome] = {}
+    app_commits: dict[str, AppCommit] = {}
     for key, value in scan(engine.index, b"", None):
         if (vchannel_id := parse_tail_key(key)) is not None:
             tails[vchannel_id] = unpack_tail(vchannel_id, value)
@@ -111,13 +118,16 @@ def load_index(engine: Engine) -> StoreIndex:
             txns[txn_place] = unpack_txn(txn_place, value)
         elif (txn_id := parse_outcome_key(key)) is not None:
             outcomes[txn_id] = unpack_outcome(key, value)
+        elif is_app_key(key):
+            app_id, commit = unpack_app_commit(key, value)
+            app_commits[app_id] = commit
         elif key == STORE_KEY:
             store = unpack_store(value)
         else:
             raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
     if store is None:
         raise DataLossError("the store's own row is missing from the index: restore the data folder from a backup")
-    index = StoreIndex(store, _caught_up(engine, tails), chunks, fencing_tokens, txns, outcomes)
+    index = StoreIndex(store, _caught_up(engine, tails), chunks, fencing_tokens, txns, outcomes, app_commits)
     _check_owners(index)
     return index
 
@@ -179,6 +189,16 @@ def load_outcomes(engine: Engine) -> dict[int, TxnOutcome]:
     return {txn_id: unpack_outcome(key, value) for txn_id, key, value in rows if txn_id is not None}
 
 
+def load_app_commits(engine: Engine) -> dict[str, AppCommit]:
+    """Return the last commit of each application.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    rows = ((key, value) for key, value in scan(engine.index, b"", None) if is_app_key(key))
+    return dict(unpack_app_commit(key, value) for key, value in rows)
+
+
 def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
     """Return everything that the producers family holds.
 
@@ -216,6 +236,7 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
     _check_windows(engine, index)
     _check_positions(engine, index)
     _check_txns(index, state)
+    _check_app_commits(index, state)
     _check_blob_files(engine, database_path)
     checker = _VchannelChecker(engine, index)
     for vchannel_id in sorted(index.tails):
@@ -349,6 +370,16 @@ def _check_positions(engine: Engine, index: StoreIndex) -> None:
                 f"group '{group}' has a position on {vchannel}, vchannel id {position.vchannel_id}, which does not "
                 "exist: restore the data folder",
                 group=group, vchannel_id=position.vchannel_id,
+            )  # fmt: skip
+
+
+def _check_app_commits(index: StoreIndex, state: LogState) -> None:
+    for app_id, commit in index.app_commits.items():
+        if commit.messages and state.head.last_tick < commit.last_tick:
+            raise DataLossError(
+                f"application {app_id} has committed up to tick {commit.last_tick}, but the store ends at "
+                f"{state.head.last_tick}: restore the data folder",
+                app_id=app_id, tick=commit.last_tick,
             )  # fmt: skip
 
 

@@ -13,11 +13,12 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK
-from tidelog_server.core.transactions import TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.codec import (
     ChunkRow,
     TailRow,
+    pack_app_commit,
     pack_chunk,
     pack_fence,
     pack_outcome,
@@ -32,6 +33,7 @@ from tidelog_server.storage.head_file import Head
 from tidelog_server.storage.head_writer import HeadWriter
 from tidelog_server.storage.keys import (
     STORE_KEY,
+    app_key,
     chunk_key,
     fence_key,
     group_key,
@@ -58,7 +60,13 @@ from tidelog_server.storage.log_state import (
     uncut,
 )
 from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, Chunk, StoreHead, VchannelTail
-from tidelog_server.storage.rocksdb_check import load_outcomes, load_positions, load_txns, load_windows
+from tidelog_server.storage.rocksdb_check import (
+    load_app_commits,
+    load_outcomes,
+    load_positions,
+    load_txns,
+    load_windows,
+)
 from tidelog_server.storage.rocksdb_checkpoint import flush_families, make_checkpoint
 from tidelog_server.storage.rocksdb_engine import (
     Engine,
@@ -190,6 +198,11 @@ class RocksdbLogStore:
                 batch.delete(outcome_key(txn_id), index)
             else:
                 batch.put(outcome_key(txn_id), pack_outcome(txn_id, outcome), index)
+        for app_id, commit in beside.app_commits.items():
+            if commit is None:
+                batch.delete(app_key(app_id), index)
+            else:
+                batch.put(app_key(app_id), pack_app_commit(app_id, commit), index)
         self._put_positions(batch, beside.positions)
 
     def _put_positions(self, batch: WriteBatch, positions: Mapping[GroupKey, GroupPosition | None]) -> None:
@@ -258,6 +271,10 @@ class RocksdbLogStore:
     def txn_outcomes(self) -> dict[int, TxnOutcome]:
         """See LogStore."""
         return load_outcomes(self._engine)
+
+    def app_commits(self) -> dict[str, AppCommit]:
+        """See LogStore."""
+        return load_app_commits(self._engine)
 
     def vchannel_ids(self) -> list[int]:
         """See LogStore."""

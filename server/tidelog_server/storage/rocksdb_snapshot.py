@@ -9,7 +9,7 @@ from rocksdict import WriteBatch
 
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.core.transactions import AppCommit, TxnOutcome
 from tidelog_server.storage.codec import TailRow
 from tidelog_server.storage.rocksdb_check import load_index, load_positions, load_windows
 from tidelog_server.storage.rocksdb_engine import Engine, close_engine, engine_errors, open_engine
@@ -26,6 +26,7 @@ class StoredLog:
         tails: Of all vchannels.
         fencing_tokens: Of those that have one.
         outcomes: Of begun transactions, by txn id.
+        app_commits: The last one of each application.
         metadata: The rows of the embedded metadata store.
     """
 
@@ -33,6 +34,7 @@ class StoredLog:
     tails: Mapping[int, TailRow]
     fencing_tokens: Mapping[int, int]
     outcomes: Mapping[int, TxnOutcome]
+    app_commits: Mapping[str, AppCommit]
     metadata: RocksdbTable
     _engine: Engine
 
@@ -58,7 +60,7 @@ def open_stored_log(database_path: Path) -> Iterator[StoredLog]:
         index = load_index(engine)
         table = RocksdbTable(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
         reader = EntryReader(engine, index.tails)
-        yield StoredLog(reader, index.tails, index.fencing_tokens, index.outcomes, table, engine)
+        yield StoredLog(reader, index.tails, index.fencing_tokens, index.outcomes, index.app_commits, table, engine)
     finally:
         close_engine(engine)
 

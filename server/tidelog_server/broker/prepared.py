@@ -1,0 +1,225 @@
+"""Prepared transactions: several clients stage, and one of all commits what they have, once.
+
+A commit names the application that it is for and the application's number of it. That and the messages are one write,
+so a repetition, by whomever and after whatever crash, finds the first one done.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidelog_server.broker.transactions import Transactions
+from tidelog_server.core.errors import (
+    BatchTooLargeError,
+    Effect,
+    InvalidRequestError,
+    InvalidTransactionStateError,
+    TidelogServerError,
+    TransactionExpiredError,
+    TransactionNotExistError,
+)
+from tidelog_server.core.limits import MAX_PREPARED_BATCHES, MAX_PREPARED_KEEPALIVE_US, MIN_KEEPALIVE_US
+from tidelog_server.core.transactions import AppCommit
+from tidelog_server.log.app_commits import AppCommits, AppVersion
+from tidelog_server.log.committer import AppChange, PendingAppend
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.txn_commit import CommitTerms, SubmittedCommit, TxnCommit
+from tidelog_server.log.txn_table import TxnSession
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.runtime.tasks import TaskOwner
+
+
+class PreparedTxn(NamedTuple):
+    """Names a prepared transaction.
+
+    Attributes:
+        txn_id: Its id.
+        client_id: Who began it: who knows that may commit it.
+    """
+
+    txn_id: int
+    client_id: str
+
+
+class CommittedPrepared(NamedTuple):
+    """Where the messages of prepared transactions are.
+
+    Attributes:
+        commit: See there.
+        is_repeated: Whether the application had committed this version before.
+    """
+
+    commit: AppCommit
+    is_repeated: bool
+
+
+class PreparedTransactions:
+    """The prepared ones among the begun transactions of a node. Lives on the event loop."""
+
+    def __init__(self, node: LogNode, tasks: TaskOwner, transactions: Transactions) -> None:
+        self._node = node
+        self._tasks = tasks
+        self._transactions = transactions
+        self._apps: AppCommits
+        # Of applications that are committing, and of those whose commit has an unknown outcome.
+        self._running: dict[str, asyncio.Future[AppCommit]] = {}
+
+    def open(self) -> None:
+        """Remember what applications have committed before."""
+        self._apps = AppCommits(self._node.store.app_commits())
+
+    def prepare(
+        self, txn: PreparedTxn, app: AppVersion, *, expected_batches: int | None, keepalive_us: int
+    ) -> TxnSession:
+        """Let a transaction wait to be committed for ``app``, for ``keepalive_us`` microseconds or its keepalive.
+
+        Raises:
+            InvalidRequestError: It has no messages, or an argument is out of range.
+            InvalidTransactionStateError: It waits for another commit already.
+            TidelogServerError: See ``TxnTable.session`` and ``check_whole``. Nothing happened.
+        """
+        app.check()
+        if keepalive_us and not MIN_KEEPALIVE_US <= keepalive_us <= MAX_PREPARED_KEEPALIVE_US:
+            raise InvalidRequestError(
+                f"the keepalive is {keepalive_us} us, expected {MIN_KEEPALIVE_US} to {MAX_PREPARED_KEEPALIVE_US}, or 0 "
+                "for that of the transaction",
+                field="keepalive_us",
+            )
+        session = self._transactions.open_session(*txn)
+        session.check_open()
+        session.check_whole(expected_batches)
+        if session.prepared_for not in {None, app}:
+            session.check_not_prepared()
+        if not session.batches:
+            raise InvalidRequestError(f"transaction {txn.txn_id} has no messages: roll it back", field="txn_id")
+        session.prepared_for = app
+        if keepalive_us:
+            session.keepalive_s = keepalive_us / 1e6
+        session.keep_alive(self._transactions.now_s())
+        return session
+
+    async def commit(
+        self, txns: Sequence[PreparedTxn], app: AppVersion, terms: CommitTerms, wait_s: float
+    ) -> CommittedPrepared:
+        """Commit prepared transactions together, once for each version of an application.
+
+        Cancelling does not stop it. After an error with the effect none they are prepared as before.
+
+        Args:
+            txns: Which, none twice.
+            app: Whose commit it is; it has a version.
+            terms: What is asked, without conditions.
+            wait_s: How long to wait for the barrier.
+
+        Raises:
+            AppVersionPassedError: See ``AppCommits.repeated``. Nothing happened.
+            TidelogServerError: See ``TxnTable.session`` and ``try_commit``. Nothing happened.
+            BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
+            StorageFailedError: See its effect.
+        """
+        app.check()
+        while (running := self._running.get(app.app_id)) is not None:
+            if running.done():
+                # Its outcome is unknown, and stays so until the server starts anew.
+                await running
+            await asyncio.wait([running])
+        if (commit := self._apps.repeated(app)) is not None:
+            self._end_leftovers(app)
+            return CommittedPrepared(commit, is_repeated=True)
+        sessions = [self._transactions.open_session(*txn) for txn in txns]
+        for session in sessions:
+            session.check_open()
+            session.check_prepared(app)
+        batches = sum(session.batches for session in sessions)
+        if batches > MAX_PREPARED_BATCHES:
+            raise BatchTooLargeError(actual=batches, maximum=MAX_PREPARED_BATCHES, unit="batches")
+        for session in sessions:
+            session.is_committing = True
+        self._running[app.app_id] = asyncio.get_running_loop().create_future()
+        commit = await self._tasks.finish(self._commit(sessions, app, terms, wait_s))
+        return CommittedPrepared(commit, is_repeated=False)
+
+    def roll_back(self, txns: Sequence[PreparedTxn]) -> None:
+        """End prepared transactions; those that have ended otherwise than by a commit are passed over.
+
+        Raises:
+            InvalidTransactionStateError: One is committed, or is being so, or is not prepared. Nothing happened.
+            TransactionForeignError: One belongs to another client. Nothing happened.
+        """
+        sessions = [session for txn in txns if (session := self._still_open(txn)) is not None]
+        for session in sessions:
+            session.check_open()
+            if session.prepared_for is None:
+                raise InvalidTransactionStateError(
+                    session.txn_id, state="not prepared", advice="let its client roll it back"
+                )
+        for session in sessions:
+            self._transactions.end(session, "rolled_back")
+
+    # -- Private -------------------------------------------------------------------------------------------
+
+    def _still_open(self, txn: PreparedTxn) -> TxnSession | None:
+        try:
+            return self._transactions.open_session(*txn)
+        except (TransactionExpiredError, TransactionNotExistError):
+            return None
+        except InvalidTransactionStateError:
+            if self._transactions.table.was_rolled_back(*txn):
+                return None
+            raise
+
+    async def _commit(
+        self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float
+    ) -> AppCommit:
+        """Commit, and let whoever commits for the same application meanwhile go on."""
+        committed = self._running[app.app_id]
+        try:
+            commit = await self._commit_once(sessions, app, terms, wait_s)
+        except TidelogServerError as error:
+            if error.effect is Effect.NONE:
+                del self._running[app.app_id]
+            committed.set_exception(error)
+            # Asked for, because asyncio complains of a failure that nobody looked at.
+            committed.exception()
+            raise
+        del self._running[app.app_id]
+        committed.set_result(commit)
+        self._end_leftovers(app)
+        return commit
+
+    async def _commit_once(
+        self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float
+    ) -> AppCommit:
+        settled = asyncio.Event()
+        submitted: SubmittedCommit | None = None
+        messages = sum(session.messages for session in sessions)
+
+        def commit_at(first_tick: int) -> AppCommit:
+            assert app.version is not None
+            return AppCommit(app.version, first_tick, messages, terms.needs_sync)
+
+        def app_changes(first_tick: int) -> Sequence[AppChange]:
+            return self._apps.committing(app.app_id, commit_at(first_tick))
+
+        def on_settled(append: PendingAppend) -> None:
+            assert submitted is not None
+            if append.failure is None:
+                hit(Failpoint.TXN_COMMITTED)
+                for session, outcome in zip(sessions, submitted.outcomes, strict=True):
+                    self._transactions.table.note_committed(session, outcome)
+                self._apps.committed(app.app_id, commit_at(submitted.first_tick))
+                self._node.metrics.txns_ended.labels("committed").inc(len(sessions))
+            settled.set()
+
+        submitted = await self._transactions.submit(TxnCommit(sessions, terms, on_settled, app_changes), wait_s)
+        await settled.wait()
+        if (failure := submitted.append.failure) is not None:
+            raise failure.with_effect(Effect.UNKNOWN)
+        return commit_at(submitted.first_tick)
+
+    def _end_leftovers(self, app: AppVersion) -> None:
+        """End what earlier tries of a commit have prepared and left behind."""
+        for session in list(self._transactions.table.open.values()):
+            waits_for = session.prepared_for
+            if waits_for is not None and waits_for.is_covered_by(app) and not session.is_committing:
+                self._transactions.end(session, "rolled_back")
