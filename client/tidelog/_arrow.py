@@ -1,16 +1,16 @@
-"""Batches as Arrow. The only module that needs pyarrow, imported when somebody asks for Arrow."""
+"""Batches as Arrow, and back. The only module that needs pyarrow, imported when somebody asks for Arrow."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tidelog._columns import Buffer, Columns
+from tidelog._columns import Buffer, Columns, with_crc
 from tidelog._tick import LOGICAL_BITS
 
 try:
     import pyarrow as pa
     from pyarrow import compute
 except ImportError as missing:
-    raise ImportError("Batch.to_arrow needs pyarrow: pip install pyarrow, or tidelog[spark]") from missing
+    raise ImportError("Arrow batches need pyarrow: pip install pyarrow, or tidelog[spark]") from missing
 
 SCHEMA: Final = pa.schema(
     [
@@ -70,3 +70,96 @@ def _properties(columns: Columns) -> Any:
     keys = _binary(pa.string(), entries, columns.property_key_offsets, columns.property_keys)
     values = _binary(pa.string(), entries, columns.property_value_offsets, columns.property_values)
     return pa.MapArray.from_arrays(offsets, keys, values)
+
+
+def columns_of(batch: pa.RecordBatch) -> Columns:
+    """See ``columns_from_arrow``."""
+    if not batch.num_rows:
+        raise ValueError("the batch has no rows: append at least one")
+    names = batch.schema.names
+    if "payload" not in names:
+        raise ValueError(f"the batch has no column 'payload', only {', '.join(names) or 'none'}")
+    payload_offsets, payloads = _split(_bytes_of(batch, "payload"))
+    key_offsets, keys, key_validity = _encoded_keys(batch) if "key" in names else (b"", b"", b"")
+    uniform_type, types = _encoded_types(batch) if "type" in names else (0, b"")
+    properties = _encoded_properties(batch) if "properties" in names else (b"",) * 5
+    return with_crc(
+        Columns(
+            batch.num_rows, payload_offsets, payloads, key_offsets, keys, key_validity, uniform_type, types, *properties
+        )
+    )
+
+
+def _bytes_of(batch: pa.RecordBatch, name: str, *, nulls_are_fine: bool = False) -> pa.Array:
+    """Return a column as binary."""
+    column = batch.column(name)
+    kind = column.type
+    if pa.types.is_null(kind):
+        column = column.cast(pa.binary())
+    elif pa.types.is_string(kind):
+        column = column.view(pa.binary())
+    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        column = column.cast(pa.binary())
+    elif not pa.types.is_binary(kind):
+        raise ValueError(f"the column '{name}' is {kind}, expected binary or string")
+    if column.null_count and not nulls_are_fine:
+        raise ValueError(f"the column '{name}' has {column.null_count} NULLs in {len(column)} rows: fill them in")
+    return column
+
+
+def _split(column: pa.Array) -> tuple[bytes, memoryview | bytes]:
+    """Return the offsets from 0 on and the bytes of a binary array without NULLs."""
+    _, offsets, values = column.buffers()
+    return _from_zero(
+        pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, offsets], offset=column.offset),
+        memoryview(values) if values is not None else b"",
+    )
+
+
+def _from_zero(offsets: pa.Array, values: memoryview | bytes) -> tuple[bytes, memoryview | bytes]:
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return _numbers(compute.subtract(offsets, pa.scalar(first, pa.int32())) if first else offsets), values[first:last]
+
+
+def _numbers(array: pa.Array) -> bytes:
+    """Return the little-endian bytes of an array of 32-bit numbers without NULLs."""
+    width = array.type.bit_width // 8
+    return memoryview(array.buffers()[1])[width * array.offset : width * (array.offset + len(array))].tobytes()
+
+
+def _encoded_keys(batch: pa.RecordBatch) -> tuple[bytes, memoryview | bytes, bytes]:
+    column = _bytes_of(batch, "key", nulls_are_fine=True)
+    if column.null_count == len(column):
+        return b"", b"", b""
+    if not column.null_count:
+        return *_split(column), b""
+    validity = compute.is_valid(column).buffers()[1]
+    return *_split(compute.fill_null(column, b"")), memoryview(validity)[: (len(column) + 7) // 8].tobytes()
+
+
+def _encoded_types(batch: pa.RecordBatch) -> tuple[int, bytes]:
+    column = batch.column("type")
+    if not pa.types.is_integer(column.type):
+        raise ValueError(f"the column 'type' is {column.type}, expected an integer")
+    wide = compute.fill_null(column, 0).cast(pa.int64(), safe=False)
+    types = compute.bit_wise_and(wide, (1 << 32) - 1).cast(pa.uint32())
+    lowest, highest = compute.min_max(types).as_py().values()
+    return (lowest, b"") if lowest == highest else (0, _numbers(types))
+
+
+def _encoded_properties(batch: pa.RecordBatch) -> tuple[bytes, bytes, memoryview | bytes, bytes, memoryview | bytes]:
+    column = batch.column("properties")
+    kind = column.type
+    if not (pa.types.is_map(kind) and pa.types.is_string(kind.key_type) and pa.types.is_string(kind.item_type)):
+        raise ValueError(f"the column 'properties' is {kind}, expected map<string, string>")
+    if column.null_count:
+        column = compute.fill_null(column, pa.scalar([], kind))
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    if first == last:
+        return b"", b"", b"", b"", b""
+    keys, values = column.keys.slice(first, last - first), column.items.slice(first, last - first)
+    if values.null_count:
+        raise ValueError("the column 'properties' has a NULL value: leave the property out")
+    list_offsets = _numbers(compute.subtract(offsets, pa.scalar(first, pa.int32())) if first else offsets)
+    return (list_offsets, *_split(keys.view(pa.binary())), *_split(values.view(pa.binary())))

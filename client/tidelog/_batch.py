@@ -121,3 +121,20 @@ class Batch(Sequence[StoredMessage]):
             txn_id=self.txn_id,
             broadcast_id=self.broadcast_id,
         )
+
+
+def columns_from_arrow(batch: "pyarrow.RecordBatch") -> Columns:
+    """Return the messages of ``batch`` as columns, without an object for each of them.
+
+    Its columns are those of ``Batch.to_arrow``, of which others are passed over: ``payload`` (binary or string), and
+    if it has them ``key`` (binary or string, NULL for none), ``type`` (an integer, of which the lowest 32 bits count;
+    NULL for 0) and ``properties`` (a map of strings, NULL for none).
+
+    Raises:
+        ValueError: It has no rows, no payload, a NULL among the payloads or in properties, or a column has another
+            type.
+        ImportError: pyarrow is not installed.
+    """
+    from tidelog._arrow import columns_of
+
+    return columns_of(batch)

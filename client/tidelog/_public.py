@@ -5,7 +5,7 @@ from tidelog._async_client import AsyncClient
 from tidelog._async_cluster import AsyncCluster
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
 from tidelog._async_wal import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
-from tidelog._batch import Batch
+from tidelog._batch import Batch, columns_from_arrow
 from tidelog._broadcast_types import (
     AckMode,
     BroadcastDescription,
@@ -263,6 +263,7 @@ __all__ = [
     "WalBroadcast",
     "WalScanner",
     "WalTransaction",
+    "columns_from_arrow",
 ]
 
 for _name in __all__:

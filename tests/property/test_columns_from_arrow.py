@@ -1,0 +1,80 @@
+"""Arrow batches become the columns that the same messages have one by one.
+
+Method: random messages as Arrow, whole and as slices of a larger batch, decoded by the client's own codec; and what no
+batch can have.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog import columns_from_arrow
+from tidelog._columns import checksum, decode_keys, decode_payloads, decode_properties, decode_types
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=3)
+BYTES = st.binary(max_size=4)
+PROPERTIES = st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=2)
+ROWS = st.lists(
+    st.tuples(BYTES, st.none() | BYTES, st.integers(-(1 << 31), (1 << 31) - 1) | st.none(), st.none() | PROPERTIES),
+    min_size=1,
+    max_size=9,
+)
+
+
+def batch_of(rows: list[tuple[Any, ...]], columns: list[str]) -> pa.RecordBatch:
+    payloads, keys, types, properties = zip(*rows, strict=True)
+    pairs = [None if each is None else list(each.items()) for each in properties]
+    arrays = {
+        "payload": pa.array(payloads, pa.binary()),
+        "key": pa.array(keys, pa.binary()),
+        "type": pa.array(types, pa.int32()),
+        "properties": pa.array(pairs, pa.map_(pa.string(), pa.string())),
+        "tick": pa.array(range(len(rows)), pa.int64()),
+    }
+    return pa.RecordBatch.from_pydict({name: arrays[name] for name in ("payload", "tick", *columns)})
+
+
+@given(ROWS, st.sets(st.sampled_from(["key", "type", "properties"])), st.integers(0, 8), st.integers(1, 9))
+def test_rows_come_back_as_they_were(rows: list[tuple[Any, ...]], names: set[str], begin: int, count: int) -> None:
+    begin %= len(rows)
+    batch = batch_of(rows, sorted(names)).slice(begin, count)
+    rows = rows[begin : begin + count]
+
+    columns = columns_from_arrow(batch)
+
+    assert decode_payloads(columns) == [payload for payload, *_ in rows]
+    assert decode_keys(columns) == [key if "key" in names else None for _, key, *_ in rows]
+    assert list(decode_types(columns)) == [(kind or 0) % (1 << 32) if "type" in names else 0 for _, _, kind, _ in rows]
+    assert decode_properties(columns) == [(each or {}) if "properties" in names else {} for *_, each in rows]
+    assert columns.crc32c == checksum(columns)
+
+
+@pytest.mark.parametrize(
+    ("batch", "match"),
+    [
+        (pa.RecordBatch.from_pydict({"payload": pa.array([], pa.binary())}), "no rows"),
+        (pa.RecordBatch.from_pydict({"value": pa.array([b""])}), "no column 'payload', only value"),
+        (pa.RecordBatch.from_pydict({"payload": pa.array([b"", None])}), "1 NULLs in 2 rows"),
+        (pa.RecordBatch.from_pydict({"payload": pa.array([1])}), "'payload' is int64, expected binary or string"),
+        (pa.RecordBatch.from_pydict({"payload": pa.array([""]), "type": pa.array(["1"])}), "expected an integer"),
+        (pa.RecordBatch.from_pydict({"payload": [b""], "properties": [{"a": "b"}]}), "expected map<string, string>"),
+        (
+            pa.RecordBatch.from_pydict(
+                {"payload": [b""], "properties": pa.array([[("a", None)]], pa.map_(pa.string(), pa.string()))}
+            ),
+            "NULL value",
+        ),
+    ],
+)
+def test_what_no_message_can_be_is_refused(batch: pa.RecordBatch, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        columns_from_arrow(batch)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary(), pa.binary(2)])
+def test_payloads_may_be_any_kind_of_bytes(kind: pa.DataType) -> None:
+    payloads = pa.array([b"ab", b"cd"], pa.binary()).cast(kind)
+    assert decode_payloads(columns_from_arrow(pa.RecordBatch.from_pydict({"payload": payloads}))) == [b"ab", b"cd"]
