@@ -34,7 +34,7 @@ UTC.
 
 import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -51,7 +51,6 @@ _NAMES: Final = (
     "endingTimestamp", "asOfTick", "timestampAsOf", "moreColumns", "minPartitions", "maxMessagesPerPartition",
     "failOnDataLoss", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
 )  # fmt: skip
-_BY_LOWER_NAME: Final = {name.lower(): name for name in _NAMES}
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
 _CUTS: Final = ("asOfTick", "timestampAsOf")
 MORE_COLUMNS: Final = ("txn_id", "broadcast_id")
@@ -159,7 +158,7 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
     Raises:
         OptionError: See there.
     """
-    options = _known(raw)
+    options = known_options(raw, _NAMES)
     if "path" in options:
         if "channel" in options:
             raise OptionError("give the channel either as option 'channel' or as load(...), not both")
@@ -174,7 +173,7 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
     begin = _only_one(options, ("startingTick", "startingTimestamp"))
     end = _only_one(options, ("endingTick", "endingTimestamp", *_CUTS))
     parsed = ReadOptions(
-        connection=_connection(options),
+        connection=connection_of(options),
         channels=names if source != "vchannels" else (),
         vchannels=names if source == "vchannels" else (),
         pattern=pattern,
@@ -183,8 +182,8 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         end_tick=_end_tick(options, end) if end else 0,
         is_cut=end in _CUTS,
         more_columns=_more_columns(options),
-        min_partitions=_number(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
-        max_messages_per_partition=_number(options, "maxMessagesPerPartition", 0, 1, _MAX_MESSAGES),
+        min_partitions=number_of(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
+        max_messages_per_partition=number_of(options, "maxMessagesPerPartition", 0, 1, _MAX_MESSAGES),
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
     )
     if begin and end and parsed.begin_tick >= parsed.end_tick:
@@ -195,7 +194,9 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
     return parsed
 
 
-def _connection(options: Mapping[str, str]) -> Connection:
+def connection_of(options: Mapping[str, str]) -> Connection:
+    """Return how to reach the server, by options and else by the environment of the driver."""
+
     def of(name: str, variable: str) -> str:
         return options.get(name) or os.environ.get(variable, "")
 
@@ -211,14 +212,20 @@ def _connection(options: Mapping[str, str]) -> Connection:
     )
 
 
-def _known(raw: Mapping[str, str]) -> dict[str, str]:
-    """Return the options under the names as documented; Spark hands them over in small letters."""
+def known_options(raw: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return the options under their ``names`` as documented; Spark hands them over in small letters.
+
+    Raises:
+        OptionError: One is unknown.
+    """
+    by_lower_name = {name.lower(): name for name in names}
     options = {}
     for name, value in raw.items():
-        known = _BY_LOWER_NAME.get(name.lower())
+        known = by_lower_name.get(name.lower())
         if known is None:
-            close = difflib.get_close_matches(name.lower(), _BY_LOWER_NAME, n=1)
-            hint = f"did you mean '{_BY_LOWER_NAME[close[0]]}'?" if close else f"known are {', '.join(_NAMES[:-1])}"
+            close = difflib.get_close_matches(name.lower(), by_lower_name, n=1)
+            shown = ", ".join(name for name in names if name != "path")
+            hint = f"did you mean '{by_lower_name[close[0]]}'?" if close else f"known are {shown}"
             raise OptionError(f"the tidelog source has no option '{name}': {hint}")
         options[known] = value.strip()
     return options
@@ -265,7 +272,7 @@ def _more_columns(options: Mapping[str, str]) -> tuple[str, ...]:
 def _tick(options: Mapping[str, str], name: str) -> int:
     if name.endswith("Timestamp"):
         return time_to_tick(_time_ms(name, options[name]))
-    return _number(options, name, 0, 0, MAX_TICK)
+    return number_of(options, name, 0, 0, MAX_TICK)
 
 
 def _end_tick(options: Mapping[str, str], name: str) -> int:
@@ -298,7 +305,8 @@ def _time_ms(name: str, text: str, rounded: Callable[[datetime], int] = ceil_ms)
     return milliseconds
 
 
-def _number(options: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:
+def number_of(options: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:
+    """Return an option that is a whole number. Raises OptionError if it is none from ``minimum`` to ``maximum``."""
     text = options.get(name)
     if text is None:
         return default

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
@@ -18,9 +19,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidelog.spark.options import OptionError, parse_options
+from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.plan import ReadPartition, plan
 from tidelog.spark.pushdown import Pushdown, push
+from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, check_write
+from tidelog.spark.write_options import parse_write_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -56,9 +59,13 @@ class TidelogDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Here and not in `reader`, so that a wrong option fails where it is written: at load(...). The environment of
-        # the driver counts, not that of the executors.
-        self._read_options = parse_options(options)
+        # A copy: Spark says only later whether this is for reading or for writing.
+        self._raw_options = dict(options)
+
+    @cached_property
+    def _read_options(self) -> ReadOptions:
+        # Parsed on the driver, whose environment counts, not that of the executors.
+        return parse_options(self._raw_options)
 
     @classmethod
     def name(cls) -> str:
@@ -88,6 +95,22 @@ class TidelogDataSource(DataSource):
         """
         _check_columns(schema)
         return TidelogReader(self._read_options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TidelogWriter:
+        """Return a writer of rows with ``schema``. ``tidelog.spark.write_options`` lists its options.
+
+        Raises:
+            OptionError: An option or a column is wrong, or the log is to be overwritten.
+        """
+        options = parse_write_options(self._raw_options, is_stream=False)
+        check_write(schema, options, overwrite=overwrite)
+        return TidelogWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TidelogStreamWriter:
+        """Return a writer of a stream of rows with ``schema``. As ``writer``."""
+        options = parse_write_options(self._raw_options, is_stream=True)
+        check_write(schema, options, overwrite=overwrite)
+        return TidelogStreamWriter(options)
 
 
 class TidelogReader(DataSourceReader):

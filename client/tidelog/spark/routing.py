@@ -1,0 +1,113 @@
+"""Rows to the vchannels that they belong to, in batches of columns.
+
+A row goes where its column ``vchannel`` says. Without one, rows with equal keys go to one vchannel, which is the
+CRC-32C of the key modulo the number of vchannels; and rows without a key stay together, batch by batch in turn.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from tidelog import Columns, columns_from_arrow
+
+MAX_ROWS: Final = 10_000
+"""The protocol's bound on messages in a batch."""
+TARGET_BYTES: Final = 1 << 20
+"""About so large are batches, if their messages are small."""
+_MESSAGE_COLUMNS: Final = ("payload", "key", "type", "properties")
+
+
+class Router:
+    """Divides the rows of one task; remembers how many vchannels a channel has."""
+
+    def __init__(self, channel: str, count_vchannels: Callable[[str], int]) -> None:
+        """``channel`` is where all rows go, empty if their column says it; ``count_vchannels`` asks the server."""
+        self._channel = channel
+        self._count_vchannels = count_vchannels
+        self._counts: dict[str, int] = {}
+        # Not 0, so that many small tasks do not all begin with the same vchannel.
+        self._turn = random.randrange(1 << 16)
+
+    def divide(self, rows: pa.RecordBatch) -> Iterator[tuple[str, Columns]]:
+        """Yield vchannels and what they get of ``rows``, in the order of the rows.
+
+        Raises:
+            ValueError: A row cannot be a message, or says nothing of where it belongs.
+        """
+        for channel, part in self._by_channel(rows):
+            for index, messages in self._by_vchannel(channel, part):
+                for piece in _pieces(messages):
+                    yield f"{channel}/{index}", columns_from_arrow(piece)
+
+    def _by_channel(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._channel:
+            yield self._channel, rows
+            return
+        channels = rows.column("channel")
+        if channels.null_count:
+            raise ValueError(f"{channels.null_count} of {len(channels)} rows have NULL as channel: say where they go")
+        for channel, part in _groups(rows, channels):
+            yield str(channel), part
+
+    def _by_vchannel(self, channel: str, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        count = self._counts.get(channel)
+        if count is None:
+            count = self._counts[channel] = self._count_vchannels(channel)
+        chosen = self._chosen(rows, count)
+        messages = rows.select([name for name in _MESSAGE_COLUMNS if name in rows.schema.names])
+        if isinstance(chosen, int):
+            yield chosen, messages
+            return
+        for value, part in _groups(messages, chosen):
+            index = int(value)
+            if not 0 <= index < count:
+                raise ValueError(
+                    f"a row has the vchannel {index}, and the channel {channel} has {count}: they count from 0"
+                )
+            yield index, part
+
+    def _chosen(self, rows: pa.RecordBatch, count: int) -> int | pa.Array:
+        """Return the index of the vchannel of all rows, or of each."""
+        names = rows.schema.names
+        said = rows.column("vchannel").cast(pa.int64()) if "vchannel" in names else None
+        if said is not None and not said.null_count:
+            return said
+        if count == 1 and said is None:
+            return 0
+        self._turn += 1
+        turn = self._turn % count
+        keys = rows.column("key") if "key" in names else None
+        if keys is None or keys.null_count == len(keys):
+            return turn if said is None else pc.fill_null(said, turn)
+        by_key = pc.fill_null(_indices_of(keys, count), turn)
+        return by_key if said is None else pc.coalesce(said, by_key)
+
+
+def _indices_of(keys: pa.Array, count: int) -> pa.Array:
+    """Return the vchannel of each key; NULL where there is none."""
+    encoded = keys.dictionary_encode()
+    distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
+    return pa.array([crc32c(key) % count for key in distinct], pa.int64()).take(encoded.indices)
+
+
+def _groups(rows: pa.RecordBatch, by: pa.Array) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """Yield each value of ``by`` and its rows, in their order."""
+    encoded = by.dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    if len(values) == 1:
+        yield values[0], rows
+        return
+    for code, value in enumerate(values):
+        yield value, rows.filter(pc.equal(encoded.indices, code))
+
+
+def _pieces(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield slices that are small enough for a batch of the log, if their messages are."""
+    bytes_per_row = max(1, messages.nbytes // messages.num_rows)
+    step = max(1, min(MAX_ROWS, TARGET_BYTES // bytes_per_row))
+    for begin in range(0, messages.num_rows, step):
+        yield messages.slice(begin, step)

@@ -1,0 +1,130 @@
+"""The writers that Spark loads: they carry options to the tasks and what the tasks did to the driver."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from tidelog.spark.options import OptionError
+from tidelog.spark.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from tidelog.spark.write import Written
+
+_BYTES: Final = (BinaryType, StringType)
+_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
+_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
+    "payload": _BYTES,
+    "key": (*_BYTES, NullType),
+    "properties": (MapType,),
+    "type": _NUMBERS,
+    "channel": (StringType,),
+    "vchannel": _NUMBERS,
+}
+
+
+class TidelogWriter(DataSourceArrowWriter):
+    """Writes a DataFrame, all of it or nothing."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        # Without one the batch is still in the log as a whole or not at all, for it has a name of its own.
+        self._app_id = options.app_id or f"spark-{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
+        """Stage the rows of a task, or append them. Raises TidelogError or ValueError: the task fails."""
+        return _write(iterator, self._options, self._app_id)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit the rows of all tasks. Raises TidelogError."""
+        _commit(messages, self._options, self._app_id, self._options.app_version or 0)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Forget what was staged. Raises TidelogError."""
+        _abort(messages, self._options)
+
+
+class TidelogStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream, each as a whole, under Spark's number of it."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
+        """See TidelogWriter."""
+        return _write(iterator, self._options, self._options.app_id)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the rows of all tasks; nothing changes for a batch that is in the log. Raises TidelogError."""
+        _commit(messages, self._options, self._options.app_id, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """See TidelogWriter."""
+        _abort(messages, self._options)
+
+
+def check_write(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
+    """Check what can be told of a write before its rows are there.
+
+    Raises:
+        OptionError: A column is missing, unknown or of another type; or it is to overwrite.
+    """
+    if overwrite:
+        raise OptionError("a log is only appended to: write with mode('append'), a stream with outputMode('append')")
+    kinds = {field.name: field.dataType for field in schema}
+    if "payload" not in kinds:
+        raise OptionError(f"the rows have no column 'payload', only {', '.join(kinds)}: name the one to write so")
+    for name, kind in kinds.items():
+        if name not in _COLUMNS:
+            raise OptionError(
+                f"the rows have a column '{name}', which messages have not: choose from {', '.join(_COLUMNS)}, and "
+                "drop or encode the rest"
+            )
+        if not (_is_properties(kind) if name == "properties" else isinstance(kind, _COLUMNS[name])):
+            expected = " or ".join(_SHOWN.get(each) or each().simpleString() for each in _COLUMNS[name])
+            raise OptionError(f"the column '{name}' is {kind.simpleString()}, expected {expected}")
+    if not options.channel and "channel" not in kinds:
+        raise OptionError("say where the rows go: save('orders') or start('orders'), or a column 'channel'")
+
+
+_SHOWN: Final[dict[type[DataType], str]] = {MapType: "map<string,string>"}
+
+
+def _is_properties(kind: DataType) -> bool:
+    return isinstance(kind, MapType) and isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+
+
+def _write(rows: Iterator["RecordBatch"], options: WriteOptions, app_id: str) -> WriterCommitMessage:
+    from tidelog.spark.write import write_at_least_once, write_exactly_once
+
+    if options.delivery == "atLeastOnce":
+        return write_at_least_once(rows, options)
+    return write_exactly_once(rows, options, app_id)
+
+
+def _commit(messages: Sequence[WriterCommitMessage | None], options: WriteOptions, app_id: str, version: int) -> None:
+    from tidelog.spark.write import commit
+
+    if options.delivery == "exactlyOnce":
+        commit(cast("Sequence[Written | None]", messages), options, app_id, version)
+
+
+def _abort(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
+    from tidelog.spark.write import abort
+
+    abort(cast("Sequence[Written | None]", messages), options)

@@ -1,0 +1,176 @@
+"""Writing: what one task does with its rows, and what the driver does with what the tasks have done.
+
+Exactly once: a task stages its rows in transactions and prepares them; the driver commits those of all tasks at once,
+under the name of the application and the number of the batch, which the log takes once. What a task or a driver that
+died leaves behind ends with the next commit of the application, or in time.
+
+Imported where it runs, after Spark's forks.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from tidelog import Client, Columns, PreparedCommit, PreparedTransaction, Transaction
+from tidelog.spark.routing import Router
+from tidelog.spark.write_options import WriteOptions
+
+_log = logging.getLogger("tidelog.spark")
+
+# Half of what the server takes in one transaction, and fewer batches than it takes: a task may write any number.
+_MAX_TXN_BYTES: Final = 512 << 20
+_MAX_TXN_BATCHES: Final = 2_048
+# How much a task that writes at least once holds back at most.
+_FLUSH_BYTES: Final = 16 << 20
+_COMMIT_TIMEOUT_S: Final = 120.0
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task has written.
+
+    Attributes:
+        prepared: What is to be committed; nothing if the task has committed it itself.
+        rows: How many rows.
+    """
+
+    prepared: tuple[PreparedTransaction, ...]
+    rows: int
+
+
+def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, app_id: str) -> Written:
+    """Stage and prepare the rows of a task; nothing of them is in the log before the driver commits.
+
+    Raises:
+        ValueError: A row cannot be a message.
+        TidelogError: The rows cannot be staged. What was staged ends by itself.
+    """
+    written = _Written()
+    with options.connection.client() as client:
+        txn = _Open(client)
+        try:
+            for vchannel, columns in _routed(client, options, rows):
+                if txn.size_bytes + columns.size_bytes > _MAX_TXN_BYTES or txn.batches == _MAX_TXN_BATCHES:
+                    written.add(txn.prepare(options, app_id))
+                    txn = _Open(client)
+                txn.append(vchannel, columns)
+                written.rows += columns.count
+            written.add(txn.prepare(options, app_id))
+        except BaseException:
+            # Spark tries the task again; what it prepares then counts.
+            txn.roll_back()
+            if written.prepared:
+                client.roll_back_prepared(written.prepared)
+            raise
+    return Written(tuple(written.prepared), written.rows)
+
+
+def write_at_least_once(rows: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
+    """Append the rows of a task as they come. Raises as ``write_exactly_once``; rows before that are in the log."""
+    count = 0
+    with options.connection.client() as client:
+        txn = _Open(client, options)
+        try:
+            for vchannel, columns in _routed(client, options, rows):
+                txn.append(vchannel, columns)
+                count += columns.count
+                if txn.size_bytes >= _FLUSH_BYTES:
+                    txn.commit()
+                    txn = _Open(client, options)
+            txn.commit()
+        except BaseException:
+            txn.roll_back()
+            raise
+    return Written((), count)
+
+
+def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str, version: int) -> None:
+    """Commit what all tasks have prepared; once for each version.
+
+    Raises:
+        TidelogError: The rows are not in the log, unless its effect is unknown: then repeating the batch is safe.
+    """
+    prepared = _prepared(written)
+    with options.connection.client() as client:
+        result = client.commit_prepared(
+            prepared, app_id, version, durability=options.durability, timeout_s=_COMMIT_TIMEOUT_S
+        )
+    _tell(result, app_id, version)
+
+
+def abort(written: Sequence[Written | None], options: WriteOptions) -> None:
+    """Forget what tasks have prepared.
+
+    Raises:
+        TidelogError: The server was not told; it forgets them by itself in time.
+    """
+    prepared = _prepared(written)
+    if prepared:
+        with options.connection.client() as client:
+            client.roll_back_prepared(prepared)
+
+
+class _Written:
+    """What a task has written so far."""
+
+    def __init__(self) -> None:
+        self.prepared: list[PreparedTransaction] = []
+        self.rows = 0
+
+    def add(self, prepared: PreparedTransaction | None) -> None:
+        if prepared is not None:
+            self.prepared.append(prepared)
+
+
+class _Open:
+    """A transaction that takes batches."""
+
+    def __init__(self, client: Client, options: WriteOptions | None = None) -> None:
+        self._txn: Transaction = client.txn(
+            durability=options.durability if options else None, timeout_s=_COMMIT_TIMEOUT_S
+        )
+        self.size_bytes = 0
+        self.batches = 0
+
+    def append(self, vchannel: str, columns: Columns) -> None:
+        self._txn.append_columns(vchannel, columns)
+        self.size_bytes += columns.size_bytes
+        self.batches += 1
+
+    def prepare(self, options: WriteOptions, app_id: str) -> PreparedTransaction | None:
+        return self._txn.prepare(app_id, app_version=options.app_version, keepalive_s=options.timeout_s)
+
+    def commit(self) -> None:
+        self._txn.commit()
+
+    def roll_back(self) -> None:
+        self._txn.rollback()
+
+
+def _routed(client: Client, options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Columns]]:
+    def count_vchannels(channel: str) -> int:
+        (description,) = client.describe_channels([channel])
+        return len(description.vchannels)
+
+    router = Router(options.channel, count_vchannels)
+    for batch in rows:
+        if batch.num_rows:
+            yield from router.divide(batch)
+
+
+def _prepared(written: Sequence[Written | None]) -> list[PreparedTransaction]:
+    return [txn for message in written if message is not None for txn in message.prepared]
+
+
+def _tell(result: PreparedCommit, app_id: str, version: int) -> None:
+    if result.duplicate:
+        _log.warning(
+            "batch %d of %s was in the log before, with %d messages up to tick %d: this repetition changed nothing",
+            version, app_id, result.messages, result.last_tick,
+        )  # fmt: skip
+    else:
+        _log.info("batch %d of %s: %d messages up to tick %d", version, app_id, result.messages, result.last_tick)

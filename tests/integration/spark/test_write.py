@@ -1,0 +1,255 @@
+"""Goal: what Spark writes is in the log exactly as the rows say, all of a batch or nothing, and once.
+
+Method: a real server and a real Spark session; streams read files. The log is read back with the client.
+
+Promises of GUARANTEES.md: G11.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog import At, Client, Message, TransactionDescription
+from tidelog_server.testing import RunningServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(server: RunningServer) -> Write:
+    def save(frame: DataFrame, path: str | None = None, **options: Any) -> None:
+        writer = frame.write.format("tidelog").mode("append").option("endpoint", server.endpoint).options(**options)
+        writer.save(path)
+
+    return save
+
+
+def messages(client: Client, *vchannels: str) -> list[tuple[str, Message]]:
+    """Return all messages, in tick order."""
+    with client.scan(vchannels, until=At.watermark()) as scan:
+        return [
+            (batch.vchannel, Message(each.payload, key=each.key, type=each.type, properties=each.properties))
+            for batch in scan
+            for each in batch
+        ]
+
+
+def payloads(client: Client, *vchannels: str) -> list[bytes]:
+    return [message.payload for _, message in messages(client, *vchannels)]
+
+
+def left_behind(client: Client, channel: str) -> list[TransactionDescription]:
+    """Return the open transactions on a channel."""
+    return [txn for txn in client.list_txns() if any(name.startswith(f"{channel}/") for name in txn.vchannels)]
+
+
+def error_of(write_it: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException) as raised:
+        write_it()
+    return str(raised.value)
+
+
+def test_every_part_of_a_row_is_in_the_log(spark: SparkSession, client: Client, channel: str, write: Write) -> None:
+    frame = spark.sql(
+        "SELECT * FROM VALUES (X'00FF', X'6B', 7, map('a', '1'), 0), (X'', NULL, -1, map(), 1), "
+        "(X'61', X'', 0, NULL, 1) AS rows(payload, key, type, properties, vchannel)"
+    ).coalesce(1)
+
+    write(frame, channel)
+
+    assert messages(client, f"{channel}/0", f"{channel}/1") == [
+        (f"{channel}/0", Message(b"\x00\xff", key=b"k", type=7, properties={"a": "1"})),
+        (f"{channel}/1", Message(b"", type=(1 << 32) - 1)),
+        (f"{channel}/1", Message(b"a", key=b"")),
+    ]
+
+
+def test_rows_of_all_tasks_are_one_transaction(spark: SparkSession, client: Client, channel: str, write: Write) -> None:
+    frame = spark.range(0, 1_000, 1, 4).selectExpr("CAST(id AS STRING) AS payload", "CAST(id % 10 AS STRING) AS key")
+    before = client.append(f"{channel}/0", b"before").last_tick
+
+    write(frame, channel)
+
+    after = client.append(f"{channel}/0", b"after").first_tick
+    with client.scan([f"{channel}/0", f"{channel}/1"], start=At.after(before), until=At.tick(after)) as scan:
+        batches = list(scan)
+    assert sorted(int(payload) for batch in batches for payload in batch.payloads) == list(range(1_000))
+    ticks = sorted(tick for batch in batches for tick in batch.ticks)
+    assert ticks == list(range(ticks[0], ticks[0] + 1_000))
+    # Equal keys are on one vchannel, and both have some.
+    homes = {(key, batch.vchannel) for batch in batches for key in batch.keys}
+    assert len(homes) == 10
+    assert len({vchannel for _, vchannel in homes}) == 2
+
+
+def test_a_column_says_to_which_channel_a_row_goes(
+    spark: SparkSession, client: Client, channel: str, write: Write
+) -> None:
+    other = f"{channel}-b"
+    client.create_channel(other)
+    frame = spark.sql(f"SELECT * FROM VALUES ('1', '{channel}'), ('2', '{other}') AS rows(payload, channel)")
+
+    write(frame)
+
+    assert payloads(client, f"{other}/0") == [b"2"]
+    assert payloads(client, f"{channel}/0", f"{channel}/1") == [b"1"]
+
+
+def test_a_version_is_written_once_and_an_older_one_is_refused(
+    spark: SparkSession, client: Client, channel: str, write: Write
+) -> None:
+    app = {"txnAppId": channel}
+    write(spark.sql("SELECT '1' AS payload"), channel, txnVersion=5, **app)
+    write(spark.sql("SELECT 'again' AS payload"), channel, txnVersion=5, **app)
+    write(spark.sql("SELECT '2' AS payload"), channel, txnVersion=6, **app)
+    refusal = error_of(lambda: write(spark.sql("SELECT 'old' AS payload"), channel, txnVersion=5, **app))
+
+    assert "has committed version 6 before" in refusal
+    assert sorted(payloads(client, f"{channel}/0", f"{channel}/1")) == [b"1", b"2"]
+    assert left_behind(client, channel) == []
+
+
+def test_nothing_is_in_the_log_of_a_write_of_which_a_task_fails(
+    spark: SparkSession, client: Client, channel: str, write: Write
+) -> None:
+    frame = spark.range(0, 100, 1, 2).selectExpr("IF(id = 99, raise_error('broken'), CAST(id AS STRING)) AS payload")
+
+    assert "broken" in error_of(lambda: write(frame, channel, txnAppId=channel, txnVersion=1))
+
+    assert payloads(client, f"{channel}/0", f"{channel}/1") == []
+    assert left_behind(client, channel) == []
+
+
+def test_rows_that_are_written_at_least_once_are_there_without_a_commit_of_the_driver(
+    spark: SparkSession, client: Client, channel: str, write: Write
+) -> None:
+    write(spark.range(0, 10, 1, 2).selectExpr("CAST(id AS STRING) AS payload"), channel, delivery="atLeastOnce")
+
+    assert sorted(payloads(client, f"{channel}/0", f"{channel}/1")) == [b"%d" % i for i in range(10)]
+
+
+def test_an_empty_frame_writes_nothing(spark: SparkSession, client: Client, channel: str, write: Write) -> None:
+    write(spark.range(0).selectExpr("CAST(id AS STRING) AS payload"), channel)
+    assert payloads(client, f"{channel}/0", f"{channel}/1") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "match"),
+    [
+        ("SELECT 1 AS payload", {}, "'payload' is int, expected binary or string"),
+        ("SELECT 'a' AS value", {}, "no column 'payload', only value"),
+        ("SELECT 'a' AS payload, 1 AS tick", {}, "a column 'tick', which messages have not"),
+        (
+            "SELECT 'a' AS payload, map(1, 2) AS properties",
+            {},
+            "'properties' is map<int,int>, expected map<string,string>",
+        ),
+        ("SELECT 'a' AS payload, 2 AS vchannel", {}, "vchannel 2, and the channel .* has 2"),
+        ("SELECT CAST(NULL AS STRING) AS payload", {}, "1 NULLs in 1 rows"),
+        ("SELECT 'a' AS payload", {"txnVersion": 1}, "'txnVersion' means nothing without 'txnAppId'"),
+        ("SELECT 'a' AS payload", {"delivery": "often"}, "choose from exactlyOnce, atLeastOnce"),
+        ("SELECT 'a' AS payload", {"txnAppld": "x"}, "did you mean 'txnAppId'"),
+        ("SELECT repeat('x', 2000000) AS payload", {}, "1048576"),
+    ],
+)
+def test_what_cannot_be_written_says_why(
+    spark: SparkSession, client: Client, channel: str, write: Write, query: str, options: dict[str, Any], match: str
+) -> None:
+    text = error_of(lambda: write(spark.sql(query), channel, **options))
+    assert re.search(match, text), text
+    assert payloads(client, f"{channel}/0", f"{channel}/1") == []
+
+
+def test_a_log_is_not_overwritten(spark: SparkSession, channel: str, server: RunningServer) -> None:
+    frame = spark.sql("SELECT 'a' AS payload")
+    overwriting = frame.write.format("tidelog").mode("overwrite").option("endpoint", server.endpoint)
+    assert "only appended to" in error_of(lambda: overwriting.save(channel))
+
+
+class Lines:
+    """A folder of text files that a stream reads, one file for each batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path, server: RunningServer, channel: str) -> None:
+        self._spark, self._folder, self._server, self._channel = spark, folder, server, channel
+        (folder / "lines").mkdir()
+        self._files = 0
+
+    def add(self, *lines: str) -> None:
+        self._files += 1
+        (self._folder / "lines" / f"{self._files}.txt").write_text("\n".join(lines), encoding="utf-8")
+
+    def write(self, checkpoint: str = "checkpoint", **options: Any) -> None:
+        """Write what is there and was not written under the checkpoint yet, a batch for each file."""
+        frame = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._folder / "lines"))
+        query = (
+            frame.withColumnRenamed("value", "payload").writeStream.format("tidelog")
+            .option("endpoint", self._server.endpoint)
+            .option("checkpointLocation", str(self._folder / checkpoint)).options(**options)
+            .trigger(availableNow=True).start(self._channel)
+        )  # fmt: skip
+        query.awaitTermination(120)
+
+
+@pytest.fixture
+def lines(spark: SparkSession, tmp_path: Path, server: RunningServer, channel: str) -> Lines:
+    return Lines(spark, tmp_path, server, channel)
+
+
+def test_a_stream_writes_each_batch_once_however_often_it_is_repeated(
+    client: Client, channel: str, lines: Lines, tmp_path: Path
+) -> None:
+    both = f"{channel}/0", f"{channel}/1"
+    lines.add("1", "2")
+    lines.add("3")
+    lines.write(txnAppId=channel)
+    assert Counter(payloads(client, *both)) == Counter([b"1", b"2", b"3"])
+
+    # As after a crash between the commit of the last batch and the note of it in the checkpoint.
+    for note in (tmp_path / "checkpoint" / "commits").glob("*1*"):
+        note.unlink()
+    lines.add("4")
+    lines.write(txnAppId=channel)
+
+    assert Counter(payloads(client, *both)) == Counter([b"1", b"2", b"3", b"4"])
+    assert left_behind(client, channel) == []
+
+
+def test_a_stream_with_a_lost_checkpoint_is_not_taken_for_a_repetition(
+    client: Client, channel: str, lines: Lines
+) -> None:
+    lines.add("1")
+    lines.add("2")
+    lines.write(txnAppId=channel)
+
+    assert "has committed version 1 before" in error_of(lambda: lines.write("another", txnAppId=channel))
+
+    lines.write("another", txnAppId=f"{channel}-again")
+    assert len(payloads(client, f"{channel}/0", f"{channel}/1")) == 4
+
+
+def test_a_stream_needs_a_name_to_write_exactly_once(client: Client, channel: str, lines: Lines) -> None:
+    lines.add("1")
+    assert "needs the option 'txnAppId'" in error_of(lines.write)
+    lines.write(delivery="atLeastOnce")
+    assert payloads(client, f"{channel}/0", f"{channel}/1") == [b"1"]
+
+
+def test_what_was_read_can_be_written_to_another_channel(
+    spark: SparkSession, client: Client, channel: str, server: RunningServer, write: Write
+) -> None:
+    copy = f"{channel}-copy"
+    client.create_channel(copy)
+    client.append(f"{channel}/0", [Message(b"1", key=b"k", properties={"a": "b"}), Message(b"2", type=3)])
+    read = spark.read.format("tidelog").option("endpoint", server.endpoint).load(channel)
+
+    write(read.drop("tick", "timestamp", "vchannel"), copy)
+
+    assert messages(client, f"{copy}/0") == [(f"{copy}/0", message) for _, message in messages(client, f"{channel}/0")]
