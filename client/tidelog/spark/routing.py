@@ -107,7 +107,10 @@ def _groups(rows: pa.RecordBatch, by: pa.Array) -> Iterator[tuple[Any, pa.Record
 
 def _pieces(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield slices that are small enough for a batch of the log, if their messages are."""
-    bytes_per_row = max(1, messages.nbytes // messages.num_rows)
-    step = max(1, min(MAX_ROWS, TARGET_BYTES // bytes_per_row))
-    for begin in range(0, messages.num_rows, step):
-        yield messages.slice(begin, step)
+    rows = messages.num_rows
+    if rows == 1 or (rows <= MAX_ROWS and messages.nbytes <= TARGET_BYTES):
+        yield messages
+        return
+    # Halves, and not so many rows each: large messages may stand together.
+    yield from _pieces(messages.slice(0, rows // 2))
+    yield from _pieces(messages.slice(rows // 2))
