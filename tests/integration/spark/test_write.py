@@ -1,8 +1,6 @@
 """Goal: what Spark writes is in the log exactly as the rows say, all of a batch or nothing, and once.
 
 Method: a real server and a real Spark session; streams read files. The log is read back with the client.
-
-Promises of GUARANTEES.md: G11.
 """
 
 import re
@@ -17,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import At, Client, Message, TransactionDescription
 from tidelog_server.testing import RunningServer
+from tidelog_testing.documents import page
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -253,3 +252,15 @@ def test_what_was_read_can_be_written_to_another_channel(
     write(read.drop("tick", "timestamp", "vchannel"), copy)
 
     assert messages(client, f"{copy}/0") == [(f"{copy}/0", message) for _, message in messages(client, f"{channel}/0")]
+
+
+def test_the_example_of_the_page_works(
+    server: RunningServer, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del spark  # The example takes the session that runs.
+    text = page("SPARK_WRITING.md")
+    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+    exec(compile(program.replace("127.0.0.1:7420", server.endpoint), "SPARK_WRITING.md", "exec"), {})
+
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in text
