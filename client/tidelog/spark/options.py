@@ -14,6 +14,10 @@
 ``endingTimestamp``           last time, exclusive, as ``startingTimestamp``
 ``asOfTick``                  the log as it was at this tick, inclusive: the same rows whenever it is read
 ``timestampAsOf``             the log as it was at this time, inclusive, as ``startingTimestamp``
+``types``                     only messages of these types, divided by commas
+``pushFilters``               ``true``: the server applies what a WHERE says of ``tick``, ``timestamp``, ``channel``,
+                              ``vchannel`` and ``type``; default ``false``. Only for a DataFrame that is used once, in
+                              one place of one query: see client/SPARK.md
 ``moreColumns``               columns that are there on request, divided by commas: ``txn_id``, ``broadcast_id``
 ``minPartitions``             at least so many partitions, when there is enough to divide; default: the driver's cores
 ``maxMessagesPerPartition``   about so many messages in a partition at most
@@ -48,8 +52,8 @@ ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 _NAMES: Final = (
     "endpoint", "channel", "channels", "channelPattern", "vchannels", "startingTick", "startingTimestamp", "endingTick",
-    "endingTimestamp", "asOfTick", "timestampAsOf", "moreColumns", "minPartitions", "maxMessagesPerPartition",
-    "failOnDataLoss", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
+    "endingTimestamp", "asOfTick", "timestampAsOf", "types", "pushFilters", "moreColumns", "minPartitions",
+    "maxMessagesPerPartition", "failOnDataLoss", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
 )  # fmt: skip
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
 _CUTS: Final = ("asOfTick", "timestampAsOf")
@@ -60,6 +64,8 @@ _BELOW: Final = ".*"
 # Names of the server's own channels; no pattern covers them, as with permissions.
 _RESERVED_PREFIX: Final = "_"
 _MAX_PARTITIONS: Final = 100_000
+_MAX_TYPES: Final = 1_024
+_MAX_TYPE: Final = (1 << 32) - 1
 _MAX_MESSAGES: Final = (1 << 63) - 1
 
 
@@ -132,6 +138,8 @@ class ReadOptions:
         begin_is_tick: Whether the user named this very tick, so that it must still be there.
         end_tick: Last tick, exclusive; 0 for the consistent cut at planning.
         is_cut: Whether ``end_tick`` comes from ``asOfTick`` or ``timestampAsOf``, so that all below must be durable.
+        types: Only messages of these types; None for all.
+        pushes_filters: Whether Spark hands its filters over.
         more_columns: Some of MORE_COLUMNS, in their order.
         min_partitions: At least 1.
         max_messages_per_partition: 0 for no bound.
@@ -146,6 +154,8 @@ class ReadOptions:
     begin_is_tick: bool = False
     end_tick: int = 0
     is_cut: bool = False
+    types: frozenset[int] | None = None
+    pushes_filters: bool = False
     more_columns: tuple[str, ...] = ()
     min_partitions: int = 1
     max_messages_per_partition: int = 0
@@ -181,6 +191,8 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         begin_is_tick=begin == "startingTick",
         end_tick=_end_tick(options, end) if end else 0,
         is_cut=end in _CUTS,
+        types=_types(options),
+        pushes_filters=_flag(options, "pushFilters", default=False),
         more_columns=_more_columns(options),
         min_partitions=number_of(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
         max_messages_per_partition=number_of(options, "maxMessagesPerPartition", 0, 1, _MAX_MESSAGES),
@@ -257,6 +269,19 @@ def _pattern(text: str) -> ChannelPattern:
         hint = f"; load({text!r}) reads one channel" if "*" not in text and text else ""
         raise OptionError(f"the option 'channelPattern' is {text!r}: write a name and '.*', or '*' alone{hint}")
     return ChannelPattern(text)
+
+
+def _types(options: Mapping[str, str]) -> frozenset[int] | None:
+    if "types" not in options:
+        return None
+    names = _names("types", options["types"])
+    wrong = [name for name in names if not (name.isascii() and name.isdigit() and int(name) <= _MAX_TYPE)]
+    if wrong or len(names) > _MAX_TYPES:
+        raise OptionError(
+            f"the option 'types' is {options['types'][:64]!r}: write up to {_MAX_TYPES} whole numbers from 0 to "
+            f"{_MAX_TYPE}, divided by commas"
+        )
+    return frozenset(map(int, names))
 
 
 def _more_columns(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -50,7 +50,8 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
         OptionError: A vchannel does not exist, or there are too many.
         TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
     """
-    if pushdown.is_empty:
+    wanted = pushdown.types if options.types is None else options.types & (pushdown.types or options.types)
+    if pushdown.is_empty or wanted == frozenset():
         return []
     with options.connection.client() as client:
         try:
@@ -60,7 +61,7 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
                 raise
             # Trimmed between the look at what is there and the plan; the second look sees it.
             splits = _plan(client, options, pushdown)
-    types = tuple(sorted(pushdown.types or ()))
+    types = tuple(sorted(wanted or ()))
     return [_partition(split, types, options) for split in splits]
 
 

@@ -1,11 +1,9 @@
 """The data source that Spark loads: options in, schema and reader out."""
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -27,8 +25,6 @@ from tidelog.spark.write_options import parse_write_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-
-PUSHDOWN_SETTING: Final = "spark.sql.python.filterPushdown.enabled"
 
 SCHEMA: Final = (
     StructType()
@@ -69,18 +65,7 @@ class TidelogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format``. Warns, when a session registers the source, if push-down is off.
-
-        Why here: this is the only method that PySpark calls in the driver's own process.
-        """
-        session = SparkSession.getActiveSession()
-        if session is not None and session.conf.get(PUSHDOWN_SETTING, "false") != "true":
-            warnings.warn(
-                f"filters on tick, timestamp, channel, vchannel and type are not pushed down to Tidelog: set "
-                f"{PUSHDOWN_SETTING} to true",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        """Return the name for ``format``."""
         return "tidelog"
 
     def schema(self) -> StructType:
@@ -94,7 +79,8 @@ class TidelogDataSource(DataSource):
             OptionError: A column does not exist or has another type.
         """
         _check_columns(schema)
-        return TidelogReader(self._read_options, schema)
+        kind = PushingTidelogReader if self._read_options.pushes_filters else TidelogReader
+        return kind(self._read_options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> TidelogWriter:
         """Return a writer of rows with ``schema``. ``tidelog.spark.write_options`` lists its options.
@@ -120,7 +106,6 @@ class TidelogReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._pushdown = Pushdown()
-        self.pushFilters = _PushFilters(self._push)  # type: ignore[method-assign]  # see _PushFilters
 
     def partitions(self) -> Sequence[InputPartition]:
         """Fix the cut and divide what lies before it; the driver's only conversation with the server.
@@ -143,25 +128,19 @@ class TidelogReader(DataSourceReader):
 
         return read_partition(partition, to_arrow_schema(self._schema, timezone="UTC"))
 
-    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._pushdown, left = push(filters)
-        return left
 
+class PushingTidelogReader(TidelogReader):
+    """A reader that takes filters from Spark: only where the user says that Spark gives each reader its own.
 
-class _PushFilters:
-    """A ``pushFilters`` that Spark takes for the inherited one while push-down is off.
-
-    PySpark refuses any reader with a ``pushFilters`` of its own unless PUSHDOWN_SETTING is true, and it is false by
-    default: without this a first read would fail. It compares ``__func__``, as a bound method has it.
+    Spark 4.1 to 4.3 keep what push-down leads to with the DataFrame, not with the query: a second use of the DataFrame,
+    also within one query, then reads what the first one or the last one pushed, and its result is wrong. PySpark
+    refuses this class while spark.sql.python.filterPushdown.enabled is false.
     """
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, push_filters: Callable[[list[Filter]], Iterable[Filter]]) -> None:
-        self._push_filters = push_filters
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._push_filters(filters)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Return the filters that Spark must still evaluate."""
+        self._pushdown, left = push(filters)
+        return left
 
 
 def _check_columns(schema: StructType) -> None:

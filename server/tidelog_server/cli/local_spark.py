@@ -58,7 +58,6 @@ def spark_session(folder: Path, *, name: str) -> "Iterator[SparkSession]":
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.python.filterPushdown.enabled", "true")
         .getOrCreate()
     )
     spark.dataSource.register(TidelogDataSource)

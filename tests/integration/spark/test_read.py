@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import tidelog
 from tidelog import Client, Message
-from tidelog.spark import SCHEMA, TidelogDataSource
+from tidelog.spark import SCHEMA
 from tidelog_server.cli.bench.server_process import parse_metrics
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import page
@@ -214,7 +214,7 @@ def test_a_filter_is_applied_by_the_server(
     ticks = append(client, f"{channel}/0", "0", "1", "2", "3")
     barrier = ((ticks[-1] >> 18) + 2) << 18
     last = client.append(f"{channel}/1", [Message(b"4", type=7), Message(b"5", type=8)], barrier_tick=barrier)
-    frame = read(channel).where(condition.format(tick_2=ticks[2], time_4=last.first_tick >> 18))
+    frame = read(channel, pushFilters="true").where(condition.format(tick_2=ticks[2], time_4=last.first_tick >> 18))
 
     before = messages_sent(server)
     found = payloads(frame)
@@ -226,9 +226,9 @@ def test_a_filter_is_applied_by_the_server(
 def test_a_filter_that_the_server_cannot_apply_is_applied_by_spark(client: Client, read: Read, channel: str) -> None:
     ticks = append(client, f"{channel}/0", "a", "b", "c")
 
-    assert payloads(read(channel).where("payload = X'62' AND vchannel >= 0")) == ["b"]
-    assert payloads(read(channel).where(f"tick IN ({ticks[0]}, {ticks[2]})")) == ["a", "c"]
-    assert payloads(read(channel).where(f"tick = {ticks[0]} OR type = 9")) == ["a"]
+    assert payloads(read(channel, pushFilters="true").where("payload = X'62' AND vchannel >= 0")) == ["b"]
+    assert payloads(read(channel, pushFilters="true").where(f"tick IN ({ticks[0]}, {ticks[2]})")) == ["a", "c"]
+    assert payloads(read(channel, pushFilters="true").where(f"tick = {ticks[0]} OR type = 9")) == ["a"]
 
 
 def test_accepted_filters_are_gone_from_the_plan(
@@ -236,7 +236,7 @@ def test_accepted_filters_are_gone_from_the_plan(
 ) -> None:
     append(client, f"{channel}/0", "a")
 
-    read(channel).where("type = 0 AND tick > 5 AND payload = X'61'").explain()
+    read(channel, pushFilters="true").where("type = 0 AND tick > 5 AND payload = X'61'").explain()
 
     conditions = [line for line in capsys.readouterr().out.splitlines() if "Filter (" in line]
     assert len(conditions) == 1
@@ -282,20 +282,44 @@ def test_a_filter_on_types_is_exact_also_where_there_are_broadcasts(client: Clie
     append(client, f"{channel}/0", "a")
     client.broadcast([f"{channel}/0", f"{channel}/1"], Message(b"barrier", type=9))
 
-    assert payloads(read(channel).where("type = 0")) == ["a"]
-    assert payloads(read(channel).where("type = 9")) == ["barrier", "barrier"]
+    assert payloads(read(channel, pushFilters="true").where("type = 0")) == ["a"]
+    assert payloads(read(channel, pushFilters="true").where("type = 9")) == ["barrier", "barrier"]
     assert payloads(read(channel)) == ["a", "barrier", "barrier"]
 
 
-def test_reading_works_without_push_down_and_registering_warns(
+def test_a_frame_may_be_used_with_several_filters_at_once_and_without(client: Client, read: Read, channel: str) -> None:
+    append(client, f"{channel}/0", "a", "b")
+    append(client, f"{channel}/1", "c")
+    frame = read(channel)
+    first, second = frame.where("vchannel = 0"), frame.where("vchannel = 1")
+
+    assert payloads(first.union(second)) == ["a", "b", "c"]
+    assert payloads(second) == ["c"]
+    assert payloads(frame) == ["a", "b", "c"]
+    assert payloads(first.unionByName(frame)) == ["a", "a", "b", "b", "c"]
+
+
+def test_only_the_types_that_are_asked_for_leave_the_server(
+    server: RunningServer, client: Client, read: Read, channel: str
+) -> None:
+    client.append(f"{channel}/0", [Message(b"%d" % kind, type=kind) for kind in (1, 2, 3, 4)])
+    before = messages_sent(server)
+
+    assert payloads(read(channel, types="2, 4")) == ["2", "4"]
+    assert payloads(read(channel, types="2,4", pushFilters="true").where("type IN (4, 1)")) == ["4"]
+    assert payloads(read(channel, types="2", pushFilters="true").where("type = 1")) == []
+
+    assert messages_sent(server) - before == 3
+
+
+def test_filters_are_pushed_only_where_spark_is_told_to(
     client: Client, read: Read, spark: SparkSession, channel: str
 ) -> None:
     append(client, f"{channel}/0", "a", "b")
     spark.conf.set(PUSHDOWN, "false")
     try:
-        with pytest.warns(RuntimeWarning, match="are not pushed down"):
-            spark.dataSource.register(TidelogDataSource)
         assert payloads(read(channel).where("vchannel = 0 AND payload = X'62'")) == ["b"]
+        assert PUSHDOWN in error_of(read(channel, pushFilters="true").where("vchannel = 0").collect)
     finally:
         spark.conf.set(PUSHDOWN, "true")
 
