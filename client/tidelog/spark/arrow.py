@@ -86,6 +86,10 @@ def _txn_id(run: BatchRun) -> pa.Array:
     return _joined([_repeated(batch.txn_id, len(batch)) for batch in run.batches])
 
 
+def _event_time(run: BatchRun) -> pa.Array:
+    return _joined([_event_times(batch.columns) for batch in run.batches])
+
+
 def _broadcast_id(run: BatchRun) -> pa.Array:
     return _joined([_repeated(batch.broadcast_id, len(batch)) for batch in run.batches])
 
@@ -101,6 +105,7 @@ COLUMNS: Final[Mapping[str, Callable[[BatchRun], pa.Array]]] = {
     "properties": _properties,
     "txn_id": _txn_id,
     "broadcast_id": _broadcast_id,
+    "event_time": _event_time,
 }
 """How each column of the source is made."""
 
@@ -137,6 +142,15 @@ def _keys(columns: Columns) -> pa.Array:
     validity = pa.py_buffer(columns.key_validity) if columns.key_validity else None
     buffers = [validity, pa.py_buffer(columns.key_offsets), pa.py_buffer(columns.keys)]
     return pa.Array.from_buffers(pa.binary(), columns.count, buffers)
+
+
+def _event_times(columns: Columns) -> pa.Array:
+    """Return the event times; NULL where a message has none."""
+    if not columns.event_times_ms:
+        return pa.nulls(columns.count, _TIMESTAMP)
+    validity = pa.py_buffer(columns.event_time_validity) if columns.event_time_validity else None
+    times = pa.Array.from_buffers(pa.int64(), columns.count, [validity, pa.py_buffer(columns.event_times_ms)])
+    return pc.multiply(times, _US_PER_MS).view(_TIMESTAMP)
 
 
 def _property_maps(columns: Columns) -> pa.Array:

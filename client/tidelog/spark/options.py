@@ -18,7 +18,11 @@
 ``pushFilters``               ``true``: the server applies what a WHERE says of ``tick``, ``timestamp``, ``channel``,
                               ``vchannel`` and ``type``; default ``false``. Only for a DataFrame that is used once, in
                               one place of one query: see client/SPARK.md
-``moreColumns``               columns that are there on request, divided by commas: ``txn_id``, ``broadcast_id``
+``moreColumns``               columns that are there on request, divided by commas: ``txn_id``, ``broadcast_id``,
+                              ``event_time``
+``archive``                   folder of an archive (see SPARK_PIPELINES.md): what it has is read from there, also where
+                              the log was trimmed, and what is newer from the log, as one table
+``archiveOnly``               ``true``: read the archive alone, without a server; default ``false``
 ``minPartitions``             at least so many partitions, when there is enough to divide; default: the driver's cores
 ``maxMessagesPerPartition``   about so many messages in a partition at most
 ``tokenFile``                 file with the token to show, on the driver and on each executor; default: the variable
@@ -53,11 +57,12 @@ DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 _NAMES: Final = (
     "endpoint", "channel", "channels", "channelPattern", "vchannels", "startingTick", "startingTimestamp", "endingTick",
     "endingTimestamp", "asOfTick", "timestampAsOf", "types", "pushFilters", "moreColumns", "minPartitions",
-    "maxMessagesPerPartition", "failOnDataLoss", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
+    "maxMessagesPerPartition", "failOnDataLoss", "archive", "archiveOnly", "path", "token", "tokenFile", "tlsCa",
+    "tlsCert", "tlsKey",
 )  # fmt: skip
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
 _CUTS: Final = ("asOfTick", "timestampAsOf")
-MORE_COLUMNS: Final = ("txn_id", "broadcast_id")
+MORE_COLUMNS: Final = ("txn_id", "broadcast_id", "event_time")
 """Columns that are there on request."""
 _EVERYTHING: Final = "*"
 _BELOW: Final = ".*"
@@ -144,6 +149,8 @@ class ReadOptions:
         min_partitions: At least 1.
         max_messages_per_partition: 0 for no bound.
         fail_on_data_loss: Whether a trimmed start is an error.
+        archive: Absolute path of the archive to read from as well; empty for none.
+        archive_only: Whether the archive alone is read.
     """
 
     connection: Connection
@@ -160,6 +167,8 @@ class ReadOptions:
     min_partitions: int = 1
     max_messages_per_partition: int = 0
     fail_on_data_loss: bool = True
+    archive: str = ""
+    archive_only: bool = False
 
 
 def parse_options(raw: Mapping[str, str]) -> ReadOptions:
@@ -197,7 +206,11 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         min_partitions=number_of(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
         max_messages_per_partition=number_of(options, "maxMessagesPerPartition", 0, 1, _MAX_MESSAGES),
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+        archive=_folder(options, "archive"),
+        archive_only=_flag(options, "archiveOnly", default=False),
     )
+    if parsed.archive_only and not parsed.archive:
+        raise OptionError("the option 'archiveOnly' is true without 'archive': name the archive's folder there")
     if begin and end and parsed.begin_tick >= parsed.end_tick:
         raise OptionError(
             f"'{begin}' ({options[begin]}) is not before '{end}' ({options[end]}): "
@@ -345,6 +358,21 @@ def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text not in {"true", "false"}:
         raise OptionError(f"the option '{name}' is {options[name]!r}: write true or false")
     return text == "true"
+
+
+def _folder(options: Mapping[str, str], name: str) -> str:
+    """Return the absolute path; empty if the option is not there. Executors may have another working directory."""
+    if name not in options:
+        return ""
+    scheme, colon, path = options[name].partition(":")
+    if not colon or scheme == "file":
+        text = path.removeprefix("//") if colon else options[name]
+        if text:
+            return os.path.abspath(text)
+    raise OptionError(
+        f"the option '{name}' is {options[name]!r}: write the path of a folder that the driver and all executors "
+        "reach, such as a mounted one"
+    )
 
 
 def _cores() -> int:

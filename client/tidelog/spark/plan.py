@@ -50,7 +50,7 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
         OptionError: A vchannel does not exist, or there are too many.
         TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
     """
-    wanted = pushdown.types if options.types is None else options.types & (pushdown.types or options.types)
+    wanted = wanted_types(options, pushdown)
     if pushdown.is_empty or wanted == frozenset():
         return []
     with options.connection.client() as client:
@@ -63,6 +63,11 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
             splits = _plan(client, options, pushdown)
     types = tuple(sorted(wanted or ()))
     return [_partition(split, types, options) for split in splits]
+
+
+def wanted_types(options: ReadOptions, pushdown: Pushdown) -> frozenset[int] | None:
+    """Return the message types to read; None for all."""
+    return pushdown.types if options.types is None else options.types & (pushdown.types or options.types)
 
 
 def _plan(client: Client, options: ReadOptions, pushdown: Pushdown) -> Sequence[Split]:
@@ -115,7 +120,11 @@ class _Planner:
 
 
 def _lanes(client: Client, options: ReadOptions) -> list[VchannelDescription]:
-    """Return the vchannels that the options name, in that order, as the server describes them now."""
+    return describe(client, options)[0]
+
+
+def describe(client: Client, options: ReadOptions) -> tuple[list[VchannelDescription], list[ChannelDescription]]:
+    """Return the vchannels that the options name, in that order, and their channels, as the server has them now."""
     channels = _channels(client, options)
     lanes = [lane for channel in channels for lane in channel.vchannels]
     if options.vchannels:
@@ -125,7 +134,7 @@ def _lanes(client: Client, options: ReadOptions) -> list[VchannelDescription]:
             f"the channels have {len(lanes)} vchannels, at most {MAX_VCHANNELS} fit into one consistent cut: "
             "read fewer channels at once"
         )
-    return lanes
+    return lanes, channels
 
 
 def _channels(client: Client, options: ReadOptions) -> list[ChannelDescription]:

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidelog.spark.archive_plan import ArchivePartition, plan_with_archive
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.plan import ReadPartition, plan
 from tidelog.spark.pushdown import Pushdown, push
@@ -39,8 +40,8 @@ SCHEMA: Final = (
 )
 """The columns, in this order. ``vchannel`` is the index; ``timestamp`` is the tick's time; ``key`` may be NULL."""
 
-MORE: Final = StructType().add("txn_id", LongType()).add("broadcast_id", LongType())
-"""Columns on request: the transaction and the broadcast that a message belongs to, NULL for none."""
+MORE: Final = StructType().add("txn_id", LongType()).add("broadcast_id", LongType()).add("event_time", TimestampType())
+"""Columns on request: transaction and broadcast that a message belongs to, and its event time; NULL for none."""
 
 
 class TidelogDataSource(DataSource):
@@ -112,7 +113,10 @@ class TidelogReader(DataSourceReader):
 
         Raises:
             TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
+            ArchiveError: The archive that the options name is not there, or is not of these channels.
         """
+        if self._options.archive:
+            return plan_with_archive(self._options, self._pushdown)
         return plan(self._options, self._pushdown)
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
@@ -121,6 +125,10 @@ class TidelogReader(DataSourceReader):
         Raises:
             TidelogError: The rest of the partition cannot be read.
         """
+        if isinstance(partition, ArchivePartition):
+            from tidelog.spark.archive import read_archived
+
+            return read_archived(partition, to_arrow_schema(self._schema, timezone="UTC"))
         # Spark makes one partition of none, and gives it no value.
         if not isinstance(partition, ReadPartition):
             return iter(())

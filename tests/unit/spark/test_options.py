@@ -3,6 +3,8 @@
 Method: parse single sets of options as Spark hands them over, in small letters and as text.
 """
 
+from pathlib import Path
+
 import pytest
 
 from tidelog.spark.options import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE, OptionError, parse_options
@@ -40,6 +42,19 @@ def test_a_pattern_covers_what_is_below_a_name_or_everything(
     assert parsed.pattern is not None
     assert [name for name in [*covered, *others] if parsed.pattern.covers(name)] == covered
     assert all(name.startswith(parsed.pattern.prefix) for name in covered)
+
+
+def test_an_archive_is_a_folder_that_executors_find_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse_with(archive="kept").archive == str(tmp_path / "kept")
+    assert parse_with(archive=f"file://{tmp_path}/kept").archive == str(tmp_path / "kept")
+    assert parse_with(archive="kept", archiveOnly="true").archive_only
+    for options, message in (
+        ({"archive": "s3://bucket/kept"}, "write the path of a folder"),
+        ({"archiveOnly": "true"}, "without 'archive'"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            parse_with(**options)
 
 
 def test_columns_on_request_have_one_order() -> None:

@@ -1,0 +1,114 @@
+"""Archived files as Arrow: what a task reads of one file, and where a cut lies among archived transactions."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidelog.spark.archive_plan import ArchivePartition
+from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
+
+_ROWS: Final = 32_768
+_UINT32: Final = 1 << 32
+_SIGN: Final = 1 << 31
+
+
+def read_archived(partition: ArchivePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``partition``, in tick order, with the columns of ``schema``. Checksums of pages are verified.
+
+    Raises:
+        ArchiveError: The file is not there or is damaged.
+    """
+    needed = {*schema.names, "tick", *(("type",) if partition.types else ())}
+    types = pa.array([value - _UINT32 if value >= _SIGN else value for value in partition.types], pa.int32())
+    for batch in _batches(Path(partition.path), needed, partition.begin_tick, partition.end_tick):
+        rows = batch.filter(pc.is_in(batch.column("type"), types)) if partition.types else batch
+        if rows.num_rows:
+            yield pa.RecordBatch.from_arrays([_column(rows, field) for field in schema], schema=schema)
+
+
+def end_before_transaction(archive: Archive, end_tick: int) -> int:
+    """Return ``end_tick``, or the first tick of the transaction that it lies within, if that is archived.
+
+    Transactions that were committed in one request lie within each other, so the answer may lie within another one.
+    """
+    while True:
+        begun = _transactions_behind(archive, end_tick)
+        first = min(_first_ticks(archive, begun, end_tick), default=end_tick) if len(begun) else end_tick
+        if first == end_tick:
+            return end_tick
+        end_tick = first
+
+
+def _transactions_behind(archive: Archive, end_tick: int) -> pa.Array:
+    """Return the transactions of the first archived message of each vchannel that is not before ``end_tick``."""
+    found = set()
+    for lane in archive.lanes.values():
+        file = next((file for file in lane.files if file.last_tick >= end_tick), None)
+        if file is not None:
+            batch = next(_ids(archive, file, end_tick, file.last_tick + 1))
+            found.add(batch.column("txn_id")[0].as_py())
+    return pa.array(sorted(found - {None}), pa.int64())
+
+
+def _first_ticks(archive: Archive, transactions: pa.Array, end_tick: int) -> Iterator[int]:
+    """Yield, for each vchannel, the first tick before ``end_tick`` of one of the transactions, if there is one."""
+    for lane in archive.lanes.values():
+        for file in reversed([file for file in lane.files if file.first_tick < end_tick]):
+            ticks = [
+                tick
+                for batch in _ids(archive, file, file.first_tick, end_tick)
+                for tick in batch.filter(pc.is_in(batch.column("txn_id"), transactions)).column("tick").to_pylist()
+            ]
+            if ticks:
+                yield min(ticks)
+            # It may go on in the file before only if it begins this one.
+            if not ticks or min(ticks) > file.first_tick:
+                break
+
+
+def _ids(archive: Archive, file: ArchivedFile, begin_tick: int, end_tick: int) -> Iterator[pa.RecordBatch]:
+    return _batches(archive.root / file.path, {"tick", "txn_id"}, begin_tick, end_tick)
+
+
+def _batches(path: Path, names: set[str], begin_tick: int, end_tick: int) -> Iterator[pa.RecordBatch]:
+    """Yield those of the named columns that the file has, for the ticks of a half-open range; no empty batch."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            groups = _row_groups(file, begin_tick, end_tick)
+            columns = [name for name in file.schema_arrow.names if name in names]
+            if not groups:
+                return
+            for batch in file.iter_batches(_ROWS, row_groups=groups, columns=columns):
+                ticks = batch.column("tick")
+                if ticks[0].as_py() < begin_tick or ticks[-1].as_py() >= end_tick:
+                    inside = pc.and_(pc.greater_equal(ticks, begin_tick), pc.less(ticks, end_tick))
+                    batch = batch.filter(inside)  # noqa: PLW2901 - the same rows, but for the ends
+                if batch.num_rows:
+                    yield batch
+    except FileNotFoundError as error:
+        raise ArchiveError(f"the archived file {path} is not there: restore it from a copy") from error
+    except (OSError, pa.ArrowException) as error:
+        raise ArchiveError(f"the archived file {path} is damaged ({error}): restore it from a copy") from error
+
+
+def _row_groups(file: pq.ParquetFile, begin_tick: int, end_tick: int) -> Sequence[int]:
+    schema = file.metadata.schema
+    place = next(place for place in range(file.metadata.num_columns) if schema.column(place).path == "tick")
+
+    def overlaps(group: int) -> bool:
+        statistics: Any = file.metadata.row_group(group).column(place).statistics
+        return statistics is None or (statistics.min < end_tick and statistics.max >= begin_tick)
+
+    return [group for group in range(file.num_row_groups) if overlaps(group)]
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    place = batch.schema.get_field_index(field.name)
+    if place < 0:
+        # A column that came to the source after the file was written.
+        return pa.nulls(batch.num_rows, field.type)
+    return batch.column(place).cast(field.type)

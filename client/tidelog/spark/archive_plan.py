@@ -1,0 +1,227 @@
+"""Planning of reads from an archive and the log together: what is archived from files, what is newer from the log.
+
+Light on imports, as ``plan``: the data source loads it with every query.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql.datasource import InputPartition
+
+from tidelog import ChannelDescription, Client, PositionTrimmedError, VchannelDescription
+from tidelog.spark.manifest import Archive, ArchivedLane, ArchiveError, load
+from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.plan import describe, plan, wanted_types
+from tidelog.spark.pushdown import END_OF_TIME, Pushdown
+
+_log = logging.getLogger("tidelog.spark")
+
+
+@dataclass(frozen=True)
+class ArchivePartition(InputPartition):
+    """What one task reads: the ticks ``[begin_tick, end_tick)`` of one file of an archive.
+
+    Attributes:
+        path: The file.
+        channel, index: The vchannel that it is of.
+        begin_tick, end_tick: Half-open range of ticks.
+        types: Only these message types; empty for all.
+    """
+
+    path: str
+    channel: str
+    index: int
+    begin_tick: int
+    end_tick: int
+    types: tuple[int, ...]
+
+    @property
+    def vchannel(self) -> str:
+        """``<channel>/<index>``."""
+        return f"{self.channel}/{self.index}"
+
+
+def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
+    """Return the partitions of a read: of files up to where the archive ends on each vchannel, then of the log.
+
+    Raises:
+        OptionError: A vchannel does not exist, or there are too many.
+        ArchiveError: There is no archive, or it is of another channel of the same name.
+        TidelogError: The server cannot be reached, a channel does not exist, or what is asked for was lost.
+    """
+    if pushdown.is_empty or wanted_types(options, pushdown) == frozenset():
+        return []
+    archive = load(options.archive)
+    if options.archive_only:
+        lanes = [name for name in _lanes_of(archive, options) if pushdown.passes(*parts(name))]
+        ends = [archive.lanes[name].end_tick for name in lanes]
+        return _archived(archive, lanes, options, pushdown, _archived_end(options, ends)) if lanes else []
+    with options.connection.client() as client:
+        described, channels = describe(client, options)
+        wanted = [lane for lane in described if pushdown.passes(*parts(lane.name))]
+        if not wanted:
+            return []
+        lanes = [lane.name for lane in wanted]
+        check_channels(archive, channels)
+        end_tick = _end(client, lanes, options)
+    return [
+        *_archived(archive, lanes, options, pushdown, end_tick),
+        *plan_from(_begins(archive.lanes, wanted, options), end_tick, options, pushdown),
+    ]
+
+
+def parts(vchannel: str) -> tuple[str, int]:
+    """Return channel and index of ``<channel>/<index>``."""
+    channel, _, index = vchannel.partition("/")
+    return channel, int(index)
+
+
+def _end(client: Client, lanes: Sequence[str], options: ReadOptions) -> int:
+    """Return the exclusive end of the read: that of the options, if that is durable, or a consistent cut made now."""
+    asked = options.end_tick if options.is_cut else 0
+    cut = int(client.plan_scan(lanes, end_tick=asked).end_tick)
+    return min(options.end_tick or END_OF_TIME, cut)
+
+
+def _archived(
+    archive: Archive, lanes: Sequence[str], options: ReadOptions, pushdown: Pushdown, end_tick: int
+) -> list[InputPartition]:
+    """Return a partition for each file that has rows of the read."""
+    if options.end_tick:
+        # Here, so that a read that needs no file loads no pyarrow on the driver.
+        from tidelog.spark.archive import end_before_transaction
+
+        end_tick = end_before_transaction(archive, end_tick)
+    begin_tick = max(options.begin_tick, pushdown.begin_tick)
+    end_tick = min(end_tick, pushdown.end_tick)
+    there = {name: archive.lanes[name] for name in lanes if name in archive.lanes}
+    _check_loss(there, options, begin_tick, end_tick)
+    types = tuple(sorted(wanted_types(options, pushdown) or ()))
+    return [
+        ArchivePartition(str(archive.root / file.path), *parts(name), begin_tick, end_tick, types)
+        for name, lane in there.items()
+        for file in lane.files
+        if file.first_tick < end_tick and file.last_tick >= begin_tick
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where the log's part of a vchannel begins.
+
+    Attributes:
+        tick: Inclusive; 0 for all that was not trimmed.
+        must_be_there: Whether it is an error that it was trimmed.
+    """
+
+    tick: int
+    must_be_there: bool
+
+
+def begin_behind(lane: VchannelDescription, archived_end: int) -> int:
+    """Return where the log goes on behind an archive that ends before ``archived_end``.
+
+    It is where the archive ends, even if that was trimmed: then something is lost. But a trim that removed nothing
+    behind the archive lost nothing.
+    """
+    return max(archived_end, int(lane.trim_tick)) if lane.last_tick < archived_end else archived_end
+
+
+def plan_from(
+    begins: Mapping[str, Begin], end_tick: int, options: ReadOptions, pushdown: Pushdown
+) -> list[InputPartition]:
+    """Return the partitions of the log between where each vchannel begins and ``end_tick``, exclusive.
+
+    Vchannels that begin at the same tick are planned together.
+    """
+    by_begin: dict[Begin, list[str]] = {}
+    for name, begin in begins.items():
+        by_begin.setdefault(begin, []).append(name)
+    partitions: list[InputPartition] = []
+    for begin, names in by_begin.items():
+        if begin.tick < end_tick:
+            part = replace(
+                options, archive="", channels=(), pattern=None, vchannels=tuple(names), begin_tick=begin.tick,
+                begin_is_tick=begin.must_be_there, end_tick=end_tick, is_cut=False,
+            )  # fmt: skip
+            partitions += plan(part, pushdown)
+    return partitions
+
+
+def _begins(
+    archived: Mapping[str, ArchivedLane], lanes: Iterable[VchannelDescription], options: ReadOptions
+) -> dict[str, Begin]:
+    begins = {}
+    for lane in lanes:
+        behind = begin_behind(lane, archived[lane.name].end_tick) if lane.name in archived else 0
+        must_be_there = behind > options.begin_tick or options.begin_is_tick
+        begins[lane.name] = Begin(max(behind, options.begin_tick), must_be_there)
+    return begins
+
+
+def _lanes_of(archive: Archive, options: ReadOptions) -> list[str]:
+    """Return the vchannels that the options name, as the archive has them.
+
+    Raises:
+        OptionError: It has none of a name.
+    """
+    there = sorted(archive.lanes, key=parts)
+    if options.pattern is not None:
+        found = [name for name in there if options.pattern.covers(parts(name)[0])]
+        if not found:
+            raise OptionError(f"the option 'channelPattern' is {options.pattern.text!r}, and covers nothing archived")
+        return found
+    lanes = []
+    for wanted in options.channels or options.vchannels:
+        found = [name for name in there if wanted in (name, parts(name)[0])]
+        if not found or (options.vchannels and len(found) > 1):
+            raise OptionError(f"the archive at {archive.root} has no {wanted!r}: it has {', '.join(there)}")
+        lanes += found
+    return list(dict.fromkeys(lanes))
+
+
+def _archived_end(options: ReadOptions, ends: Iterable[int]) -> int:
+    """Return the exclusive end of a read of the archive alone: where the first of its vchannels ends."""
+    archived = min(ends)
+    if options.is_cut and options.end_tick > archived:
+        raise OptionError(
+            f"the archive ends before tick {archived}, and the read is to be as of {options.end_tick - 1}: choose an "
+            "earlier one, or read the log as well"
+        )
+    return min(options.end_tick or END_OF_TIME, archived)
+
+
+def check_channels(archive: Archive, channels: Iterable[ChannelDescription]) -> None:
+    """Raise ArchiveError if the archive has another channel of the same name."""
+    for channel in channels:
+        for lane in channel.vchannels:
+            archived = archive.lanes.get(lane.name)
+            if archived is not None and archived.created_tick != channel.created_tick:
+                raise ArchiveError(
+                    f"the archive at {archive.root} has another channel of the name '{channel.name}', created at tick "
+                    f"{archived.created_tick}, and this one was at {int(channel.created_tick)}: archive this one to "
+                    "another folder, and read the other one with archiveOnly"
+                )
+
+
+def _check_loss(lanes: Mapping[str, ArchivedLane], options: ReadOptions, begin_tick: int, end_tick: int) -> None:
+    """Raise, or warn if the user said so, that something of the read is neither in the archive nor in the log."""
+    for name, lane in lanes.items():
+        gaps = list(lane.lost)
+        if options.begin_is_tick and options.begin_tick < lane.begin_tick > lane.created_tick:
+            gaps.append((options.begin_tick, lane.begin_tick))
+        for begin, end in gaps:
+            if begin < end_tick and begin_tick < end:
+                _report_loss(name, begin, end, fails=options.fail_on_data_loss)
+
+
+def _report_loss(name: str, begin: int, end: int, *, fails: bool) -> None:
+    text = f"{name} was trimmed from tick {begin} up to {end} before it was archived"
+    if not fails:
+        _log.warning("%s; reading what is left, because failOnDataLoss is false", text)
+        return
+    raise PositionTrimmedError(
+        f"{text}. Start at {end}, or set the option failOnDataLoss to false to read what is left",
+        values={"vchannel": name, "requested_tick": str(begin), "first_available_tick": str(end)},
+    )

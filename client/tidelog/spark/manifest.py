@@ -1,0 +1,283 @@
+"""The manifest of an archive: which files belong to it, and how far it goes.
+
+An archive is a folder that the driver and all executors reach under the same path::
+
+    <root>/_tidelog/00000000000000000001.json    commit 1, then 2, ...; never changed once it is there
+    <root>/_tidelog/lock                         held by the run that writes
+    <root>/data/channel=orders/vchannel=0/*.parquet
+
+A commit is there whole or not at all: it is written under another name, synced, and linked to its number, which fails
+if somebody else has it. A file that no commit names does not belong to the archive, whatever lies in ``data``. An
+object store would do the same with a conditional put.
+"""
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+FORMAT: Final = 1
+FOLDER: Final = "_tidelog"
+DATA: Final = "data"
+_SUFFIX: Final = ".json"
+_DIGITS: Final = 20
+
+
+class ArchiveError(RuntimeError):
+    """An archive is not there, is damaged, is of another log, or is being written by somebody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """One Parquet file: the rows of a range of one vchannel, in tick order.
+
+    Attributes:
+        path: Below the root.
+        vchannel: ``<channel>/<index>``.
+        first_tick, last_tick: Of its messages, both inclusive.
+        messages: How many, at least one.
+        bytes: Its size.
+        digest, content_digest: Of its messages; see ``tidelog.spark.pipelines.digest``.
+    """
+
+    path: str
+    vchannel: str
+    first_tick: int
+    last_tick: int
+    messages: int
+    bytes: int
+    digest: str
+    content_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRange:
+    """What a commit adds to a vchannel: all messages with begin_tick <= tick < end_tick.
+
+    Attributes:
+        begin_tick: Where the commit before ended, or the first tick that was there.
+        end_tick: The cut of the run: the same for all vchannels of a commit.
+        created_tick: When the channel was created, so that another one of the same name is told apart.
+        lost_before: Ticks from where the commit before ended up to this were trimmed before they were archived; equal
+            to ``begin_tick`` then, and 0 if nothing was lost.
+    """
+
+    begin_tick: int
+    end_tick: int
+    created_tick: int
+    lost_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One run of ``archive``.
+
+    Attributes:
+        number: From 1 on, without gap.
+        run: Names the run; its files carry it in their names.
+        time: When it was committed, ISO 8601 in UTC.
+        ranges: By vchannel.
+        files: What it added.
+    """
+
+    number: int
+    run: str
+    time: str
+    ranges: Mapping[str, ArchivedRange]
+    files: Sequence[ArchivedFile]
+
+    def to_json(self) -> str:
+        """Return the text of the file."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, name: str) -> "Commit":
+        """Return the commit of a file's text.
+
+        Raises:
+            ArchiveError: It is not the text of a commit, or of a newer version of Tidelog.
+        """
+        try:
+            parsed: dict[str, Any] = json.loads(text)
+            if parsed.pop("format") != FORMAT:
+                raise ArchiveError(f"the commit {name} has another format than {FORMAT}: read it with a newer Tidelog")
+            ranges = {lane: ArchivedRange(**value) for lane, value in parsed.pop("ranges").items()}
+            files = tuple(ArchivedFile(**value) for value in parsed.pop("files"))
+            return cls(ranges=ranges, files=files, **parsed)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArchiveError(f"the commit {name} is damaged ({error}): restore it from a copy") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLane:
+    """One vchannel as it stands in an archive.
+
+    Attributes:
+        begin_tick: The first tick that the archive has, inclusive.
+        end_tick: Everything below is in the archive or in ``lost``.
+        created_tick: Of its channel.
+        files: In tick order.
+        lost: Half-open ranges of ticks that were trimmed before they were archived.
+    """
+
+    begin_tick: int
+    end_tick: int
+    created_tick: int
+    files: tuple[ArchivedFile, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """An archive as of its last commit.
+
+    Attributes:
+        root: Its folder.
+        last_commit: Number of the last commit; 0 for none.
+        lanes: By vchannel.
+    """
+
+    root: Path
+    last_commit: int = 0
+    lanes: Mapping[str, ArchivedLane] = field(default_factory=dict)
+
+    @property
+    def files(self) -> list[ArchivedFile]:
+        """All files that belong to it."""
+        return [file for lane in self.lanes.values() for file in lane.files]
+
+    @property
+    def messages(self) -> int:
+        """How many messages it has."""
+        return sum(file.messages for file in self.files)
+
+
+def load(root: str | Path, *, must_exist: bool = True) -> Archive:
+    """Return the archive at ``root``.
+
+    Raises:
+        ArchiveError: There is none and ``must_exist``, or it is damaged.
+    """
+    folder = Path(root)
+    numbers = sorted(_numbers(folder / FOLDER))
+    if not numbers and must_exist:
+        raise ArchiveError(f"there is no archive at {folder}: `tidelog pipeline archive` makes one")
+    if numbers != list(range(1, len(numbers) + 1)):
+        missing = min(set(range(1, len(numbers) + 1)) - set(numbers))
+        raise ArchiveError(f"the archive at {folder} has no commit {missing}, but later ones: restore it from a copy")
+    return fold(folder, (_read(folder, number) for number in numbers))
+
+
+def fold(root: Path, commits: Iterable[Commit]) -> Archive:
+    """Return what commits make, in order of their numbers.
+
+    Raises:
+        ArchiveError: A range does not begin where the one before it ended.
+    """
+    lanes: dict[str, ArchivedLane] = {}
+    last = 0
+    for commit in commits:
+        last = commit.number
+        files: dict[str, list[ArchivedFile]] = {}
+        for file in commit.files:
+            files.setdefault(file.vchannel, []).append(file)
+        for name, added in commit.ranges.items():
+            in_order = sorted(files.get(name, ()), key=lambda file: file.first_tick)
+            lanes[name] = _extended(lanes.get(name), name, added, in_order)
+    return Archive(root, last, lanes)
+
+
+def append(root: str | Path, commit: Commit) -> None:
+    """Make ``commit`` durable under its number.
+
+    Raises:
+        ArchiveError: There is one of that number.
+    """
+    folder = Path(root) / FOLDER
+    temporary = folder / f".{uuid.uuid4().hex}"
+    final = folder / _file_name(commit.number)
+    try:
+        with temporary.open("x") as file:
+            file.write(commit.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+        # A link is made whole or not at all, and never replaces anything.
+        final.hardlink_to(temporary)
+    except FileExistsError:
+        raise ArchiveError(f"the archive at {root} already has commit {commit.number}: run again") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(folder)
+
+
+@contextmanager
+def writing(root: str | Path) -> Iterator[None]:
+    """Keep every other writer out while the block runs; the lock goes with the process, however it ends.
+
+    Raises:
+        ArchiveError: Another run writes.
+    """
+    folder = Path(root) / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    sync_folder(folder.parent)
+    with (folder / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ArchiveError(f"another run writes to the archive at {root}: wait for it") from None
+        yield
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lane_folder(vchannel: str) -> str:
+    """Return the folder of a vchannel's files, below the root."""
+    channel, _, index = vchannel.partition("/")
+    return f"{DATA}/channel={channel}/vchannel={index}"
+
+
+def _file_name(number: int) -> str:
+    return f"{number:0{_DIGITS}}{_SUFFIX}"
+
+
+def _numbers(folder: Path) -> Iterator[int]:
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if path.suffix == _SUFFIX and path.stem.isdigit():
+                yield int(path.stem)
+
+
+def _read(root: Path, number: int) -> Commit:
+    name = _file_name(number)
+    commit = Commit.from_json((root / FOLDER / name).read_text(), name)
+    if commit.number != number:
+        raise ArchiveError(f"the commit {name} says that it is {commit.number}: restore it from a copy")
+    return commit
+
+
+def _extended(
+    lane: ArchivedLane | None, name: str, added: ArchivedRange, files: Sequence[ArchivedFile]
+) -> ArchivedLane:
+    if lane is None:
+        return ArchivedLane(added.begin_tick, added.end_tick, added.created_tick, tuple(files))
+    lost = lane.lost
+    if added.lost_before:
+        lost = (*lost, (lane.end_tick, added.lost_before))
+    elif added.begin_tick != lane.end_tick:
+        raise ArchiveError(
+            f"a commit of the archive has {name} from tick {added.begin_tick} on, and the one before ended at "
+            f"{lane.end_tick}: restore the archive from a copy"
+        )
+    return ArchivedLane(lane.begin_tick, added.end_tick, added.created_tick, (*lane.files, *files), lost)

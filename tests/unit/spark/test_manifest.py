@@ -1,0 +1,135 @@
+"""Goal: an archive is exactly what its commits say; a commit is there whole or not at all, and one of each number.
+
+Method: real folders. Hypothesis draws runs of commits; damage is made by hand.
+"""
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.spark import manifest
+from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+
+
+def a_file(vchannel: str, first: int, last: int) -> ArchivedFile:
+    return ArchivedFile(f"data/{vchannel}-{first}", vchannel, first, last, 1, 9, "0" * 32, "0" * 32)
+
+
+def a_commit(number: int, begin: int, end: int, *vchannels: str) -> Commit:
+    names = vchannels or ("a/0",)
+    ranges = {name: ArchivedRange(begin, end, 1) for name in names}
+    return Commit(number, f"run{number}", "2026-01-01T00:00:00Z", ranges, [a_file(n, begin, end - 1) for n in names])
+
+
+def write(root: Path, *commits: Commit) -> None:
+    (root / manifest.FOLDER).mkdir(exist_ok=True)
+    for commit in commits:
+        manifest.append(root, commit)
+
+
+@given(st.lists(st.integers(1, 1_000), min_size=1, max_size=8, unique=True), st.integers(1, 3))
+def test_commits_make_what_they_say(bounds: list[int], lanes: int) -> None:
+    ends = sorted(bounds)
+    names = [f"a/{index}" for index in range(lanes)]
+    commits = [
+        a_commit(number, begin, end, *names)
+        for number, (begin, end) in enumerate(zip([0, *ends], ends, strict=False), start=1)
+    ]
+
+    texts = [Commit.from_json(commit.to_json(), "x") for commit in commits]
+    folded = manifest.fold(Path("x"), texts)
+
+    assert [replace(text, files=list(text.files)) for text in texts] == commits
+    assert folded.last_commit == len(commits)
+    assert set(folded.lanes) == set(names)
+    for lane in folded.lanes.values():
+        assert (lane.begin_tick, lane.end_tick) == (0, ends[-1])
+        assert [file.last_tick + 1 for file in lane.files] == ends
+
+
+def test_commits_are_read_back_in_order(tmp_path: Path) -> None:
+    write(tmp_path, a_commit(1, 0, 10), a_commit(2, 10, 20, "a/0"))
+    # A run that died in the midst of a commit leaves this.
+    (tmp_path / manifest.FOLDER / ".0123").write_text("{")
+
+    found = manifest.load(tmp_path)
+
+    assert (found.last_commit, found.lanes["a/0"].end_tick, found.messages) == (2, 20, 2)
+
+
+def test_a_number_is_taken_once(tmp_path: Path) -> None:
+    write(tmp_path, a_commit(1, 0, 10))
+    with pytest.raises(ArchiveError, match="already has commit 1"):
+        manifest.append(tmp_path, a_commit(1, 0, 99))
+    assert manifest.load(tmp_path).lanes["a/0"].end_tick == 10
+    assert [path.name for path in (tmp_path / manifest.FOLDER).iterdir()] == ["00000000000000000001.json"]
+
+
+def test_no_archive_is_an_error_unless_one_is_to_be_made(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="there is no archive at"):
+        manifest.load(tmp_path)
+    assert manifest.load(tmp_path, must_exist=False) == Archive(tmp_path)
+
+
+def test_a_commit_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
+    write(tmp_path, *(a_commit(number, 10 * number, 10 * number + 10) for number in (1, 2, 3)))
+    second = tmp_path / manifest.FOLDER / f"{2:020d}.json"
+    text = second.read_text()
+
+    for damaged, message in (
+        (text[:50], "0002.json is damaged"),
+        (json.dumps({**json.loads(text), "format": 2}), "has another format"),
+        (json.dumps({**json.loads(text), "number": 7}), "says that it is 7"),
+        (json.dumps({**json.loads(text), "surprise": 7}), "is damaged"),
+    ):
+        second.write_text(damaged)
+        with pytest.raises(ArchiveError, match=message):
+            manifest.load(tmp_path)
+    second.unlink()
+    with pytest.raises(ArchiveError, match="has no commit 2"):
+        manifest.load(tmp_path)
+
+
+def test_ranges_that_do_not_meet_are_refused() -> None:
+    with pytest.raises(ArchiveError, match="the one before ended at 10"):
+        manifest.fold(Path("x"), [a_commit(1, 0, 10), a_commit(2, 11, 20)])
+
+
+def test_what_was_lost_is_kept_in_mind() -> None:
+    lost = replace(a_commit(2, 15, 20), ranges={"a/0": ArchivedRange(15, 20, 1, lost_before=15)})
+    assert manifest.fold(Path("x"), [a_commit(1, 0, 10), lost]).lanes["a/0"].lost == ((10, 15),)
+
+
+def test_only_one_writes(tmp_path: Path) -> None:
+    with manifest.writing(tmp_path):
+        with pytest.raises(ArchiveError, match="another run writes"):
+            with manifest.writing(tmp_path):
+                pytest.fail("two wrote at once")
+    with manifest.writing(tmp_path):
+        pass
+
+
+def test_of_many_that_commit_at_once_one_wins(tmp_path: Path) -> None:
+    (tmp_path / manifest.FOLDER).mkdir()
+    outcomes: list[str] = []
+
+    def commit(end: int) -> None:
+        try:
+            manifest.append(tmp_path, a_commit(1, 0, end))
+            outcomes.append("won")
+        except ArchiveError:
+            outcomes.append("lost")
+
+    threads = [threading.Thread(target=commit, args=(end,)) for end in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(outcomes) == ["lost"] * 7 + ["won"]
+    assert manifest.load(tmp_path).last_commit == 1
