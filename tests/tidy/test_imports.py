@@ -33,7 +33,7 @@ HOMES = {
     ],
     "jwt": ["server/tidelog_server/security/*"],
     "matplotlib": ["server/tidelog_server/demo/*"],
-    "numpy": ["server/tidelog_server/rpc/*", "server/tidelog_server/cli/*"],
+    "numpy": ["client/tidelog/spark/pipelines/*", "server/tidelog_server/rpc/*", "server/tidelog_server/cli/*"],
     "opentelemetry": ["client/tidelog/tracing/*", "server/tidelog_server/rpc/tracing.py"],
     "prometheus_client": ["server/tidelog_server/runtime/*", "server/tidelog_server/rpc/*"],
     "psutil": ["server/tidelog_server/runtime/*", "server/tidelog_server/cli/*"],

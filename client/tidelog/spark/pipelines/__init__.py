@@ -1,0 +1,51 @@
+"""Jobs that a log needs at scale, on Spark: archive, compact, verify, stats. SPARK_PIPELINES.md describes them.
+
+::
+
+    from tidelog.spark.pipelines import archive, verify
+
+    archive(spark, "/mnt/archive", {"endpoint": "127.0.0.1:7420", "channels": "orders,payments"})
+
+Each is a function that takes a session and options of the source, can be repeated, and is also a command: ``tidelog
+pipeline archive``, and ``python -m tidelog.spark.pipelines archive`` where only the client is installed.
+"""
+
+from tidelog.spark.manifest import Archive, ArchiveError
+from tidelog.spark.manifest import load as load_archive
+from tidelog.spark.pipelines.archiving import ArchiveResult, archive
+from tidelog.spark.pipelines.checks import Sequences
+from tidelog.spark.pipelines.compaction import CompactError, CompactResult, compact, latest
+from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch, digest_contents, digest_frame
+from tidelog.spark.pipelines.pages import stats_page, verify_page
+from tidelog.spark.pipelines.statistics import StatsReport, stats
+from tidelog.spark.pipelines.together import Finding
+from tidelog.spark.pipelines.trim import Trimmed
+from tidelog.spark.pipelines.verification import LaneReport, VerifyReport, verify, verify_frame
+
+__all__ = [
+    "Archive",
+    "ArchiveError",
+    "ArchiveResult",
+    "CompactError",
+    "CompactResult",
+    "Digest",
+    "Digests",
+    "Finding",
+    "LaneReport",
+    "Sequences",
+    "StatsReport",
+    "Trimmed",
+    "VerifyReport",
+    "archive",
+    "compact",
+    "digest_batch",
+    "digest_contents",
+    "digest_frame",
+    "latest",
+    "load_archive",
+    "stats",
+    "stats_page",
+    "verify",
+    "verify_frame",
+    "verify_page",
+]

@@ -1,0 +1,115 @@
+"""The jobs as a program for ``spark-submit``, where only the client is installed; JSON on stdout.
+
+::
+
+    python -m tidelog.spark.pipelines archive /mnt/archive -o endpoint=log:7420 -o channels=orders,payments --trim
+    spark-submit $(python -c "import tidelog.spark.pipelines.__main__ as m; print(m.__file__)") verify -o channel=orders
+
+Exit codes: 0 ok, 1 failure, 2 usage, 9 if ``verify`` found something.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from tidelog import TidelogError
+from tidelog.spark import require_java
+from tidelog.spark.options import OptionError
+from tidelog.spark.pipelines import (
+    ArchiveError,
+    CompactError,
+    Sequences,
+    archive,
+    compact,
+    stats,
+    stats_page,
+    verify,
+    verify_page,
+)
+
+_OK: Final = 0
+_FAILURE: Final = 1
+_USAGE: Final = 2
+_UNHEALTHY: Final = 9
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one job in the session that there is, or in a local one, and return the exit code."""
+    given = _parser().parse_args(arguments)
+    try:
+        options = dict(_pair(text) for text in given.option)
+        require_java()
+        spark = SparkSession.builder.appName(f"tidelog {given.job}").getOrCreate()
+        record, page, is_ok = _run(spark, given, options)
+    except (OptionError, argparse.ArgumentTypeError) as error:
+        sys.stderr.write(f"tidelog: {error}\n")
+        return _USAGE
+    except (TidelogError, ArchiveError, CompactError) as error:
+        sys.stderr.write(f"tidelog: {error}\n")
+        return _FAILURE
+    sys.stdout.write(json.dumps(record) + "\n")
+    if page and given.html:
+        given.html.write_text(page)
+    return _OK if is_ok else _UNHEALTHY
+
+
+def _run(spark: SparkSession, given: Any, options: dict[str, str]) -> tuple[dict[str, object], str, bool]:
+    """Return what the job tells, its page if it has one, and whether all is well."""
+    match given.job:
+        case "archive":
+            return archive(spark, given.folder, options, trim=given.trim).as_record(), "", True
+        case "compact":
+            made = compact(spark, given.folder, options, tombstones=given.tombstones, unkeyed=given.unkeyed)
+            return made.as_record(), "", True
+        case "verify":
+            sequences = Sequences(given.sequence_property, given.producer_property) if given.sequence_property else None
+            report = verify(
+                spark, options, digest=given.digest, content_digest=given.content_digest, sequences=sequences
+            )
+            return report.as_record(), verify_page(report), report.ok
+        case _:
+            counted = stats(spark, options, window_s=given.window, top=given.top)
+            return counted.as_record(), stats_page(counted), True
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tidelog.spark.pipelines", description=__doc__)
+    jobs = parser.add_subparsers(dest="job", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the source; repeatable"
+    )
+    page = argparse.ArgumentParser(add_help=False)
+    page.add_argument("--html", type=Path, help="write the report as a page as well")
+    job = jobs.add_parser("archive", parents=[common], help="add what is new to an archive")
+    job.add_argument("folder", help="of the archive")
+    job.add_argument("--trim", action="store_true", help="trim the log up to where it is archived")
+    job = jobs.add_parser("compact", parents=[common], help="write the latest message of each key")
+    job.add_argument("folder", help="of snapshots")
+    job.add_argument("--tombstones", choices=["drop", "keep"], default="drop")
+    job.add_argument("--unkeyed", choices=["error", "keep", "drop"], default="error")
+    job = jobs.add_parser("verify", parents=[common, page], help="audit log, archive or both")
+    job.add_argument("--digest", help="what the full digest should be")
+    job.add_argument("--content-digest", help="what the content digest should be")
+    job.add_argument("--sequence-property", default="")
+    job.add_argument("--producer-property", default="")
+    job = jobs.add_parser("stats", parents=[common, page], help="count messages, bytes, sizes and keys")
+    job.add_argument("--window", type=int, help="seconds")
+    job.add_argument("--top", type=int, default=10, help="how many keys are named")
+    return parser
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, is_there, value = text.partition("=")
+    if not is_there:
+        raise argparse.ArgumentTypeError(f"{text!r} is no option of the source: write NAME=VALUE")
+    return name, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,360 @@
+"""Archive channels to Parquet, each message once: ``archive``.
+
+A run takes a consistent cut over all its channels, writes what came since the run before to files of its own, and then
+makes one commit that names them (``tidelog.spark.manifest``). Until then nothing has changed for anybody: a run that
+dies leaves files that belong to nothing, which the next one removes.
+"""
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import InputPartition
+
+from tidelog import VchannelDescription
+from tidelog.spark import manifest
+from tidelog.spark.archive_plan import Begin, begin_behind, check_channels, plan_from
+from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch
+from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, read_batches, told
+from tidelog.spark.pipelines.trim import Trimmed, trim_archived
+from tidelog.spark.plan import ReadPartition, describe
+from tidelog.spark.pushdown import Pushdown
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ATTEMPTS: Final = "attempts"
+_FILE_NAME: Final = re.compile(r"\d{20}-([0-9a-f]{32})-[0-9a-f]{8}\.parquet")
+# A row group is what a reader takes at once; a file is what it may pass over.
+_GROUP_BYTES: Final = 64 << 20
+_GROUP_ROWS: Final = 1 << 20
+_FILE_BYTES: Final = 512 << 20
+# Columns with the same value in most rows; trying it on payloads takes time and gains nothing.
+_DICTIONARIES: Final = ["channel", "vchannel", "type"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveResult:
+    """What a run did.
+
+    Attributes:
+        commit: Its number; 0 if there was nothing to archive.
+        messages, bytes, files: What it added; bytes are those of the files.
+        digests: Of what it added.
+        end_ticks: By vchannel: everything below is archived.
+        removed_files: Files of runs that died.
+        trimmed: What was trimmed, by vchannel; empty without ``trim``.
+        seconds: How long it took.
+    """
+
+    commit: int
+    messages: int
+    bytes: int
+    files: int
+    digests: Digests
+    end_ticks: Mapping[str, int]
+    removed_files: int
+    trimmed: Mapping[str, Trimmed] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def as_record(self) -> dict[str, object]:
+        """Return it as values that JSON has."""
+        return {
+            "commit": self.commit,
+            "messages": self.messages,
+            "files": self.files,
+            "bytes": self.bytes,
+            "digest": str(self.digests.full),
+            "content_digest": str(self.digests.content),
+            "removed_files": self.removed_files,
+            "trimmed": {name: lane.as_record() for name, lane in self.trimmed.items()},
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRun:
+    """What a run has written and not yet committed.
+
+    Attributes:
+        run: Its name.
+        ranges: By vchannel, what a commit would add.
+        files: They are durable.
+    """
+
+    run: str
+    ranges: Mapping[str, ArchivedRange]
+    files: Sequence[ArchivedFile]
+
+
+def archive(
+    spark: "SparkSession",
+    root: str | Path,
+    options: SourceOptions,
+    *,
+    trim: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ArchiveResult:
+    """Add to the archive at ``root`` what the channels of ``options`` have got since the last run.
+
+    Args:
+        spark: Runs the work; all its executors reach ``root`` under the same path.
+        root: Made if it is not there.
+        options: Those of the source: where the server is, and ``channel``, ``channels``, ``channelPattern`` or
+            ``vchannels``. With ``failOnDataLoss=false`` a run goes on where messages were trimmed before they were
+            archived, and notes the gap.
+        trim: Trim the log up to where it is archived afterwards, after reading the files again.
+        on_progress: See there.
+
+    Raises:
+        ArchiveError: Another run writes there, it is the archive of other channels, or messages were lost.
+        TidelogError: The server cannot be reached, or a channel does not exist.
+        OptionError: An option is wrong, or would leave messages out.
+    """
+    started = time.perf_counter()
+    read = parse_options({name: str(value) for name, value in options.items()})
+    if read.begin_tick or read.end_tick or read.types is not None or read.archive:
+        raise OptionError(
+            "an archive has everything of its channels: leave out the options that begin with 'starting' and 'ending', "
+            "'asOfTick', 'timestampAsOf', 'types' and 'archive'"
+        )
+    folder = Path(root).absolute()
+    with manifest.writing(folder):
+        there = manifest.load(folder, must_exist=False)
+        removed = remove_orphans(there)
+        staged = stage(spark, there, read, on_progress)
+        if staged.files:
+            commit(there, staged)
+            there = manifest.load(folder)
+        trimmed = trim_archived(spark, there, read, on_progress) if trim else {}
+    digests = [Digests(Digest.parse(file.digest), Digest.parse(file.content_digest)) for file in staged.files]
+    return ArchiveResult(
+        commit=there.last_commit if staged.files else 0,
+        messages=sum(file.messages for file in staged.files),
+        bytes=sum(file.bytes for file in staged.files),
+        files=len(staged.files),
+        digests=Digests(Digest.total(each.full for each in digests), Digest.total(each.content for each in digests)),
+        end_ticks={name: there.lanes[name].end_tick for name in staged.ranges if name in there.lanes},
+        removed_files=removed,
+        trimmed=trimmed,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress: OnProgress | None = None) -> StagedRun:
+    """Write what is not archived to files that belong to nothing yet. The caller holds ``manifest.writing``."""
+    run = uuid.uuid4().hex
+    ranges, partitions = _plan(there, read)
+    if not partitions:
+        return StagedRun(run, ranges, ())
+    _note_attempt(there.root, run)
+    for vchannel in {partition.vchannel for partition in partitions}:
+        _make_folder(there.root, manifest.lane_folder(vchannel))
+    with told(spark, "archiving", on_progress):
+        rows = over_partitions(spark, partitions, _Write(str(there.root), run)).collect()
+    files = [ArchivedFile(*row) for row in rows]
+    return StagedRun(run, ranges, sorted(files, key=lambda file: (file.vchannel, file.first_tick)))
+
+
+def commit(there: Archive, staged: StagedRun) -> Commit:
+    """Make what was staged part of the archive: all of it, or nothing if this fails.
+
+    Raises:
+        ArchiveError: A file is not as it was written, or the archive has moved on.
+    """
+    for file in staged.files:
+        path = there.root / file.path
+        if not path.is_file() or path.stat().st_size != file.bytes:
+            raise ArchiveError(f"{path} is not there as it was written: nothing was committed; run again")
+    added = Commit(
+        number=there.last_commit + 1,
+        run=staged.run,
+        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        ranges=staged.ranges,
+        files=staged.files,
+    )
+    # Everything must fit together before it is durable.
+    manifest.fold(there.root, [*_commits(there), added])
+    manifest.append(there.root, added)
+    # What failed tasks of this very run left.
+    remove_orphans(manifest.load(there.root))
+    return added
+
+
+def remove_orphans(there: Archive) -> int:
+    """Remove the files of runs that began and never committed, and return how many there were.
+
+    Only those of runs that noted that they began: what else lies there is not ours to judge. The caller holds
+    ``manifest.writing``, so none of these runs is alive.
+    """
+    attempts = {path.name: path for path in (there.root / manifest.FOLDER / _ATTEMPTS).glob("*") if path.is_file()}
+    if not attempts:
+        return 0
+    known = {there.root / file.path for file in there.files}
+    removed = 0
+    for path in (there.root / manifest.DATA).glob("channel=*/vchannel=*/*.parquet"):
+        name = _FILE_NAME.fullmatch(path.name)
+        if name and name[1] in attempts and path not in known:
+            path.unlink()
+            removed += 1
+    for path in attempts.values():
+        path.unlink()
+    return removed
+
+
+def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], list[ReadPartition]]:
+    """Return what a commit would add, and the partitions of the log that it is."""
+    with read.connection.client() as client:
+        lanes, channels = describe(client, read)
+        check_channels(there, channels)
+        end_tick = int(client.plan_scan([lane.name for lane in lanes]).end_tick)
+    created = {channel.name: int(channel.created_tick) for channel in channels}
+    ranges, begins = {}, {}
+    for lane in lanes:
+        ranges[lane.name] = _range(there, lane, end_tick, created[lane.name.partition("/")[0]], read)
+
+        begins[lane.name] = Begin(max(ranges[lane.name].begin_tick, int(lane.trim_tick)), must_be_there=True)
+    # What is trimmed from now on is an error in any case: the ranges would not tell of it.
+    partitions = plan_from(begins, end_tick, replace(read, fail_on_data_loss=True), Pushdown())
+    return ranges, [partition for partition in partitions if isinstance(partition, ReadPartition)]
+
+
+def _range(
+    there: Archive, lane: VchannelDescription, end_tick: int, created_tick: int, read: ReadOptions
+) -> ArchivedRange:
+    archived = there.lanes.get(lane.name)
+    if archived is None:
+        # The creation is older than any message; a plan from 0 would not notice a trim that comes meanwhile.
+        return ArchivedRange(max(int(lane.trim_tick), created_tick), end_tick, created_tick)
+    if lane.trim_tick <= begin_behind(lane, archived.end_tick):
+        return ArchivedRange(archived.end_tick, end_tick, created_tick)
+    if read.fail_on_data_loss:
+        raise ArchiveError(
+            f"{lane.name} was trimmed up to tick {lane.trim_tick}, and the archive ends before {archived.end_tick}: "
+            "what lies between is lost. Set the option failOnDataLoss to false to archive what is left"
+        )
+    return ArchivedRange(int(lane.trim_tick), end_tick, created_tick, int(lane.trim_tick))
+
+
+def _commits(there: Archive) -> Iterator[Commit]:
+    """Yield one commit that has all of an archive, so that another one can be tried on it."""
+    if there.lanes:
+        ranges = {
+            name: ArchivedRange(lane.begin_tick, lane.end_tick, lane.created_tick) for name, lane in there.lanes.items()
+        }
+        yield Commit(there.last_commit, "", "", ranges, ())
+
+
+def _note_attempt(root: Path, run: str) -> None:
+    folder = root / manifest.FOLDER / _ATTEMPTS
+    folder.mkdir(exist_ok=True)
+    (folder / run).touch()
+    manifest.sync_folder(folder)
+    manifest.sync_folder(folder.parent)
+
+
+def _make_folder(root: Path, name: str) -> None:
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in (folder, *folder.parents):
+        manifest.sync_folder(each)
+        if each == root:
+            return
+
+
+@dataclass(frozen=True)
+class _Write:
+    """What a task does: writes one partition of the log to files, and yields what they are."""
+
+    root: str
+    run: str
+
+    def __call__(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, ReadPartition)
+        writer = _Writer(Path(self.root), self.run, partition.vchannel)
+        for batch in read_batches(partition, arrow_schema()):
+            writer.add(batch)
+            if writer.size_bytes >= _FILE_BYTES:
+                yield astuple(writer.finish())
+        if writer.messages:
+            yield astuple(writer.finish())
+
+
+class _Writer:
+    """Writes rows of one vchannel, which come in tick order, to one file after the other."""
+
+    def __init__(self, root: Path, run: str, vchannel: str) -> None:
+        self._root = root
+        self._run = run
+        self._vchannel = vchannel
+        self._file: pq.ParquetWriter | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._group: list[pa.RecordBatch] = []
+        self._group_rows = self._group_bytes = 0
+        self._digests = Digests()
+        self._first_tick = self._last_tick = 0
+        self.messages = self.size_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of ``batch``, of which there is at least one."""
+        ticks = batch.column("tick")
+        if not self.messages:
+            self._first_tick = ticks[0].as_py()
+        self._last_tick = ticks[-1].as_py()
+        self._digests = self._digests.plus(digest_batch(batch))
+        self.messages += batch.num_rows
+        self._group.append(batch)
+        self._group_rows += batch.num_rows
+        self._group_bytes += batch.nbytes
+        if self._group_rows >= _GROUP_ROWS or self._group_bytes >= _GROUP_BYTES:
+            self._write_group()
+
+    def finish(self) -> ArchivedFile:
+        """Make the file durable and return what it is; further rows begin another one."""
+        self._write_group()
+        assert self._file is not None
+        self._file.close()
+        self._file = None
+        with self._path.open("rb") as written:
+            os.fsync(written.fileno())
+        manifest.sync_folder(self._path.parent)
+        file = ArchivedFile(
+            path=str(self._path.relative_to(self._root)),
+            vchannel=self._vchannel,
+            first_tick=self._first_tick,
+            last_tick=self._last_tick,
+            messages=self.messages,
+            bytes=self._path.stat().st_size,
+            digest=str(self._digests.full),
+            content_digest=str(self._digests.content),
+        )
+        self._begin()
+        return file
+
+    def _write_group(self) -> None:
+        if not self._group:
+            return
+        if self._file is None:
+            # Unique for each try of each task: two tries never write to one file.
+            name = f"{self._first_tick:020d}-{self._run}-{uuid.uuid4().hex[:8]}.parquet"
+            self._path = self._root / manifest.lane_folder(self._vchannel) / name
+            self._file = pq.ParquetWriter(
+                self._path, self._group[0].schema, compression="zstd", use_dictionary=_DICTIONARIES,
+                write_page_checksum=True,
+            )  # fmt: skip
+        self._file.write_table(pa.Table.from_batches(self._group), row_group_size=_GROUP_ROWS)
+        self.size_bytes += self._group_bytes
+        self._group = []
+        self._group_rows = self._group_bytes = 0

@@ -1,0 +1,229 @@
+"""Digests of messages that do not depend on their order, so that log, archive and producer can be compared.
+
+A digest is two sums modulo 2^64, of a hash of each message, written as 32 hexadecimal digits: the first sum, then the
+second. Digests of parts are added. There are two::
+
+    content   channel, key, payload: what a producer knows before it appends
+    full      these, then vchannel (4 bytes), tick (8 bytes), type (4 bytes), and the properties in order of name
+
+The hash of a message is a chain of XXH64, as Spark's ``xxhash64`` computes it: the hash of each field is the seed of
+the next, numbers are little-endian, texts UTF-8, and what is NULL is passed over. For the first sum the chain begins
+with the seed 42, for the second with XXH64(01 00 00 00 00 00 00 00, seed 42). A key, payload or text of more than 1,024
+bytes stands in the chain as its SHA-256. With any XXH64, here that of the package ``xxhash``::
+
+    def content(channel: bytes, key: bytes | None, payload: bytes) -> tuple[int, int]:
+        first, second = 42, xxh64((1).to_bytes(8, "little"), 42)
+        for field in (channel, key, payload):
+            if field is not None:
+                field = field if len(field) <= 1024 else sha256(field).digest()
+                first, second = xxh64(field, first), xxh64(field, second)
+        return first, second
+
+Two sets of messages that differ have the same digest with a probability of 2^-64 or less if chance made them differ; it
+is no proof against somebody who wants them to look alike.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.spark.pipelines.xxh64 import Hashes, Places, hash_bytes, hash_int32, hash_int64, hash_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MAX_HASHED_BYTES: Final = 1_024
+"""What is longer is hashed as its SHA-256."""
+
+COLUMNS: Final = ("channel", "vchannel", "tick", "type", "key", "payload", "properties")
+"""What a full digest is made of."""
+
+_FIRST_SEED: Final = 42
+_SECOND_SEED: Final = hash_bytes((1).to_bytes(8, "little"), _FIRST_SEED)
+_SEEDS: Final = (_FIRST_SEED, _SECOND_SEED)
+_MODULUS: Final = 1 << 64
+_DIGITS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Sums over the hashes of messages, modulo 2^64; ``a + b`` is the digest of both sets of messages together."""
+
+    first: int = 0
+    second: int = 0
+
+    def __add__(self, other: "Digest") -> "Digest":
+        return Digest((self.first + other.first) % _MODULUS, (self.second + other.second) % _MODULUS)
+
+    def __str__(self) -> str:
+        return f"{self.first:016x}{self.second:016x}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the digest of 32 hexadecimal digits. Raises ValueError."""
+        if len(text) != _DIGITS:
+            raise ValueError(f"{text!r} is no digest: expected {_DIGITS} hexadecimal digits")
+        return cls(int(text[:16], 16), int(text[16:], 16))
+
+    @classmethod
+    def total(cls, parts: Iterable["Digest"]) -> "Digest":
+        """Return the digest of all parts together."""
+        return sum(parts, Digest())
+
+
+class Digests(NamedTuple):
+    """Both digests of the same messages."""
+
+    full: Digest = Digest()
+    content: Digest = Digest()
+
+    def plus(self, other: "Digests") -> "Digests":
+        """Return the digests of both sets of messages together."""
+        return Digests(self.full + other.full, self.content + other.content)
+
+
+def digest_contents(channel: str, payloads: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> Digest:
+    """Return the content digest of messages that a producer sends to ``channel``; best called with thousands at once.
+
+    Raises:
+        ValueError: There are not as many keys as payloads.
+    """
+    if keys is not None and len(keys) != len(payloads):
+        raise ValueError(f"there are {len(payloads)} payloads and {len(keys)} keys: give one key for each, or None")
+    hashes = [_start(channel, seed, len(payloads)) for seed in _SEEDS]
+    if keys is not None:
+        hashes = _chain(pa.array(keys, pa.binary()), hashes)
+    return _sums(_chain(pa.array(payloads, pa.binary()), hashes))
+
+
+def digest_batch(batch: pa.RecordBatch) -> Digests:
+    """Return both digests of the rows of ``batch``, which has COLUMNS and maybe more."""
+    names = pc.unique(batch.column("channel"))
+    if len(names) == 1:
+        hashes = [_start(names[0].as_py(), seed, batch.num_rows) for seed in _SEEDS]
+    else:
+        hashes = _chain(batch.column("channel"), [np.full(batch.num_rows, seed, np.uint64) for seed in _SEEDS])
+    hashes = _chain(batch.column("payload"), _chain(batch.column("key"), hashes))
+    content = _sums(hashes)
+    hashes = [hash_int32(_numbers(batch, "vchannel"), each) for each in hashes]
+    hashes = [hash_int64(_numbers(batch, "tick"), each) for each in hashes]
+    hashes = [hash_int32(_numbers(batch, "type"), each) for each in hashes]
+    return Digests(_sums(_chain_properties(batch.column("properties"), hashes)), content)
+
+
+def content_columns() -> "tuple[Column, Column]":
+    """Return the hashes of the content digest as Spark's columns, for any DataFrame with the columns of the source."""
+    from pyspark.sql import functions as F
+
+    fields = [F.col("channel"), _shortened("key"), _shortened("payload")]
+    return F.xxhash64(*fields), F.xxhash64(F.lit(1).cast("bigint"), *fields)
+
+
+def digest_frame(frame: "DataFrame") -> tuple[int, Digest]:
+    """Return number and content digest of the rows of any DataFrame with ``channel``, ``key`` and ``payload``.
+
+    Spark computes it without Python.
+    """
+    from pyspark.sql import functions as F
+
+    first, second = content_columns()
+    # As decimals: a sum of 64-bit hashes has more bits, and Spark refuses to let it wrap.
+    sums = [F.sum(each.cast("decimal(20,0)")) for each in (first, second)]
+    row = frame.agg(F.count("*"), *sums).first()
+    assert row is not None
+    return int(row[0]), Digest(*(int(value or 0) % _MODULUS for value in row[1:]))
+
+
+def _shortened(name: str) -> "Column":
+    from pyspark.sql import functions as F
+
+    column = F.col(name)
+    return F.when(F.octet_length(column) > MAX_HASHED_BYTES, F.unhex(F.sha2(column, 256))).otherwise(column)
+
+
+def _start(channel: str, seed: int, count: int) -> Hashes:
+    """Return the hash of the channel's name, once for each message."""
+    return np.full(count, hash_bytes(_short(channel.encode()), seed), np.uint64)
+
+
+def _sums(hashes: Sequence[Hashes]) -> Digest:
+    return Digest(*(int(each.sum(dtype=np.uint64)) for each in hashes))
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Any:
+    return batch.column(name).to_numpy(zero_copy_only=False)
+
+
+def _chain(values: pa.Array, hashes: Sequence[Hashes]) -> list[Hashes]:
+    """Return the hashes of the values with ``hashes`` as seeds; those of NULL as they were."""
+    if values.null_count == len(values):
+        return list(hashes)
+    data, starts, lengths = _strings(values)
+    if values.null_count:
+        rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        return [_replaced(each, rows, _hash(data, starts[rows], lengths[rows], each[rows])) for each in hashes]
+    return [_hash(data, starts, lengths, each) for each in hashes]
+
+
+def _hash(data: npt.NDArray[np.uint8], starts: Places, lengths: Places, seeds: Hashes) -> Hashes:
+    is_long = lengths > MAX_HASHED_BYTES
+    if not is_long.any():
+        return hash_rows(data, starts, lengths, seeds)
+    short, long = np.flatnonzero(~is_long), np.flatnonzero(is_long)
+    hashes = np.empty(len(starts), np.uint64)
+    hashes[short] = hash_rows(data, starts[short], lengths[short], seeds[short])
+    shas = [
+        hashlib.sha256(data[begin : begin + length].data).digest()
+        for begin, length in zip(starts[long].tolist(), lengths[long].tolist(), strict=True)
+    ]
+    size = hashlib.sha256().digest_size
+    places = np.arange(len(shas), dtype=np.int64) * size
+    hashes[long] = hash_rows(np.frombuffer(b"".join(shas), np.uint8), places, np.full_like(places, size), seeds[long])
+    return hashes
+
+
+def _short(value: bytes) -> bytes:
+    return value if len(value) <= MAX_HASHED_BYTES else hashlib.sha256(value).digest()
+
+
+def _chain_properties(properties: pa.Array, hashes: Sequence[Hashes]) -> list[Hashes]:
+    """Return the hashes of names and values, in order of name, with ``hashes`` as seeds."""
+    offsets = np.frombuffer(properties.buffers()[1], np.int32)[properties.offset :][: len(properties) + 1]
+    counts = np.diff(offsets)
+    hashes = list(hashes)
+    if not counts.any():
+        return hashes
+    begin, end = int(offsets[0]), int(offsets[-1])
+    names, values = properties.keys[begin:end], properties.items[begin:end]
+    rows = pa.array(np.repeat(np.arange(len(counts)), counts))
+    order = pc.sort_indices(pa.table({"row": rows, "name": names}), [("row", "ascending"), ("name", "ascending")])
+    names, values = names.take(order), values.take(order)
+    first = offsets[:-1] - begin
+    for number in range(int(counts.max())):
+        some = np.flatnonzero(counts > number)
+        places = pa.array(first[some] + number)
+        chained = _chain(values.take(places), _chain(names.take(places), [each[some] for each in hashes]))
+        hashes = [_replaced(each, some, new) for each, new in zip(hashes, chained, strict=True)]
+    return hashes
+
+
+def _replaced(hashes: Hashes, rows: npt.NDArray[np.intp], new: Hashes) -> Hashes:
+    changed = hashes.copy()
+    changed[rows] = new
+    return changed
+
+
+def _strings(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Places, Places]:
+    """Return the bytes of all strings, and where each begins and how long it is."""
+    is_large = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
+    _, offset_buffer, data_buffer = values.buffers()
+    kind = np.int64 if is_large else np.int32
+    offsets = np.frombuffer(offset_buffer, kind)[values.offset :][: len(values) + 1].astype(np.int64)
+    data = np.frombuffer(data_buffer if data_buffer is not None else b"", np.uint8)
+    return data, offsets[:-1], np.diff(offsets)

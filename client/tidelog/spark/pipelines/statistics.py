@@ -1,0 +1,220 @@
+"""Messages, bytes, rates, sizes and keys of channels over windows of time: ``stats``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import StorageLevel
+
+from tidelog.spark.options import OptionError
+from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, load_frame, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+_PERCENTILES: Final = (0.5, 0.95, 0.99)
+_MAX_WINDOWS: Final = 100_000
+_AIMED_WINDOWS: Final = 100
+_STEPS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 21_600, 86_400, 604_800)
+_PRECISION: Final = 10_000
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StatsReport:
+    """Statistics; each record has the same names as those beside it.
+
+    Attributes:
+        window_s: Length of a window in seconds.
+        channels: One for each channel: messages, bytes, sizes, keys, from when to when, mean rates.
+        windows: One for each channel and window in which it has messages, in order of time.
+        sizes: One for each channel and power of two: how many messages have at most so many bytes, and more than the
+            power before.
+        types: One for each channel and type.
+        top_keys: The keys with most messages of each channel.
+    """
+
+    window_s: int
+    channels: Sequence[Record]
+    windows: Sequence[Record]
+    sizes: Sequence[Record]
+    types: Sequence[Record]
+    top_keys: Sequence[Record]
+
+    @property
+    def messages(self) -> int:
+        """Of all channels."""
+        return sum(int(channel["messages"]) for channel in self.channels)
+
+    def as_record(self) -> Record:
+        """Return it as values that JSON has."""
+        return {
+            "window_s": self.window_s,
+            "channels": list(self.channels),
+            "windows": list(self.windows),
+            "sizes": list(self.sizes),
+            "types": list(self.types),
+            "top_keys": list(self.top_keys),
+        }
+
+
+def stats(
+    spark: "SparkSession",
+    options: SourceOptions,
+    *,
+    window_s: int | None = None,
+    top: int = 10,
+    output: str | Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> StatsReport:
+    """Return statistics of what ``options`` say.
+
+    Bytes are those of keys and payloads; times are those of ticks. Percentiles are exact to 1 in 10,000 of the
+    messages, numbers of distinct keys to about 5 %; everything else is exact.
+
+    Args:
+        spark: Runs the work.
+        options: Those of the source.
+        window_s: Length of a window; None for one that makes about a hundred of all the time.
+        top: How many keys of each channel are named.
+        output: Folder where the windows are written as Parquet as well, in place of what is there.
+        on_progress: See there.
+
+    Raises:
+        OptionError: There would be more than 100,000 windows.
+        TidelogError: The server cannot be reached, or a channel does not exist.
+    """
+    with told(spark, "counting", on_progress):
+        messages = _messages(load_frame(spark, options, "channel", "timestamp", "type", "key", "payload"))
+        # Read once: all of the below is of the same cut.
+        messages.persist(StorageLevel.DISK_ONLY)
+        try:
+            return _report(messages, window_s, top, output)
+        finally:
+            messages.unpersist()
+
+
+def _messages(frame: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    size = F.octet_length("payload") + F.coalesce(F.octet_length("key"), F.lit(0))
+    return frame.select("channel", "timestamp", "type", "key", size.cast("bigint").alias("size"))
+
+
+def _report(messages: "DataFrame", window_s: int | None, top: int, output: str | Path | None) -> StatsReport:
+    from pyspark.sql import functions as F
+
+    totals = messages.groupBy("channel").agg(
+        *_aggregates(), F.min("timestamp").alias("first"), F.max("timestamp").alias("last")
+    )
+    by_channel = totals.orderBy("channel").collect()
+    length_s = window_s or _fitting(by_channel)
+    _check_windows(by_channel, length_s)
+    start = F.timestamp_seconds(F.floor(F.unix_timestamp("timestamp") / length_s) * length_s).alias("start")
+    windows = messages.groupBy("channel", start).agg(*_aggregates()).orderBy("start", "channel")
+    if output is not None:
+        windows.withColumn("window_s", F.lit(length_s)).write.mode("overwrite").parquet(str(output))
+    # How often a size is doubled from 1: 0 and 1 byte are within the first.
+    power = F.when(F.col("size") <= 1, 0).otherwise(F.ceil(F.log2(F.col("size").cast("double")))).cast("int")
+    sizes = messages.groupBy("channel", power.alias("power")).count().orderBy("channel", "power").collect()
+    types = messages.groupBy("channel", "type").count().orderBy("channel", F.desc("count"), "type").collect()
+    return StatsReport(
+        length_s,
+        [_channel_record(row) for row in by_channel],
+        [{**_record(row), "start": _iso(row.start), **_rates(row, length_s)} for row in windows.collect()],
+        [{"channel": row.channel, "at_most_bytes": 1 << row.power, "messages": row["count"]} for row in sizes],
+        [{"channel": row.channel, "type": row.type % (1 << 32), "messages": row["count"]} for row in types],
+        _top_keys(messages, top),
+    )
+
+
+def _aggregates() -> list[Any]:
+    from pyspark.sql import functions as F
+
+    return [
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.max("size").alias("max_size"),
+        F.percentile_approx("size", list(_PERCENTILES), _PRECISION).alias("percentiles"),
+        F.count("key").alias("keyed"),
+        F.approx_count_distinct("key").alias("distinct_keys"),
+    ]
+
+
+def _top_keys(messages: "DataFrame", top: int) -> list[Record]:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    counted = (
+        messages.where("key IS NOT NULL")
+        .groupBy("channel", "key")
+        .agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
+    )
+    place = F.row_number().over(Window.partitionBy("channel").orderBy(F.desc("messages"), "key"))
+    rows = counted.withColumn("place", place).where(F.col("place") <= top).orderBy("channel", "place").collect()
+    return [
+        {"channel": row.channel, "key": _shown(bytes(row.key)), "messages": row.messages, "bytes": row.bytes}
+        for row in rows
+    ]
+
+
+def _channel_record(row: "Row") -> Record:
+    seconds = max((row["last"] - row["first"]).total_seconds(), 0.001)
+    return {**_record(row), "first": _iso(row["first"]), "last": _iso(row["last"]), **_rates(row, seconds)}
+
+
+def _record(row: "Row") -> Record:
+    return {
+        "channel": row.channel,
+        "messages": row.messages,
+        "bytes": row.bytes,
+        "mean_size": round(row.bytes / row.messages, 1),
+        **{f"p{int(share * 100)}_size": size for share, size in zip(_PERCENTILES, row.percentiles, strict=True)},
+        "max_size": row.max_size,
+        "unkeyed": row.messages - row.keyed,
+        "distinct_keys": row.distinct_keys,
+    }
+
+
+def _rates(row: "Row", seconds: float) -> Mapping[str, float]:
+    return {
+        "messages_per_second": round(row.messages / seconds, 3),
+        "bytes_per_second": round(row.bytes / seconds, 3),
+    }
+
+
+def _fitting(channels: Sequence["Row"]) -> int:
+    """Return a usual length of which about a hundred make all the time."""
+    seconds = _seconds(channels)
+    return next((step for step in _STEPS_S if seconds / step <= _AIMED_WINDOWS), _STEPS_S[-1])
+
+
+def _seconds(channels: Sequence["Row"]) -> float:
+    if not channels:
+        return 0.0
+    span = max(row["last"] for row in channels) - min(row["first"] for row in channels)
+    return float(span.total_seconds())
+
+
+def _check_windows(channels: Sequence["Row"], length_s: int) -> None:
+    if _seconds(channels) / length_s * len(channels) > _MAX_WINDOWS:
+        raise OptionError(
+            f"windows of {length_s} s would be more than {_MAX_WINDOWS}: choose longer ones, or read less"
+        )
+
+
+def _iso(moment: datetime) -> str:
+    """Return in UTC what Spark hands over in the time of this machine, without a zone."""
+    return moment.astimezone().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _shown(key: bytes) -> str:
+    """Return a key as text, or as hexadecimal digits if it is none."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return f"0x{key.hex()}"
+    return text if text.isprintable() else f"0x{key.hex()}"

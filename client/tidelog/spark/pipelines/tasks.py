@@ -1,0 +1,114 @@
+"""How jobs run on executors: one Spark task for each partition of a read, and what is told of it meanwhile."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tidelog.spark.archive_plan import ArchivePartition
+from tidelog.spark.plan import ReadPartition
+from tidelog.spark.source import MORE, SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark import RDD
+    from pyspark.sql import DataFrame, SparkSession
+
+ALL_COLUMNS: Final = StructType([*SCHEMA, *MORE])
+"""Everything that the source can tell of a message."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Told now and then: what the job does, how many of its tasks are done, and how many there are."""
+
+SourceOptions = Mapping[str, Any]
+"""Options of ``spark.read.format("tidelog")``: what to read, and from where."""
+
+_POLL_S: Final = 0.25
+
+
+@dataclass(frozen=True)
+class _Each:
+    """Runs ``task`` for the partitions that come."""
+
+    task: Callable[[InputPartition], Iterator[tuple[Any, ...]]]
+
+    def __call__(self, partitions: Iterable[InputPartition]) -> Iterator[tuple[Any, ...]]:
+        for partition in partitions:
+            yield from self.task(partition)
+
+
+def over_partitions(
+    spark: "SparkSession",
+    partitions: Sequence[InputPartition],
+    task: Callable[[InputPartition], Iterator[tuple[Any, ...]]],
+) -> "RDD[tuple[Any, ...]]":
+    """Return what ``task`` yields for each partition, of which there is at least one: one Spark task each.
+
+    The rows that a task reads never become rows of Spark. Why an RDD: what DataFrames have for this, ``mapInArrow``,
+    needs pandas.
+    """
+    return spark.sparkContext.parallelize(partitions, len(partitions)).mapPartitions(_Each(task))
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of batches."""
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def read_batches(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition of the log or of an archive, in tick order. For executors."""
+    # Here, so that gRPC is loaded where it is used, after Spark's forks.
+    if isinstance(partition, ArchivePartition):
+        from tidelog.spark.archive import read_archived
+
+        return read_archived(partition, schema)
+    assert isinstance(partition, ReadPartition)
+    from tidelog.spark.read import read_partition
+
+    return read_partition(partition, schema)
+
+
+def arrow_schema(*names: str) -> pa.Schema:
+    """Return the Arrow schema of these columns, or of ALL_COLUMNS."""
+    return to_arrow_schema(StructType([ALL_COLUMNS[name] for name in names] or list(ALL_COLUMNS)), timezone="UTC")
+
+
+def load_frame(spark: "SparkSession", options: SourceOptions, *names: str) -> "DataFrame":
+    """Return the named columns of what ``options`` say, as a DataFrame."""
+    from tidelog.spark.source import TidelogDataSource
+
+    spark.dataSource.register(TidelogDataSource)
+    schema = StructType([ALL_COLUMNS[name] for name in names])
+    texts = {name: str(value) for name, value in options.items()}
+    return spark.read.format("tidelog").schema(schema).options(**texts).load()
+
+
+@contextmanager
+def told(spark: "SparkSession", what: str, on_progress: OnProgress | None) -> Iterator[None]:
+    """Tell ``on_progress`` how far the session's Spark jobs are, from a thread, while the block runs."""
+    if on_progress is None:
+        yield
+        return
+    tracker = spark.sparkContext.statusTracker()
+    stopped = threading.Event()
+
+    def poll() -> None:
+        while not stopped.wait(_POLL_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            known = [stage for stage in stages if stage is not None]
+            on_progress(what, sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known))
+
+    on_progress(what, 0, 0)
+    thread = threading.Thread(target=poll, name="tidelog-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()

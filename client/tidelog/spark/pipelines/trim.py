@@ -1,0 +1,117 @@
+"""Trim what is archived: ``archive(..., trim=True)``, after its files were read again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from tidelog import Client, Tick
+from tidelog.spark.archive_plan import ArchivePartition, parts
+from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.pipelines.digest import COLUMNS, Digests, digest_batch
+from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, read_batches, told
+from tidelog.spark.plan import describe
+from tidelog.spark.pushdown import END_OF_TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What became of one vchannel.
+
+    Attributes:
+        first_available_tick: What is left of the log begins there.
+        held_by: What kept more from going: ``group <name>`` or ``broadcast <id>``; empty for nothing.
+    """
+
+    first_available_tick: int
+    held_by: str = ""
+
+    def as_record(self) -> dict[str, object]:
+        """Return it as values that JSON has."""
+        return {"first_available_tick": self.first_available_tick, "held_by": self.held_by}
+
+
+def trim_archived(
+    spark: "SparkSession", there: Archive, read: ReadOptions, on_progress: OnProgress | None = None
+) -> dict[str, Trimmed]:
+    """Trim each vchannel of ``read`` up to where it is archived, and return how far that went.
+
+    Never beyond what a consumer group has not committed, or a broadcast that a vchannel has not acknowledged: a trim by
+    itself asks neither. Every file whose messages are still in the log is read before, and must have what the manifest
+    says of it.
+
+    Raises:
+        ArchiveError: A file is not what the manifest says. Nothing was trimmed.
+    """
+    with read.connection.client() as client:
+        lanes = [lane for lane in describe(client, read)[0] if lane.name in there.lanes]
+    files = [file for lane in lanes for file in there.lanes[lane.name].files if file.last_tick >= lane.trim_tick]
+    with told(spark, "reading the archive again", on_progress):
+        check_files(spark, there, files)
+    trimmed = {}
+    with read.connection.client() as client:
+        holds = _holds(client, [lane.name for lane in lanes])
+        for lane in lanes:
+            archived = there.lanes[lane.name]
+            bound, holder = min((archived.end_tick, ""), holds.get(lane.name, (END_OF_TIME, "")))
+            if all(file.last_tick < bound for file in archived.files[-1:]):
+                # Whoever is behind the last message holds nothing.
+                holder = ""
+            left = client.trim(lane.name, Tick(bound)) if bound > lane.trim_tick else lane.trim_tick
+            trimmed[lane.name] = Trimmed(int(left), holder)
+    return trimmed
+
+
+def check_files(spark: "SparkSession", there: Archive, files: Sequence[ArchivedFile]) -> None:
+    """Read archived files, and compare number and digests of their messages with what the manifest says.
+
+    Raises:
+        ArchiveError: A file differs, or cannot be read.
+    """
+    if not files:
+        return
+    partitions = [
+        ArchivePartition(str(there.root / file.path), *parts(file.vchannel), 0, END_OF_TIME, ()) for file in files
+    ]
+    found = {path: told for path, *told in over_partitions(spark, partitions, _summary).collect()}
+    for file in files:
+        path = str(there.root / file.path)
+        if found[path] != [file.messages, file.digest, file.content_digest]:
+            raise ArchiveError(
+                f"{path} has {found[path][0]} messages with digest {found[path][1]}, and the manifest says "
+                f"{file.messages} with {file.digest}: restore it from a copy. Nothing was trimmed"
+            )
+
+
+def _summary(partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    """Yield path, number of messages and digests of an archived file."""
+    assert isinstance(partition, ArchivePartition)
+    messages, digests = 0, Digests()
+    for batch in read_batches(partition, arrow_schema(*COLUMNS)):
+        messages += batch.num_rows
+        digests = digests.plus(digest_batch(batch))
+    yield partition.path, messages, str(digests.full), str(digests.content)
+
+
+def _holds(client: Client, vchannels: Sequence[str]) -> Mapping[str, tuple[int, str]]:
+    """Return, by vchannel, the first tick that somebody still needs, and who."""
+    holds: dict[str, tuple[int, str]] = {}
+
+    def hold(vchannel: str, tick: int, holder: str) -> None:
+        holds[vchannel] = min(holds.get(vchannel, (END_OF_TIME, "")), (tick, holder))
+
+    channels = dict.fromkeys(parts(name)[0] for name in vchannels)
+    groups = {group.name for channel in channels for group in client.list_groups(channel=channel)}
+    for group in sorted(groups):
+        for name, position in client.describe_group(group).positions.items():
+            hold(name, int(position.next_tick), f"group {group}")
+    for broadcast in client.list_broadcasts():
+        if broadcast.tick:
+            for name in client.describe_broadcast(broadcast.broadcast_id).missing:
+                hold(name, int(broadcast.tick), f"broadcast {broadcast.broadcast_id}")
+    return holds

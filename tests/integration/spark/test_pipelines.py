@@ -1,0 +1,416 @@
+"""Goal: the jobs do what SPARK_PIPELINES.md says, once, whatever happens in between, and find the damage that there is.
+
+Method: a real server with small channels, archives in temporary folders, and one Spark session. A run that dies between
+writing and committing is one that was staged and never committed; files are damaged by hand; the numbers of `stats` are
+compared with those that plain Python counts.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog import Client, Message, Tick
+from tidelog.spark import manifest
+from tidelog.spark.options import OptionError, parse_options
+from tidelog.spark.pipelines import (
+    ArchiveError,
+    CompactError,
+    Sequences,
+    archive,
+    compact,
+    digest_contents,
+    digest_frame,
+    load_archive,
+    stats,
+    stats_page,
+    verify,
+    verify_frame,
+    verify_page,
+)
+from tidelog.spark.pipelines.archiving import commit, stage
+from tidelog_server.cli.bench.pipeline import run_jobs
+from tidelog_server.testing import RunningServer
+from tidelog_testing.documents import page
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+COMMAND = "from tidelog_server.cli import main; main()"
+MORE = "txn_id,broadcast_id,event_time"
+Options = dict[str, Any]
+
+
+@pytest.fixture
+def options(server: RunningServer, channel: str) -> Options:
+    return {"endpoint": server.endpoint, "channel": channel}
+
+
+def load(spark: SparkSession, options: Options, **more: object) -> DataFrame:
+    return spark.read.format("tidelog").options(**options, **more).load()  # type: ignore[arg-type]
+
+
+def payloads(frame: DataFrame) -> list[str]:
+    return sorted(bytes(row.payload).decode() for row in frame.select("payload").collect())
+
+
+def append(client: Client, vchannel: str, *texts: str) -> range:
+    result = client.append(vchannel, [text.encode() for text in texts])
+    return range(int(result.first_tick), int(result.last_tick) + 1)
+
+
+def data_files(root: Path) -> list[Path]:
+    return sorted((root / manifest.DATA).rglob("*.parquet"))
+
+
+def test_each_message_is_archived_once_and_read_from_there_when_it_is_trimmed(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", "a", "b")
+    client.append(
+        f"{channel}/1",
+        [Message(b"c", key=b"k", type=7, properties={"p": "1"}, event_time=datetime(2026, 1, 2, tzinfo=UTC))],
+    )
+    with client.txn() as txn:
+        txn.append(f"{channel}/0", b"t")
+        txn.append(f"{channel}/1", b"u")
+    client.broadcast([f"{channel}/0"], b"all")
+    before = load(spark, options, moreColumns=MORE).orderBy("tick", "vchannel").collect()
+
+    first = archive(spark, tmp_path, options)
+    again = archive(spark, tmp_path, options)
+    append(client, f"{channel}/1", "d")
+    archived = {**options, "archive": str(tmp_path)}
+
+    assert (first.commit, first.messages, again.commit, again.messages) == (1, 6, 0, 0)
+    assert load(spark, archived, moreColumns=MORE).where("payload <> X'64'").orderBy("tick").collect() == before
+    assert payloads(load(spark, {**archived, "archiveOnly": "true"})) == ["a", "all", "b", "c", "t", "u"]
+
+    [acked] = [batch for batch in client.scan(f"{channel}/0") if batch.broadcast_id is not None]
+    client.ack_batch(acked)
+    third = archive(spark, tmp_path, options, trim=True)
+
+    assert (third.commit, third.messages) == (2, 1)
+    assert load(spark, options).count() == 0
+    append(client, f"{channel}/0", "e")
+    everything = ["a", "all", "b", "c", "d", "e", "t", "u"]
+    assert payloads(load(spark, archived)) == everything
+    assert payloads(load(spark, archived).where("type = 7")) == payloads(load(spark, archived, types="7")) == ["c"]
+    assert payloads(load(spark, archived).where("vchannel = 1 AND type = 0")) == ["d", "u"]
+    assert payloads(load(spark, archived).where(f"tick > {before[-1].tick}")) == ["d", "e"]
+    assert payloads(load(spark, archived, startingTick=before[-1].tick)) == ["all", "d", "e"]
+    assert digest_frame(load(spark, archived)) == (
+        8,
+        digest_contents(
+            channel, [text.encode() for text in everything], [b"k" if text == "c" else None for text in everything]
+        ),
+    )
+
+
+def test_no_cut_tears_a_transaction_that_is_archived(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", "a")
+    with client.txn() as txn:
+        txn.append(f"{channel}/0", [b"t1", b"t2"])
+        txn.append(f"{channel}/1", b"t3")
+    assert txn.result is not None
+    first, last = int(txn.result.first_tick), int(txn.result.last_tick)
+    append(client, f"{channel}/1", "b")
+    archive(spark, tmp_path, options, trim=True)
+    archived = {**options, "archive": str(tmp_path)}
+
+    for cut in (first, first + 1, last - 1):
+        assert payloads(load(spark, archived, asOfTick=cut)) == ["a"]
+    assert payloads(load(spark, archived, asOfTick=last)) == ["a", "t1", "t2", "t3"]
+    # A filter is no cut.
+    assert payloads(load(spark, archived).where(f"tick <= {first}")) == ["a", "t1"]
+    with pytest.raises(PySparkException, match="the archive ends before tick"):
+        load(spark, archived, archiveOnly="true", asOfTick=last + (1 << 40)).collect()
+
+
+def test_a_run_that_dies_before_its_commit_leaves_nothing_that_counts(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", "a", "b")
+    read = parse_options({name: str(value) for name, value in options.items()})
+    with manifest.writing(tmp_path):
+        dead = stage(spark, manifest.load(tmp_path, must_exist=False), read)
+    assert len(data_files(tmp_path)) == len(dead.files) > 0
+    stranger = data_files(tmp_path)[0].with_name("of-somebody-else.parquet")
+    stranger.write_bytes(b"x")
+    append(client, f"{channel}/1", "c")
+
+    done = archive(spark, tmp_path, options)
+
+    assert (done.commit, done.messages, done.removed_files) == (1, 3, len(dead.files))
+    assert {str(path.relative_to(tmp_path)) for path in data_files(tmp_path) if path != stranger} == {
+        file.path for file in load_archive(tmp_path).files
+    }
+    assert stranger.exists()
+    with pytest.raises(ArchiveError, match="is not there as it was written"):
+        commit(load_archive(tmp_path), dead)
+    with manifest.writing(tmp_path), pytest.raises(ArchiveError, match="another run writes"):
+        archive(spark, tmp_path, options)
+    with pytest.raises(OptionError, match="has everything of its channels"):
+        archive(spark, tmp_path, {**options, "types": "7"})
+
+
+def test_nothing_is_trimmed_that_a_group_or_a_broadcast_needs(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    ticks = append(client, f"{channel}/0", "a", "b", "c")
+    sent = client.broadcast([f"{channel}/1"], b"all")
+    append(client, f"{channel}/1", "d")
+    group = f"group-of-{channel}"
+    client.create_group(group, [f"{channel}/0"], start=Tick(ticks[1]))
+
+    trimmed = archive(spark, tmp_path, options, trim=True).trimmed
+
+    assert trimmed[f"{channel}/0"].held_by == f"group {group}"
+    assert trimmed[f"{channel}/1"].held_by == f"broadcast {sent.broadcast_id}"
+    assert payloads(load(spark, options)) == ["all", "b", "c", "d"]
+    client.destroy_group(group)
+    assert archive(spark, tmp_path, options, trim=True).trimmed[f"{channel}/0"].held_by == ""
+    assert payloads(load(spark, options)) == ["all", "d"]
+
+
+def test_what_was_trimmed_before_it_was_archived_is_lost_aloud(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", "a")
+    archive(spark, tmp_path, options)
+    # What removes nothing behind the archive loses nothing.
+    client.trim(f"{channel}/0", everything=True)
+    assert payloads(load(spark, {**options, "archive": str(tmp_path)})) == ["a"]
+    ticks = append(client, f"{channel}/0", "b", "c")
+    client.trim(f"{channel}/0", Tick(ticks[1]))
+
+    with pytest.raises(ArchiveError, match="what lies between is lost"):
+        archive(spark, tmp_path, options)
+    done = archive(spark, tmp_path, {**options, "failOnDataLoss": "false"})
+
+    assert done.messages == 1
+    archived = {**options, "archive": str(tmp_path)}
+    with pytest.raises(PySparkException, match="before it was archived"):
+        load(spark, archived).collect()
+    assert payloads(load(spark, archived, startingTick=ticks[1])) == ["c"]
+    assert payloads(load(spark, archived, failOnDataLoss="false")) == ["a", "c"]
+
+
+def test_another_channel_of_the_same_name_is_told_apart(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", "a")
+    archive(spark, tmp_path, options)
+    client.destroy_channels([channel])
+    client.create_channel(channel, vchannels=2)
+
+    with pytest.raises(ArchiveError, match="has another channel of the name"):
+        archive(spark, tmp_path, options)
+    with pytest.raises(PySparkException, match="has another channel of the name"):
+        load(spark, {**options, "archive": str(tmp_path)}).collect()
+    assert payloads(load(spark, {**options, "archive": str(tmp_path), "archiveOnly": "true"})) == ["a"]
+
+
+def test_damage_of_an_archive_is_found_before_anything_is_trimmed(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", *(f"payload {number}" for number in range(1_000)))
+    append(client, f"{channel}/1", "whole")
+    archive(spark, tmp_path, options)
+    alone = {**options, "archive": str(tmp_path), "archiveOnly": "true"}
+    assert verify(spark, alone).ok
+    largest = max(data_files(tmp_path), key=lambda path: path.stat().st_size)
+    shutil.copy(largest, tmp_path / "copy")
+    damaged = bytearray(largest.read_bytes())
+    damaged[len(damaged) // 3] ^= 1
+    largest.write_bytes(damaged)
+
+    report = verify(spark, alone)
+
+    assert {finding.kind for finding in report.findings} == {"unreadable", "archive"}
+    assert all(finding.name == f"{channel}/0" for finding in report.findings)
+    assert "is damaged" in verify_page(report)
+    with pytest.raises(PySparkException, match=r"is damaged .* restore it from a copy"):
+        load(spark, alone).collect()
+    with pytest.raises(PySparkException, match="is damaged"):
+        archive(spark, tmp_path, options, trim=True)
+    assert load(spark, options).count() == 1_001
+    shutil.copy(tmp_path / "copy", largest)
+    archive(spark, tmp_path, options, trim=True)
+    assert load(spark, options).count() == 0
+
+
+def test_a_sound_log_has_no_findings(spark: SparkSession, client: Client, channel: str, options: Options) -> None:
+    for number in range(4):
+        messages = [Message(b"m", properties={"seq": str(number * 5 + place), "who": "p"}) for place in range(5)]
+        client.append(f"{channel}/{number % 2}", messages)
+    with client.txn() as txn:
+        txn.append(f"{channel}/0", b"t")
+        txn.append(f"{channel}/1", b"u")
+    client.broadcast([f"{channel}/0", f"{channel}/1"], b"all")
+
+    report = verify(spark, options, sequences=Sequences("seq", "who"))
+
+    assert (report.ok, report.messages, report.transactions, report.broadcasts, report.producers) == (True, 24, 1, 1, 1)
+    assert [lane.described for lane in report.lanes] == [12, 12]
+    with pytest.raises(OptionError, match="leave out the option 'types'"):
+        verify(spark, {**options, "types": "7"})
+    wrong = verify(spark, options, digest="0" * 32)
+    assert [finding.kind for finding in wrong.findings] == ["digest"]
+    assert json.loads(json.dumps(wrong.as_record()))["digest"] == str(report.digests.full)
+
+
+def test_each_kind_of_damage_is_a_finding(spark: SparkSession, client: Client, channel: str, options: Options) -> None:
+    messages = [Message(b"%d" % number, properties={"seq": str(number)}) for number in range(10)]
+    ticks = client.append(f"{channel}/0", messages)
+    with client.txn() as txn:
+        txn.append(f"{channel}/0", [b"t1", b"t2", b"t3"])
+        txn.append(f"{channel}/1", b"t4")
+    client.broadcast([f"{channel}/0", f"{channel}/1"], b"all")
+    frame = load(spark, options, moreColumns="txn_id,broadcast_id").cache()
+    assert verify_frame(frame, is_whole=True, sequences=Sequences("seq")).ok
+    repeated = int(ticks.first_tick) + 3
+
+    broken = (
+        frame.where("payload <> 't2' AND payload <> '7'")
+        .unionAll(frame.where(f"tick = {repeated}"))
+        .selectExpr(
+            *(name for name in frame.columns if name != "tick"),
+            "IF(broadcast_id IS NOT NULL AND vchannel = 1, tick + 9, tick) AS tick",
+        )
+    )
+    report = verify_frame(broken, is_whole=True, sequences=Sequences("seq"))
+
+    assert {finding.kind for finding in report.findings} == {
+        "repeated", "overlap", "transaction_gap", "broadcast_ticks", "sequence_repeated", "sequence_gap",
+    }  # fmt: skip
+    # Of a part of the channels nobody can tell.
+    part = verify_frame(frame.where("payload <> 't2'"))
+    assert part.ok
+    assert len(part.undecided) == 1
+    frame.unpersist()
+
+
+def test_compaction_keeps_the_latest_of_each_key(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    client.append(f"{channel}/0", [Message(b"1", key=b"a"), Message(b"2", key=b"b"), Message(b"3", key=b"a")])
+    cut = int(client.append(f"{channel}/1", [Message(b"", key=b"b"), Message(b"4", key=b"")]).last_tick)
+    client.append(f"{channel}/0", b"no key")
+
+    with pytest.raises(CompactError, match="say unkeyed='keep'"):
+        compact(spark, tmp_path, options)
+    first = compact(spark, tmp_path, {**options, "asOfTick": cut})
+    again = compact(spark, tmp_path, {**options, "asOfTick": cut})
+
+    snapshot = spark.read.parquet(first.path)
+    assert {bytes(row.key): bytes(row.payload) for row in snapshot.collect()} == {b"a": b"3", b"": b"4"}
+    assert (first.tick, first.rows, first.written, again.rows, again.written) == (cut, 2, True, 2, False)
+    assert (Path(first.path) / "_SUCCESS").is_file()
+    with pytest.raises(CompactError, match="with other tombstones"):
+        compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
+    # What a run left that died before its end does not count.
+    (Path(first.path) / "_tidelog.json").unlink()
+    kept = compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
+    assert (kept.rows, kept.written) == (3, True)
+    assert compact(spark, tmp_path, options, unkeyed="keep").rows == 3
+
+
+def test_statistics_are_those_of_a_plain_count(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    sent = [Message(b"x" * size, key=None if size % 3 else b"k%d" % (size % 5), type=size % 2) for size in range(100)]
+    client.append(f"{channel}/0", sent)
+    sizes = [len(message.payload) + len(message.key or b"") for message in sent]
+    keys = Counter(message.key for message in sent if message.key is not None)
+
+    report = stats(spark, options, window_s=1, top=3, output=tmp_path / "windows")
+
+    [one] = report.channels
+    assert (one["messages"], one["bytes"], one["max_size"]) == (100, sum(sizes), max(sizes))
+    assert (one["unkeyed"], one["distinct_keys"]) == (sum(message.key is None for message in sent), len(keys))
+    assert one["p50_size"] == sorted(sizes)[49]
+    assert sum(window["messages"] for window in report.windows) == 100
+    assert {each["type"]: each["messages"] for each in report.types} == {0: 50, 1: 50}
+    expected = Counter(0 if size <= 1 else (size - 1).bit_length() for size in sizes)
+    assert {each["at_most_bytes"]: each["messages"] for each in report.sizes} == {
+        1 << power: count for power, count in expected.items()
+    }
+    best = sorted(keys.items(), key=lambda item: (-item[1], item[0]))[:3]
+    assert [(each["key"], each["messages"]) for each in report.top_keys] == [(k.decode(), n) for k, n in best]
+    assert spark.read.parquet(str(tmp_path / "windows")).agg({"messages": "sum"}).first()[0] == 100  # type: ignore[index]
+    text = stats_page(report)
+    assert "<svg" in text
+    assert "http" not in text
+
+
+def test_producer_log_and_archive_agree(
+    spark: SparkSession, client: Client, channel: str, server: RunningServer, tmp_path: Path
+) -> None:
+    lists = [[os.urandom(100) for _ in range(5_000)] for _ in range(4)]
+    for place, payloads_ in enumerate(lists):
+        client.append(f"{channel}/{place % 2}", payloads_)
+    expected = digest_contents(channel, [payload for each in lists for payload in each])
+
+    times = run_jobs(spark, server.endpoint, channel, tmp_path, expected)
+
+    assert set(times) >= {"archive_s", "archive_again_s", "verify_trimmed_s"}
+
+
+def test_the_command_reports_findings_and_its_exit_code(
+    client: Client, channel: str, server: RunningServer, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", "a")
+    program = [sys.executable, "-c", COMMAND, "pipeline", "verify", channel, "--endpoint", server.endpoint]
+
+    ran = subprocess.run(
+        [*program, "--digest", "0" * 32, "--html", str(tmp_path / "page.html"), "--conf", "spark.app.name=x"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+
+    assert ran.returncode == 9, ran.stderr
+    assert "1 findings: the digest digest is" in ran.stderr
+    assert json.loads(ran.stdout)["messages"] == 1
+    assert "was expected" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.soak
+def test_the_module_runs_where_there_is_only_the_client(
+    client: Client, channel: str, server: RunningServer, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", "a")
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidelog.spark.pipelines", "archive", str(tmp_path / "archive"),
+         "-o", f"endpoint={server.endpoint}", "-o", f"channel={channel}"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["messages"] == 1
+
+
+def test_the_example_of_the_page_prints_what_the_page_says(
+    server: RunningServer, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del spark  # The example takes the session that runs.
+    text = page("SPARK_PIPELINES.md")
+    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    program = program.replace("127.0.0.1:7420", server.endpoint).replace("/mnt/archive", str(tmp_path / "archive"))
+
+    exec(compile(program.replace("/mnt/snapshots", str(tmp_path / "snapshots")), "SPARK_PIPELINES.md", "exec"), {})
+
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in text
