@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -68,10 +68,14 @@ def run(command: Coroutine[None, None, _Result], timeout_s: float | None = None)
     try:
         return event_loop.run(_within(command, timeout_s))
     except tidelog.TidelogError as error:
-        # A producer that stopped tells what stopped it as its cause.
-        told = error.__cause__ if isinstance(error, tidelog.ProducerStoppedError) else error
-        code = next((code for kind, code in _CODES if isinstance(told, kind)), ExitCode.FAILURE)
-        raise CommandError(str(error), code) from error
+        raise refused(error) from error
+
+
+def refused(error: tidelog.TidelogError) -> CommandError:
+    """Return what a command ends with when the server refused, or could not be reached."""
+    # A producer that stopped tells what stopped it as its cause.
+    told = error.__cause__ if isinstance(error, tidelog.ProducerStoppedError) else error
+    return CommandError(str(error), next((code for kind, code in _CODES if isinstance(told, kind)), ExitCode.FAILURE))
 
 
 @asynccontextmanager
@@ -90,6 +94,7 @@ class _Shown:
 
     tls: TlsOptions | None = None
     token: TokenSource | None = None
+    options: Mapping[str, str] = {}
 
 
 _shown = _Shown()
@@ -119,6 +124,15 @@ def credentials(
     # Not as an option: other users of the machine can read the arguments of a process.
     token = os.environ.get("TIDELOG_TOKEN")
     _shown.token = TokenFile(token_file) if token_file else token or None
+    paths = {"tlsCa": tls_ca, "tlsCert": tls_cert, "tlsKey": tls_key, "tokenFile": token_file}
+    _shown.options = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
+    if token and not token_file:
+        _shown.options = {**_shown.options, "token": token}
+
+
+def source_options() -> Mapping[str, str]:
+    """Return what the commands show, as options of the Spark source."""
+    return _shown.options
 
 
 class _ShowToken(grpc.aio.UnaryUnaryClientInterceptor):

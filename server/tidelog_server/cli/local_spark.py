@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,8 +29,13 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 
 
 @contextmanager
-def spark_session(folder: Path, *, name: str) -> "Iterator[SparkSession]":
-    """Yield a local Spark session that knows Tidelog, and stop it afterwards; its own files go to ``folder``."""
+def spark_session(
+    folder: Path, *, name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None
+) -> "Iterator[SparkSession]":
+    """Yield a Spark session that knows Tidelog, and stop it afterwards; its own files go to ``folder``.
+
+    Without another ``master`` it is local. ``conf`` wins over what is set here.
+    """
     # PySpark says so once in each session; nothing here uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
@@ -43,8 +48,8 @@ def spark_session(folder: Path, *, name: str) -> "Iterator[SparkSession]":
 
     # Spark's workers must be this very Python with these very packages.
     os.environ.update(child_environment() | {"PYSPARK_PYTHON": sys.executable})
-    spark = (
-        SparkSession.builder.master("local[*]")
+    builder = (
+        SparkSession.builder.master(master)
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -54,12 +59,14 @@ def spark_session(folder: Path, *, name: str) -> "Iterator[SparkSession]":
         )
         .config("spark.local.dir", str(folder))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
     )
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    for key, value in (conf or {}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
     spark.dataSource.register(TidelogDataSource)
     try:
         yield spark

@@ -14,6 +14,7 @@ from tidelog_server.cli import (
     connection,
     doctor,
     groups,
+    pipeline,
     scan,
     serve,
     tokens,
@@ -44,6 +45,7 @@ cluster.register(app)
 tokens.register(app)
 audit.register(app)
 backup.register(app)
+pipeline.register(app)
 app.add_typer(check.app, name="check")
 top.register(app)
 bench.register(app)

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Measure Tidelog against what this machine can do without it.")
     for command in (
         append, latency, txn, broadcast, msgstream, scan, consume, rebalance, channels, retention, metadata, backup,
-        security, spark,
+        security, spark, pipeline,
     ):  # fmt: skip
         group.command(epilog=COMMON_CODES)(command)
     group.command("all", epilog=COMMON_CODES)(run_all)
@@ -389,6 +389,30 @@ def spark(
         raise CommandError(str(error), ExitCode.FAILURE) from error
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
         _report(lambda: measure_spark(target, bench, messages=messages, size=size, vchannels=vchannels), as_json=json)
+
+
+def pipeline(
+    *,
+    messages: _MessagesOption = 2_000_000,
+    size: _SizeOption = 100,
+    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels to archive.")] = 4,
+    endpoint: _EndpointOption = None,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """Archive, verify and trim with Spark; producer, log and archive must have the same digest."""
+    from tidelog.spark import JavaMissingError, require_java
+    from tidelog_server.cli.bench.pipeline import measure_pipeline
+    from tidelog_server.cli.bench.server_process import running_target
+
+    try:
+        require_java()
+    except JavaMissingError as error:
+        raise CommandError(str(error), ExitCode.FAILURE) from error
+    with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
+        _report(
+            lambda: measure_pipeline(target, bench, messages=messages, size=size, vchannels=vchannels), as_json=json
+        )
 
 
 def run_all(

@@ -1,0 +1,337 @@
+"""``tidelog pipeline``: archive, compact, verify and count channels in a Spark session of its own."""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+import tidelog
+from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, refused, source_options
+from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_server.cli.local_spark import spark_session
+from tidelog_server.cli.output import (
+    NoProgressOption,
+    Output,
+    OutputOption,
+    QuietOption,
+    chosen_output,
+    note,
+    print_records,
+    show_progress,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.pipelines.tasks import OnProgress
+
+ChannelsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CHANNEL...", show_default=False,
+        help="CHANNEL, CHANNEL/INDEX, or one pattern: 'orders.*' or '*'.",
+    ),
+]  # fmt: skip
+MasterOption = Annotated[str, typer.Option(help="Where Spark runs: local[N], spark://..., yarn, k8s://....")]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", help="KEY=VALUE for Spark; may be repeated.", show_default=False)
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", help="NAME=VALUE of the Spark source; may be repeated.", show_default=False),
+]
+ArchiveOption = Annotated[
+    Path | None,
+    typer.Option(help="Read what is archived there from there, what is newer from the log.", show_default=False),
+]
+ArchiveOnlyOption = Annotated[bool, typer.Option("--archive-only", help="Read the archive alone, without a server.")]
+AsOfOption = Annotated[int | None, typer.Option(help="The log as it was at this tick, inclusive.", show_default=False)]
+HtmlOption = Annotated[Path | None, typer.Option(help="Write the report as a page as well.", show_default=False)]
+
+_CODES: Final = f"{COMMON_CODES} 9: verify found something."
+_LOCAL: Final = "local[*]"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    group = typer.Typer(
+        no_args_is_help=True, help="Archive, compact, verify and count channels with Spark; needs Java 17 or newer."
+    )
+    group.command("archive", epilog=COMMON_CODES)(archive)
+    group.command("compact", epilog=COMMON_CODES)(compact)
+    group.command("verify", epilog=_CODES)(verify)
+    group.command("stats", epilog=COMMON_CODES)(stats)
+    app.add_typer(group, name="pipeline")
+
+
+def archive(
+    root: Annotated[Path, typer.Argument(help="Folder of the archive; made if it is not there.", show_default=False)],
+    channels: ChannelsArgument,
+    *,
+    trim: Annotated[
+        bool, typer.Option("--trim", help="Then trim the log up to where it is archived and nobody needs it.")
+    ] = False,
+    option: SourceOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Add what channels have got since the last run to an archive of Parquet files, each message once."""
+    job = _Job("archive", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+    options = _options(channels, endpoint, option)
+    with job.session() as (spark, on_progress):
+        from tidelog.spark.pipelines import archive as run
+
+        done = run(spark, root, options, trim=trim, on_progress=on_progress)
+    if not done.commit:
+        note("nothing is new: the archive is as it was", quiet=quiet)
+    for name, lane in done.trimmed.items():
+        if lane.held_by:
+            note(
+                f"{name} is trimmed up to tick {lane.first_available_tick} only: {lane.held_by} needs the rest",
+                quiet=quiet,
+            )
+    record = done.as_record()
+    if chosen_output(output) is Output.TABLE:
+        record["trimmed"] = len(done.trimmed)
+    print_records([record], output)
+
+
+def compact(
+    folder: Annotated[Path, typer.Argument(help="Folder of snapshots; each is named by its tick.", show_default=False)],
+    channels: ChannelsArgument,
+    *,
+    as_of_tick: AsOfOption = None,
+    tombstones: Annotated[
+        Literal["drop", "keep"], typer.Option(help="What becomes of keys whose latest payload is empty.")
+    ] = "drop",
+    unkeyed: Annotated[
+        Literal["error", "keep", "drop"], typer.Option(help="What becomes of messages without a key.")
+    ] = "error",
+    archive: ArchiveOption = None,
+    archive_only: ArchiveOnlyOption = False,
+    option: SourceOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Write the latest message of each key, as of a tick, as Parquet."""
+    job = _Job("compact", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
+    with job.session() as (spark, on_progress):
+        from tidelog.spark.pipelines import compact as run
+
+        done = run(spark, folder, options, tombstones=tombstones, unkeyed=unkeyed, on_progress=on_progress)
+    if not done.written:
+        note("the snapshot was there", quiet=quiet)
+    print_records([done.as_record()], output)
+
+
+def verify(
+    channels: ChannelsArgument,
+    *,
+    as_of_tick: AsOfOption = None,
+    archive: ArchiveOption = None,
+    archive_only: ArchiveOnlyOption = False,
+    digest: Annotated[str | None, typer.Option(help="What the full digest should be.", show_default=False)] = None,
+    content_digest: Annotated[
+        str | None, typer.Option(help="What the content digest should be.", show_default=False)
+    ] = None,
+    sequence_property: Annotated[
+        str, typer.Option(help="Property in which producers number their messages.", show_default=False)
+    ] = "",
+    producer_property: Annotated[
+        str, typer.Option(help="Property that tells producers apart.", show_default=False)
+    ] = "",
+    html: HtmlOption = None,
+    option: SourceOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Audit log, archive or both: order, transactions, broadcasts, sequences, counts, digests; exit code 9 if wrong."""
+    job = _Job("verify", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
+    with job.session() as (spark, on_progress):
+        from tidelog.spark.pipelines import Sequences, verify_page
+        from tidelog.spark.pipelines import verify as run
+
+        sequences = Sequences(sequence_property, producer_property) if sequence_property else None
+        report = run(
+            spark, options, digest=digest, content_digest=content_digest, sequences=sequences, on_progress=on_progress
+        )
+        page = verify_page(report)
+    record = report.as_record()
+    if chosen_output(output) is Output.TABLE:
+        lanes, findings = record.pop("lanes"), record.pop("findings")
+        print_records(_records(lanes), output, title="vchannels")
+        if report.findings:
+            print_records(_records(findings), output, title="findings")
+    print_records([record], output)
+    _write_page(html, page)
+    if not report.ok:
+        raise CommandError(f"{len(report.findings)} findings: {report.findings[0].text}", ExitCode.UNHEALTHY)
+
+
+def stats(
+    channels: ChannelsArgument,
+    *,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, help="Seconds of a window. Default: about a hundred windows.", show_default=False),
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="How many keys of each channel are named.")] = 10,
+    parquet: Annotated[
+        Path | None, typer.Option(help="Folder where the windows are written as Parquet.", show_default=False)
+    ] = None,
+    as_of_tick: AsOfOption = None,
+    archive: ArchiveOption = None,
+    archive_only: ArchiveOnlyOption = False,
+    html: HtmlOption = None,
+    option: SourceOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Count messages, bytes, sizes and keys over windows of time; a table has the channels, JSON has everything."""
+    job = _Job("stats", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
+    options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
+    with job.session() as (spark, on_progress):
+        from tidelog.spark.pipelines import stats as run
+        from tidelog.spark.pipelines import stats_page
+
+        report = run(spark, options, window_s=window, top=top, output=parquet, on_progress=on_progress)
+        page = stats_page(report)
+    if chosen_output(output) is Output.TABLE:
+        print_records(report.channels, output, title="channels")
+        if report.top_keys:
+            print_records(report.top_keys, output, title="keys with most messages")
+    elif chosen_output(output) is Output.TEXT:
+        print_records(report.channels, output)
+    else:
+        print_records([report.as_record()], output)
+    _write_page(html, page)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """How a command runs Spark."""
+
+    name: str
+    master: str
+    conf: list[str] | None
+    is_shown: bool
+
+    @contextmanager
+    def session(self) -> "Iterator[tuple[SparkSession, OnProgress | None]]":
+        """Yield a session and what draws its progress; what fails within becomes a CommandError."""
+        from pyspark.errors import PySparkException
+
+        from tidelog.spark import JavaMissingError, require_java
+        from tidelog.spark.options import OptionError
+        from tidelog.spark.pipelines import ArchiveError, CompactError
+
+        conf = _pairs(self.conf, "--conf")
+        try:
+            require_java()
+            with (
+                tempfile.TemporaryDirectory(prefix="tidelog-pipeline-", ignore_cleanup_errors=True) as folder,
+                spark_session(Path(folder), name=f"tidelog {self.name}", master=self.master, conf=conf) as spark,
+                _progress(is_shown=self.is_shown) as on_progress,
+            ):
+                yield spark, on_progress
+        except tidelog.TidelogError as error:
+            raise refused(error) from error
+        except OptionError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+        except (ArchiveError, CompactError) as error:
+            raise CommandError(str(error), ExitCode.CONFLICT) from error
+        except JavaMissingError as error:
+            raise CommandError(str(error), ExitCode.FAILURE) from error
+        except PySparkException as error:
+            # Of an error in a task, the last line is what it said; before it is where.
+            raise CommandError(str(error).strip().splitlines()[-1], ExitCode.FAILURE) from error
+
+
+@contextmanager
+def _progress(*, is_shown: bool) -> "Iterator[OnProgress | None]":
+    if not is_shown:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def update(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield update
+
+
+def _options(
+    channels: Sequence[str],
+    endpoint: str,
+    option: list[str] | None,
+    archive: Path | None = None,
+    *,
+    archive_only: bool = False,
+    as_of_tick: int | None = None,
+) -> Mapping[str, str]:
+    """Return the options of the source that the arguments say."""
+    if any("*" in name for name in channels):
+        if len(channels) > 1:
+            raise CommandError("name one pattern, or channels, not both", ExitCode.USAGE)
+        what = {"channelPattern": channels[0]}
+    else:
+        what = {"vchannels" if any("/" in name for name in channels) else "channels": ",".join(channels)}
+    if archive is not None:
+        what["archive"] = str(archive.absolute())
+    if archive_only:
+        what["archiveOnly"] = "true"
+    if as_of_tick is not None:
+        what["asOfTick"] = str(as_of_tick)
+    return {"endpoint": endpoint, **source_options(), **what, **_pairs(option, "--option")}
+
+
+def _pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts or ():
+        name, is_there, value = text.partition("=")
+        if not is_there:
+            raise CommandError(f"{flag} is {text!r}: write NAME=VALUE", ExitCode.USAGE)
+        pairs[name] = value
+    return pairs
+
+
+def _records(value: object) -> list[dict[str, object]]:
+    assert isinstance(value, list)
+    return value
+
+
+def _write_page(path: Path | None, page: str) -> None:
+    if path is not None:
+        path.write_text(page)
