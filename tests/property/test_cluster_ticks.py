@@ -161,3 +161,16 @@ async def test_a_barrier_is_exceeded() -> None:
     assert await leading.allocate(1) > leading.now() - 1
     leading.open(Tick(1))
     assert leading.last > barrier
+
+
+async def test_a_node_that_catches_up_has_passed_all_that_others_handed_out() -> None:
+    wire = Wire(SteppedClock())
+    await wire.elect()
+    one, other = (ClusterOracle(wire.clock, wire.fetch) for _ in range(2))
+
+    for here, there in ((one, other), (other, one)):
+        last = await there.allocate(5) + 4
+        if here is one:
+            assert here.now() < last
+        await here.catch_up()
+        assert here.now() >= last

@@ -119,6 +119,16 @@ class ClusterOracle:
         self._is_wanted.set()
         return self._last
 
+    async def catch_up(self) -> None:
+        """See Oracle.
+
+        Raises:
+            MetadataUnavailableError: No leader answered in time. Nothing happened.
+        """
+        if self.leading is None:
+            async with self._fetching:
+                await self._refill(0)
+
     def lead_s(self) -> float:
         """See Oracle."""
         return max(0, physical_ms(self.last) - self._clock.wall_ms()) / 1_000

@@ -54,6 +54,13 @@ class Oracle(Protocol):
         """Return a tick such that nothing at or below it will be handed out any more, as late as possible."""
         ...
 
+    async def catch_up(self) -> None:
+        """Have ``now`` reach all that any node of the cluster has handed out before this call.
+
+        Cancelling leaves nothing behind.
+        """
+        ...
+
     def lead_s(self) -> float:
         """Return how many seconds the oracle is ahead of the wall clock: great after the clock was set back."""
         ...
@@ -160,6 +167,9 @@ class TickOracle:
     def now(self) -> Tick:
         """See Oracle."""
         return self._state.advance(self._clock.wall_ms())
+
+    async def catch_up(self) -> None:
+        """See Oracle. There is nobody else, or it has everything from here."""
 
     def lead_s(self) -> float:
         """See Oracle."""

@@ -84,7 +84,10 @@ class ScanPlanner:
         if end_tick == 0:
             end_tick = await oracle.allocate(1)
         elif end_tick > oracle.now() + 1:
-            raise PositionBeyondEndError(requested_tick=end_tick, latest_tick=oracle.last)
+            # Another node of the cluster may have handed it out.
+            await oracle.catch_up()
+            if end_tick > oracle.now() + 1:
+                raise PositionBeyondEndError(requested_tick=end_tick, latest_tick=oracle.last)
         while any(log.watermark() < end_tick - 1 for log, _ in targets):
             self._node.admission.check_storage()
             await asyncio.sleep(_POLL_S)
