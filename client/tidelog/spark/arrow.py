@@ -35,12 +35,14 @@ class BatchRun:
         return sum(map(len, self.batches))
 
 
-def to_record_batch(run: BatchRun, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows of ``run`` in tick order, with the columns of ``schema`` (names of COLUMNS) and no others.
+def to_record_batch(run: BatchRun, schema: pa.Schema, made: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
+    """Return the rows of ``run`` in tick order, with the columns of ``schema`` and no others.
 
-    The buffers of a run of one batch stay those of the batch.
+    Each is one of ``made``, or else one of COLUMNS. The buffers of a run of one batch stay those of the batch.
     """
-    return pa.RecordBatch.from_arrays([COLUMNS[name](run) for name in schema.names], schema=schema)
+    made = made or {}
+    columns = [made[name] if name in made else COLUMNS[name](run) for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _channel(run: BatchRun) -> pa.Array:

@@ -1,7 +1,8 @@
 """The options of ``spark.read.format("tidelog")``. Names are those below in any case, values are text.
 
 ============================  ==========================================================================
-``endpoint``                  ``host:port`` of the server; default: ``TIDELOG_ENDPOINT``, else 127.0.0.1:7420
+``endpoint``                  ``host:port`` of the server, or of nodes of a cluster, divided by commas; default:
+                              ``TIDELOG_ENDPOINT``, else 127.0.0.1:7420
 ``channel``                   one channel with all its vchannels; ``load("orders")`` means the same
 ``channels``                  several, divided by commas
 ``channelPattern``            all channels that it covers when the query is planned: ``orders.*`` is everything below
@@ -19,12 +20,19 @@
                               ``vchannel`` and ``type``; default ``false``. Only for a DataFrame that is used once, in
                               one place of one query: see client/SPARK.md
 ``moreColumns``               columns that are there on request, divided by commas: ``txn_id``, ``broadcast_id``,
-                              ``event_time``
+                              ``event_time``, ``_corrupt_record``
 ``archive``                   folder of an archive (see SPARK_PIPELINES.md): what it has is read from there, also where
                               the log was trimmed, and what is newer from the log, as one table
 ``archiveOnly``               ``true``: read the archive alone, without a server; default ``false``
+``payloadFormat``             what ``payload`` is: ``binary`` (default), ``string``, or ``json``, a struct;
+                              ``valueFormat`` means the same
+``payloadSchema``             the fields of JSON payloads as Spark writes a schema: ``id BIGINT, name STRING``
+``mode``                      what becomes of payloads that are no UTF-8 or no such JSON: ``permissive`` (default):
+                              NULL, with their bytes in ``_corrupt_record``; ``failfast``: the read fails
 ``minPartitions``             at least so many partitions, when there is enough to divide; default: the driver's cores
 ``maxMessagesPerPartition``   about so many messages in a partition at most
+``maxBytesPerPartition``      about so many bytes in a partition at most, as the log stores them: ``64MiB``; default:
+                              ``128MiB``
 ``tokenFile``                 file with the token to show, on the driver and on each executor; default: the variable
                               ``TIDELOG_TOKEN_FILE``
 ``token``                     the token itself; better a file. Spark redacts it in plans. Default: ``TIDELOG_TOKEN``
@@ -42,11 +50,14 @@ UTC.
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from tidelog.spark.option_error import OptionError as OptionError  # noqa: PLC0414 - for others
+from tidelog.spark.payload_options import AS_THEY_ARE, CORRUPT_RECORD, PayloadFormat, parse_payload_format
 from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms, floor_ms, time_to_tick
 
 if TYPE_CHECKING:
@@ -56,13 +67,13 @@ ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 _NAMES: Final = (
     "endpoint", "channel", "channels", "channelPattern", "vchannels", "startingTick", "startingTimestamp", "endingTick",
-    "endingTimestamp", "asOfTick", "timestampAsOf", "types", "pushFilters", "moreColumns", "minPartitions",
-    "maxMessagesPerPartition", "failOnDataLoss", "archive", "archiveOnly", "path", "token", "tokenFile", "tlsCa",
-    "tlsCert", "tlsKey",
+    "endingTimestamp", "asOfTick", "timestampAsOf", "types", "pushFilters", "moreColumns", "payloadFormat",
+    "valueFormat", "payloadSchema", "mode", "minPartitions", "maxMessagesPerPartition", "maxBytesPerPartition",
+    "failOnDataLoss", "archive", "archiveOnly", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
 )  # fmt: skip
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
 _CUTS: Final = ("asOfTick", "timestampAsOf")
-MORE_COLUMNS: Final = ("txn_id", "broadcast_id", "event_time")
+MORE_COLUMNS: Final = ("txn_id", "broadcast_id", "event_time", CORRUPT_RECORD)
 """Columns that are there on request."""
 _EVERYTHING: Final = "*"
 _BELOW: Final = ".*"
@@ -71,11 +82,11 @@ _RESERVED_PREFIX: Final = "_"
 _MAX_PARTITIONS: Final = 100_000
 _MAX_TYPES: Final = 1_024
 _MAX_TYPE: Final = (1 << 32) - 1
-_MAX_MESSAGES: Final = (1 << 63) - 1
-
-
-class OptionError(ValueError):
-    """An option is unknown, malformed or contradicts another one; the message names it and says what is allowed."""
+_MAX_COUNT: Final = (1 << 63) - 1
+# As Spark divides files.
+_DEFAULT_PARTITION_BYTES: Final = 128 << 20
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE_PREFIXES: Final = "kmgt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +94,7 @@ class Connection:
     """How to reach the server; the same on the driver and on executors.
 
     Attributes:
-        endpoint: ``host:port``.
+        endpoint: ``host:port``, or those of several nodes of a cluster, divided by commas.
         token, token_file: What to show; of both the token itself. Empty for nothing.
         tls_ca, tls_cert, tls_key: Files; all empty for plaintext.
     """
@@ -95,8 +106,13 @@ class Connection:
     tls_cert: str = ""
     tls_key: str = ""
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The nodes one by one."""
+        return tuple(each.strip() for each in self.endpoint.split(",") if each.strip())
+
     def client(self) -> "Client":
-        """Return a client. Raises OptionError if the options cannot be used together."""
+        """Return a client of the one server named. Raises OptionError if the options cannot be used together."""
         # Here, so that gRPC is loaded where it is used, after Spark's forks.
         from tidelog import Client, TlsOptions, TokenFile
 
@@ -148,9 +164,11 @@ class ReadOptions:
         more_columns: Some of MORE_COLUMNS, in their order.
         min_partitions: At least 1.
         max_messages_per_partition: 0 for no bound.
+        max_bytes_per_partition: Of columns.
         fail_on_data_loss: Whether a trimmed start is an error.
         archive: Absolute path of the archive to read from as well; empty for none.
         archive_only: Whether the archive alone is read.
+        payloads: What they are.
     """
 
     connection: Connection
@@ -166,9 +184,11 @@ class ReadOptions:
     more_columns: tuple[str, ...] = ()
     min_partitions: int = 1
     max_messages_per_partition: int = 0
+    max_bytes_per_partition: int = _DEFAULT_PARTITION_BYTES
     fail_on_data_loss: bool = True
     archive: str = ""
     archive_only: bool = False
+    payloads: PayloadFormat = AS_THEY_ARE
 
 
 def parse_options(raw: Mapping[str, str]) -> ReadOptions:
@@ -204,13 +224,17 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         pushes_filters=_flag(options, "pushFilters", default=False),
         more_columns=_more_columns(options),
         min_partitions=number_of(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
-        max_messages_per_partition=number_of(options, "maxMessagesPerPartition", 0, 1, _MAX_MESSAGES),
+        max_messages_per_partition=number_of(options, "maxMessagesPerPartition", 0, 1, _MAX_COUNT),
+        max_bytes_per_partition=_size(options, "maxBytesPerPartition", _DEFAULT_PARTITION_BYTES),
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         archive=_folder(options, "archive"),
         archive_only=_flag(options, "archiveOnly", default=False),
+        payloads=parse_payload_format(options),
     )
     if parsed.archive_only and not parsed.archive:
         raise OptionError("the option 'archiveOnly' is true without 'archive': name the archive's folder there")
+    if CORRUPT_RECORD in parsed.more_columns:
+        parsed.payloads.check_corrupt_record()
     if begin and end and parsed.begin_tick >= parsed.end_tick:
         raise OptionError(
             f"'{begin}' ({options[begin]}) is not before '{end}' ({options[end]}): "
@@ -351,6 +375,19 @@ def number_of(options: Mapping[str, str], name: str, default: int, minimum: int,
     if not (text.isascii() and text.isdigit() and minimum <= int(text) <= maximum):
         raise OptionError(f"the option '{name}' is {text!r}: write a whole number from {minimum} to {maximum}")
     return int(text)
+
+
+def _size(options: Mapping[str, str], name: str, default: int) -> int:
+    """Return an option that is a number of bytes, with units as Spark has them: each is 1,024 of the one before."""
+    if name not in options:
+        return default
+    found = _SIZE.fullmatch(options[name])
+    size_bytes = int(found[1]) << 10 * (_SIZE_PREFIXES.index(found[2].lower()) + 1 if found[2] else 0) if found else 0
+    if not 1 <= size_bytes <= _MAX_COUNT:
+        raise OptionError(
+            f"the option '{name}' is {options[name]!r}: write a number of bytes, such as 67108864 or 64MiB"
+        )
+    return size_bytes
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -116,6 +116,7 @@ class _Planner:
             end_tick=end_tick,
             min_splits=self.options.min_partitions,
             max_messages_per_split=self.options.max_messages_per_partition,
+            max_bytes_per_split=self.options.max_bytes_per_partition,
         )
 
 

@@ -67,11 +67,14 @@ class Pushdown:
         return all(_holds(entry, values[_column(entry)]) for entry in self.lane_filters)
 
 
-def push(filters: list[Filter]) -> tuple[Pushdown, list[Filter]]:
+def push(filters: list[Filter], *, payload_may_be_null: bool = False) -> tuple[Pushdown, list[Filter]]:
     """Return what the filters leave to read, and those that Spark must still evaluate, all meant as AND."""
     pushed = Pushdown()
     left = []
+    never_null = _NEVER_NULL - {"payload"} if payload_may_be_null else _NEVER_NULL
     for entry in filters:
+        if isinstance(entry, IsNotNull) and _column(entry) in never_null:
+            continue
         pushed, is_exact = _narrow(pushed, entry)
         if not is_exact:
             left.append(entry)
@@ -81,8 +84,6 @@ def push(filters: list[Filter]) -> tuple[Pushdown, list[Filter]]:
 def _narrow(pushed: Pushdown, entry: Filter) -> tuple[Pushdown, bool]:
     """Return ``pushed`` narrowed by one filter, and whether that says everything the filter says."""
     column = _column(entry)
-    if isinstance(entry, IsNotNull):
-        return pushed, column in _NEVER_NULL
     match column:
         case "channel" | "vchannel" if _is_decidable(entry):
             return replace(pushed, lane_filters=(*pushed.lane_filters, entry)), True

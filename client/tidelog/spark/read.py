@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from tidelog import At, Batch, Client, PositionTrimmedError
 from tidelog.spark.arrow import BatchRun, to_record_batch
+from tidelog.spark.payload_options import PayloadFormat
+from tidelog.spark.payloads import Payloads
 from tidelog.spark.plan import ReadPartition
 
 _log = logging.getLogger("tidelog.spark")
@@ -21,23 +23,27 @@ _TARGET_BYTES: Final = 4 << 20
 _RESPONSE_BYTES: Final = 2 << 20
 
 
-def read_partition(partition: ReadPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_partition(
+    partition: ReadPartition, schema: pa.Schema, payload_format: PayloadFormat
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``partition``, in tick order, with the columns of ``schema``.
 
     The client receives ahead while Spark takes what was yielded, and checks the CRC of every batch.
 
     Raises:
         TidelogError: The rest of the partition cannot be read.
+        CorruptPayloadError: A payload is not of the format, and that is to fail the read.
     """
+    payloads = Payloads(payload_format, schema)
     with partition.connection.client() as client:
         try:
-            yield from _record_batches(client, partition, partition.begin_tick, schema)
+            yield from _record_batches(client, partition, partition.begin_tick, schema, payloads)
         except PositionTrimmedError as error:
             # The first available tick lies beyond everything that was yielded: nothing comes twice.
             if partition.fail_on_data_loss:
                 raise _lost(partition, error) from None
             _log.warning("%s; reading what is left, because failOnDataLoss is false", error)
-            yield from _record_batches(client, partition, error.first_available_tick, schema)
+            yield from _record_batches(client, partition, error.first_available_tick, schema, payloads)
     _freeze_worker()
 
 
@@ -53,7 +59,7 @@ def _freeze_worker() -> None:
 
 
 def _record_batches(
-    client: Client, partition: ReadPartition, begin_tick: int, schema: pa.Schema
+    client: Client, partition: ReadPartition, begin_tick: int, schema: pa.Schema, payloads: Payloads
 ) -> Iterator[pa.RecordBatch]:
     if begin_tick >= partition.end_tick:
         return
@@ -66,8 +72,9 @@ def _record_batches(
         hides_broadcasts=bool(partition.types),
         max_response_bytes=_RESPONSE_BYTES,
     ) as batches:
-        for run in _runs(batches):
-            yield to_record_batch(BatchRun(partition.channel, partition.index, run), schema)
+        for batches_of_run in _runs(batches):
+            rows = BatchRun(partition.channel, partition.index, batches_of_run)
+            yield to_record_batch(rows, schema, payloads.columns(rows))
 
 
 def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:

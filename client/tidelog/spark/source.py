@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from tidelog.spark.archive_plan import ArchivePartition, plan_with_archive
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
 from tidelog.spark.plan import ReadPartition, plan
 from tidelog.spark.pushdown import Pushdown, push
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, check_write
@@ -38,10 +39,20 @@ SCHEMA: Final = (
     .add("payload", BinaryType(), nullable=False)
     .add("properties", MapType(StringType(), StringType()), nullable=False)
 )
-"""The columns, in this order. ``vchannel`` is the index; ``timestamp`` is the tick's time; ``key`` may be NULL."""
+"""The columns, in this order. ``vchannel`` is the index; ``timestamp`` is the tick's time; ``key`` may be NULL.
 
-MORE: Final = StructType().add("txn_id", LongType()).add("broadcast_id", LongType()).add("event_time", TimestampType())
-"""Columns on request: transaction and broadcast that a message belongs to, and its event time; NULL for none."""
+Of the option ``payloadFormat`` string or json, ``payload`` is a string or a struct, and may be NULL.
+"""
+
+MORE: Final = (
+    StructType()
+    .add("txn_id", LongType())
+    .add("broadcast_id", LongType())
+    .add("event_time", TimestampType())
+    .add(CORRUPT_RECORD, BinaryType())
+)
+"""Columns on request: the transaction and the broadcast that a message belongs to, its event time, NULL for none; and
+the bytes of a payload that could not be decoded, NULL for others."""
 
 
 class TidelogDataSource(DataSource):
@@ -69,9 +80,15 @@ class TidelogDataSource(DataSource):
         """Return the name for ``format``."""
         return "tidelog"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Return all columns, and those on request that the options name."""
-        return StructType([*SCHEMA, *(MORE[name] for name in self._read_options.more_columns)])
+        columns = [*SCHEMA, *(MORE[name] for name in self._read_options.more_columns)]
+        payloads = self._read_options.payloads
+        if payloads.kind == "binary":
+            return StructType(columns)
+        types = {each.name: each.dataType.simpleString() for each in columns} | {"payload": payloads.column_ddl()}
+        nullable = {each.name: each.nullable for each in columns} | {"payload": payloads.may_be_null}
+        return ", ".join(f"`{name}` {kind}{'' if nullable[name] else ' NOT NULL'}" for name, kind in types.items())
 
     def reader(self, schema: StructType) -> "TidelogReader":
         """Return a reader of the columns in ``schema``: those of ``self.schema()`` unless the user chose some.
@@ -79,7 +96,7 @@ class TidelogDataSource(DataSource):
         Raises:
             OptionError: A column does not exist or has another type.
         """
-        _check_columns(schema)
+        _check_columns(schema, self._read_options.payloads)
         kind = PushingTidelogReader if self._read_options.pushes_filters else TidelogReader
         return kind(self._read_options, schema)
 
@@ -134,7 +151,7 @@ class TidelogReader(DataSourceReader):
             return iter(())
         from tidelog.spark.read import read_partition
 
-        return read_partition(partition, to_arrow_schema(self._schema, timezone="UTC"))
+        return read_partition(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
 
 
 class PushingTidelogReader(TidelogReader):
@@ -147,16 +164,26 @@ class PushingTidelogReader(TidelogReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Return the filters that Spark must still evaluate."""
-        self._pushdown, left = push(filters)
+        self._pushdown, left = push(filters, payload_may_be_null=self._options.payloads.may_be_null)
         return left
 
 
-def _check_columns(schema: StructType) -> None:
+def _check_columns(schema: StructType, payloads: PayloadFormat) -> None:
     types: dict[str, DataType] = {field.name: field.dataType for field in [*SCHEMA, *MORE]}
+    if payloads.kind == "string":
+        types["payload"] = StringType()
     for field in schema:
+        if field.name == "payload":
+            payloads.check_column(field.dataType, nullable=field.nullable)
+            if payloads.kind == "json":
+                continue
         if types.get(field.name) != field.dataType:
             expected = ", ".join(f"{name} {kind.simpleString()}" for name, kind in types.items())
             raise OptionError(
                 f"the tidelog source has no column '{field.name} {field.dataType.simpleString()}': "
                 f"choose from {expected}"
             )
+    if CORRUPT_RECORD in schema.names:
+        payloads.check_corrupt_record()
+        if "payload" not in schema.names:
+            raise OptionError(f"'{CORRUPT_RECORD}' is read with 'payload', whose type says what is corrupt: name both")

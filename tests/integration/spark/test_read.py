@@ -206,6 +206,10 @@ def test_partitions_divide_the_rows_without_loss_or_repeat(client: Client, read:
         ("timestamp < timestamp'2001-01-01'", []),
         ("timestamp >= timestamp_millis({time_4})", ["4", "5"]),
         ("type = 7 AND type = 8", []),
+        ("tick > {tick_0} AND tick < {tick_2}", ["1"]),
+        ("tick BETWEEN {tick_2} AND {tick_4} AND vchannel = 0", ["2", "3"]),
+        ("tick <= {tick_0} AND channel LIKE '%test-%' AND type = 0", ["0"]),
+        ("timestamp = timestamp_millis({time_4}) AND type = 8 AND vchannel IN (1)", ["5"]),
     ],
 )
 def test_a_filter_is_applied_by_the_server(
@@ -214,7 +218,9 @@ def test_a_filter_is_applied_by_the_server(
     ticks = append(client, f"{channel}/0", "0", "1", "2", "3")
     barrier = ((ticks[-1] >> 18) + 2) << 18
     last = client.append(f"{channel}/1", [Message(b"4", type=7), Message(b"5", type=8)], barrier_tick=barrier)
-    frame = read(channel, pushFilters="true").where(condition.format(tick_2=ticks[2], time_4=last.first_tick >> 18))
+    frame = read(channel, pushFilters="true").where(
+        condition.format(tick_0=ticks[0], tick_2=ticks[2], tick_4=last.first_tick, time_4=last.first_tick >> 18)
+    )
 
     before = messages_sent(server)
     found = payloads(frame)

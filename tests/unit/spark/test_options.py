@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.spark.options import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE, OptionError, parse_options
+from tidelog.spark.payload_options import PayloadFormat
 
 
 def parse_with(**options: str):  # type: ignore[no-untyped-def]  # the type is that of parse_options
@@ -73,6 +74,26 @@ def test_the_endpoint_comes_from_the_option_then_the_environment_then_the_defaul
     assert parse_with(endpoint="log:2").connection.endpoint == "log:2"
 
 
+def test_an_endpoint_may_name_several_nodes() -> None:
+    assert parse_with(endpoint="a:1, b:2,").connection.endpoints == ("a:1", "b:2")
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("1", 1), ("64k", 65_536), ("1MB", 1 << 20), ("2 GiB", 2 << 30), ("3T", 3 << 40)]
+)
+def test_a_size_has_units_as_spark_has_them(text: str, size_bytes: int) -> None:
+    assert parse_with(maxBytesPerPartition=text).max_bytes_per_partition == size_bytes
+    assert parse_with().max_bytes_per_partition == 128 << 20
+
+
+def test_payloads_are_bytes_unless_said_otherwise() -> None:
+    assert parse_with().payloads == PayloadFormat("binary")
+    assert parse_with(payloadFormat="STRING", mode="FailFast").payloads == PayloadFormat("string", is_failfast=True)
+    json = parse_with(valueFormat="json", payloadSchema="a INT", moreColumns="_corrupt_record,txn_id")
+    assert json.payloads == PayloadFormat("json", "a INT")
+    assert json.more_columns == ("txn_id", "_corrupt_record")
+
+
 def test_the_start_is_inclusive_and_the_end_exclusive_but_a_cut_is_inclusive() -> None:
     parsed = parse_with(startingTick="10", endingTick="20")
     assert (parsed.begin_tick, parsed.end_tick, parsed.begin_is_tick, parsed.is_cut) == (10, 20, True, False)
@@ -125,7 +146,7 @@ def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: s
         ({"channelPattern": "*.orders.*"}, "a name and"),
         ({"channelPattern": ".*"}, "a name and"),
         ({"channelPattern": ""}, "a name and"),
-        ({"channel": "a", "moreColumns": "txn"}, "names 'txn': choose from txn_id, broadcast_id"),
+        ({"channel": "a", "moreColumns": "txn"}, "names 'txn': choose from txn_id, broadcast_id, _corrupt_record"),
         ({"channel": "a", "moreColumns": "txn_id,txn_id"}, "names 'txn_id' twice"),
         ({"channel": "a", "startingTick": "20", "endingTick": "20"}, "not before 'endingTick'"),
         ({"channel": "a", "endingTick": "0"}, "nothing lies before it"),
@@ -134,6 +155,14 @@ def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: s
         ({"channel": "a", "startingTimestamp": "1969-12-31T00:00:00Z"}, "from 1970"),
         ({"channel": "a", "minPartitions": "0"}, "whole number from 1 to 100000"),
         ({"channel": "a", "failOnDataLoss": "maybe"}, "write true or false"),
+        ({"channel": "a", "maxBytesPerPartition": "0"}, "write a number of bytes, such as"),
+        ({"channel": "a", "maxBytesPerPartition": "1.5g"}, "write a number of bytes, such as"),
+        ({"channel": "a", "payloadFormat": "avro"}, "write binary, string or json"),
+        ({"channel": "a", "payloadFormat": "json", "valueFormat": "json"}, "are the same: give one of them"),
+        ({"channel": "a", "payloadSchema": "a INT"}, "about payloadFormat json, which is binary here"),
+        ({"channel": "a", "mode": "failfast"}, "every payload is binary"),
+        ({"channel": "a", "payloadFormat": "json", "mode": "dropmalformed"}, "to leave such rows out, filter them"),
+        ({"channel": "a", "moreColumns": "_corrupt_record"}, "every payload is binary"),
     ],
 )
 def test_a_wrong_option_says_what_is_expected(options: dict[str, str], message: str) -> None:

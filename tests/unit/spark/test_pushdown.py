@@ -139,6 +139,13 @@ def test_a_filter_that_the_server_cannot_decide_stays_with_spark(entry: Filter) 
     assert pushed.lane_filters == ()
 
 
+def test_a_payload_that_may_be_null_is_looked_at_by_spark() -> None:
+    entry = IsNotNull(("payload",))
+
+    assert push([entry])[1] == []
+    assert push([entry], payload_may_be_null=True) == (Pushdown(), [entry])
+
+
 def test_a_list_of_ticks_narrows_the_range_and_stays_with_spark() -> None:
     pushed, left = push([In(("tick",), (9, 5))])
 
