@@ -1,6 +1,6 @@
 """Archived files as Arrow: what a task reads of one file, and where a cut lies among archived transactions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,24 +10,40 @@ import pyarrow.parquet as pq
 
 from tidelog.spark.archive_plan import ArchivePartition
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
+from tidelog.spark.payload_options import PayloadFormat
+from tidelog.spark.payloads import Payloads
 
 _ROWS: Final = 32_768
 _UINT32: Final = 1 << 32
 _SIGN: Final = 1 << 31
 
 
-def read_archived(partition: ArchivePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_archived(
+    partition: ArchivePartition, schema: pa.Schema, payload_format: PayloadFormat
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``partition``, in tick order, with the columns of ``schema``. Checksums of pages are verified.
 
     Raises:
         ArchiveError: The file is not there or is damaged.
+        CorruptPayloadError: A payload is not of the format, and that is to fail the read.
     """
-    needed = {*schema.names, "tick", *(("type",) if partition.types else ())}
+    payloads = Payloads(payload_format, schema)
+    needed = {*schema.names, "tick", *(("type",) if partition.types else ()), *payloads.needed}
     types = pa.array([value - _UINT32 if value >= _SIGN else value for value in partition.types], pa.int32())
     for batch in _batches(Path(partition.path), needed, partition.begin_tick, partition.end_tick):
         rows = batch.filter(pc.is_in(batch.column("type"), types)) if partition.types else batch
         if rows.num_rows:
-            yield pa.RecordBatch.from_arrays([_column(rows, field) for field in schema], schema=schema)
+            made = _decoded(payloads, partition, rows)
+            columns = [made[field.name] if field.name in made else _column(rows, field) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _decoded(payloads: Payloads, partition: ArchivePartition, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
+    if not payloads.needed:
+        return {}
+    ticks = rows.column("tick")
+    binary = rows.column("payload").cast(pa.binary())
+    return payloads.decoded(binary, lambda row: (f"{partition.channel}/{partition.index}", ticks[row].as_py()))
 
 
 def end_before_transaction(archive: Archive, end_tick: int) -> int:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from tidelog import ChannelDescription, Client, PositionTrimmedError, VchannelDescription
+from tidelog import ChannelDescription, PositionTrimmedError, VchannelDescription
 from tidelog.spark.manifest import Archive, ArchivedLane, ArchiveError, load
 from tidelog.spark.options import OptionError, ReadOptions
-from tidelog.spark.plan import describe, plan, wanted_types
+from tidelog.spark.owners import Owners
+from tidelog.spark.plan import cut_of, describe, plan, wanted_types
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 
 _log = logging.getLogger("tidelog.spark")
@@ -57,14 +58,14 @@ def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPar
         lanes = [name for name in _lanes_of(archive, options) if pushdown.passes(*parts(name))]
         ends = [archive.lanes[name].end_tick for name in lanes]
         return _archived(archive, lanes, options, pushdown, _archived_end(options, ends)) if lanes else []
-    with options.connection.client() as client:
-        described, channels = describe(client, options)
+    with Owners(options.connection) as owners:
+        described, channels = describe(owners, options)
         wanted = [lane for lane in described if pushdown.passes(*parts(lane.name))]
         if not wanted:
             return []
         lanes = [lane.name for lane in wanted]
         check_channels(archive, channels)
-        end_tick = _end(client, lanes, options)
+        end_tick = _end(owners, wanted, options)
     return [
         *_archived(archive, lanes, options, pushdown, end_tick),
         *plan_from(_begins(archive.lanes, wanted, options), end_tick, options, pushdown),
@@ -77,11 +78,10 @@ def parts(vchannel: str) -> tuple[str, int]:
     return channel, int(index)
 
 
-def _end(client: Client, lanes: Sequence[str], options: ReadOptions) -> int:
+def _end(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
     """Return the exclusive end of the read: that of the options, if that is durable, or a consistent cut made now."""
     asked = options.end_tick if options.is_cut else 0
-    cut = int(client.plan_scan(lanes, end_tick=asked).end_tick)
-    return min(options.end_tick or END_OF_TIME, cut)
+    return min(options.end_tick or END_OF_TIME, cut_of(owners, lanes, asked))
 
 
 def _archived(

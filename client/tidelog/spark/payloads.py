@@ -1,7 +1,7 @@
 """Payloads as text or JSON, in the task: by columns where that is certain, one by one where it is not."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -86,19 +86,36 @@ class Payloads:
             # The column is there whenever _corrupt_record is: what is corrupt depends on its fields.
             self._decoder = JsonDecoder(schema.field("payload").type)
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The column that must be there to decode: ``payload``, or none if nothing is decoded."""
+        return ("payload",) if self._decoder is not None and self._wanted else ()
+
     def columns(self, run: BatchRun) -> Mapping[str, pa.Array]:
         """Return the columns that differ from those of ``arrow.COLUMNS``.
 
         Raises:
             CorruptPayloadError: See there.
         """
-        if self._decoder is None or not self._wanted:
+        if not self.needed:
             return {}
-        payloads = COLUMNS["payload"](run)
+
+        def place(row: int) -> tuple[str, int]:
+            return f"{run.channel}/{run.index}", COLUMNS["tick"](run)[row].as_py()
+
+        return self.decoded(COLUMNS["payload"](run), place)
+
+    def decoded(self, payloads: pa.BinaryArray, place: Callable[[int], tuple[str, int]]) -> Mapping[str, pa.Array]:
+        """Return what ``payloads`` become; ``place`` tells vchannel and tick of a row.
+
+        Raises:
+            CorruptPayloadError: See there.
+        """
+        assert self._decoder is not None
         parts: list[pa.Array] = []
         corrupt = decode(self._decoder, payloads, parts)
         if corrupt and self._is_failfast:
-            raise _failure(run, corrupt[0])
+            raise _failure(*place(corrupt[0].position), corrupt[0])
         columns = {"payload": parts[0] if len(parts) == 1 else pa.concat_arrays(parts)}
         if CORRUPT_RECORD in self._wanted:
             columns[CORRUPT_RECORD] = _only(payloads, [each.position for each in corrupt])
@@ -128,10 +145,9 @@ def _only(payloads: pa.BinaryArray, positions: Sequence[int]) -> pa.BinaryArray:
     return pc.if_else(is_corrupt, payloads, pa.scalar(None, pa.binary()))
 
 
-def _failure(run: BatchRun, corrupt: Corrupt) -> CorruptPayloadError:
-    tick = COLUMNS["tick"](run)[corrupt.position].as_py()
+def _failure(vchannel: str, tick: int, corrupt: Corrupt) -> CorruptPayloadError:
     return CorruptPayloadError(
-        f"{run.channel}/{run.index}: the payload at tick {tick} {corrupt.reason}. Read it as payloadFormat=binary, or "
+        f"{vchannel}: the payload at tick {tick} {corrupt.reason}. Read it as payloadFormat=binary, or "
         "set the option mode to permissive: such payloads are then NULL, and their bytes are in the column "
         f"{CORRUPT_RECORD}, if it is asked for"
     )

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-from tidelog import ChannelDescription, Client, Plan, PositionTrimmedError, Split, VchannelDescription
+from tidelog import ChannelDescription, Client, Plan, PositionTrimmedError, Split, Tick, VchannelDescription
 from tidelog.spark.options import Connection, OptionError, ReadOptions
+from tidelog.spark.owners import Owners
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 
 _log = logging.getLogger("tidelog.spark")
@@ -23,6 +24,7 @@ class ReadPartition(InputPartition):
 
     Attributes:
         connection: Server to read from.
+        seeds: Nodes that know who owns the channel, should that have changed; None for a server that is alone.
         channel, index: The vchannel.
         begin_tick, end_tick: Half-open range of ticks.
         types: Only these message types; empty for all.
@@ -36,6 +38,7 @@ class ReadPartition(InputPartition):
     end_tick: int
     types: tuple[int, ...]
     fail_on_data_loss: bool
+    seeds: Connection | None = None
 
     @property
     def vchannel(self) -> str:
@@ -53,16 +56,16 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
     wanted = wanted_types(options, pushdown)
     if pushdown.is_empty or wanted == frozenset():
         return []
-    with options.connection.client() as client:
+    types = tuple(sorted(wanted or ()))
+    with Owners(options.connection) as owners:
         try:
-            splits = _plan(client, options, pushdown)
+            splits = _plan(owners, options, pushdown)
         except PositionTrimmedError:
             if options.begin_is_tick and options.fail_on_data_loss:
                 raise
             # Trimmed between the look at what is there and the plan; the second look sees it.
-            splits = _plan(client, options, pushdown)
-    types = tuple(sorted(wanted or ()))
-    return [_partition(split, types, options) for split in splits]
+            splits = _plan(owners, options, pushdown)
+        return [_partition(split, types, options, owners) for split in splits]
 
 
 def wanted_types(options: ReadOptions, pushdown: Pushdown) -> frozenset[int] | None:
@@ -70,21 +73,26 @@ def wanted_types(options: ReadOptions, pushdown: Pushdown) -> frozenset[int] | N
     return pushdown.types if options.types is None else options.types & (pushdown.types or options.types)
 
 
-def _plan(client: Client, options: ReadOptions, pushdown: Pushdown) -> Sequence[Split]:
-    lanes = [lane for lane in _lanes(client, options) if pushdown.passes(*_parts(lane.name))]
+def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[Split]:
+    lanes = [lane for lane in describe(owners, options)[0] if pushdown.passes(*_parts(lane.name))]
     if not lanes:
         return []
     begin_tick = max(options.begin_tick, pushdown.begin_tick)
     trimmed = [lane for lane in lanes if 0 < begin_tick < lane.trim_tick]
     if trimmed and options.begin_is_tick:
         _report_loss(trimmed, begin_tick, options)
-    end_tick = min(options.end_tick or END_OF_TIME, pushdown.end_tick)
-    return _Planner(client, options).splits(lanes, trimmed, begin_tick, end_tick)
+    splits = _Planner(owners, options).splits(lanes, trimmed, begin_tick, options.end_tick or END_OF_TIME)
+    # Not the end of the plan, which leaves out a transaction that it lies within: a filter cuts one.
+    return [
+        replace(split, end_tick=Tick(min(split.end_tick, pushdown.end_tick)))
+        for split in splits
+        if split.begin_tick < pushdown.end_tick
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    client: Client
+    owners: Owners
     options: ReadOptions
 
     def splits(
@@ -96,37 +104,53 @@ class _Planner:
     ) -> Sequence[Split]:
         """Return the splits of ``[begin_tick, end_tick)``, as far as that is durable and was not trimmed.
 
-        The first call takes the cut, over all vchannels at once. It is also the last one unless the range ends before
-        the cut, or some vchannels begin later because they were trimmed.
+        The first call to a node takes the cut, over all its vchannels at once. It is also the last one unless the range
+        ends before the cut, some vchannels begin later because they were trimmed, or another node's cut is later.
+
+        The cut of all is the latest one: all that was acknowledged before, on any node, lies before the cut of that
+        node, and so before this. Ticks come from one oracle, and a node whose watermark has passed the cut adds nothing
+        before it.
         """
-        cut = self._ask(lanes, 0 if trimmed else begin_tick, self.options.end_tick if self.options.is_cut else 0)
-        if end_tick >= cut.end_tick and not trimmed:
-            return cut.splits
-        end_tick = min(end_tick, cut.end_tick)
+        nodes = list(self.owners.by_node(lanes))
+        total = sum(lane.bytes for lane in lanes)
+        hints = [self._min_splits(part, total if len(nodes) > 1 else 0) for _, part in nodes]
+        first, given = 0 if trimmed else begin_tick, self.options.end_tick if self.options.is_cut else 0
+        plans = [self._ask(*node, first, given, hint) for node, hint in zip(nodes, hints, strict=True)]
+        end_tick = min(end_tick, max(plan.end_tick for plan in plans))
         if begin_tick >= end_tick:
             return []
-        intact = [lane for lane in lanes if lane not in trimmed]
-        parts = ((intact, begin_tick), (trimmed, 0))
-        return [split for part, begin in parts if part for split in self._ask(part, begin, end_tick).splits]
+        splits: list[Split] = []
+        for (client, part), plan, hint in zip(nodes, plans, hints, strict=True):
+            if plan.end_tick == end_tick and not trimmed:
+                splits += plan.splits
+                continue
+            intact = [lane for lane in part if lane not in trimmed]
+            rest = [lane for lane in part if lane in trimmed]
+            for some, begin in ((intact, begin_tick), (rest, 0)):
+                splits += self._ask(client, some, begin, end_tick, hint).splits if some else ()
+        return splits
 
-    def _ask(self, lanes: Sequence[VchannelDescription], begin_tick: int, end_tick: int) -> Plan:
-        return self.client.plan_scan(
+    def _min_splits(self, lanes: Sequence[VchannelDescription], total_bytes: int) -> int:
+        """Return a node's share of the partitions, by what it has."""
+        wanted = self.options.min_partitions
+        return -(-wanted * sum(lane.bytes for lane in lanes) // total_bytes) if total_bytes else wanted
+
+    def _ask(
+        self, client: Client, lanes: Sequence[VchannelDescription], begin_tick: int, end_tick: int, min_splits: int
+    ) -> Plan:
+        return client.plan_scan(
             [lane.name for lane in lanes],
             begin_tick=begin_tick,
             end_tick=end_tick,
-            min_splits=self.options.min_partitions,
+            min_splits=min_splits,
             max_messages_per_split=self.options.max_messages_per_partition,
             max_bytes_per_split=self.options.max_bytes_per_partition,
         )
 
 
-def _lanes(client: Client, options: ReadOptions) -> list[VchannelDescription]:
-    return describe(client, options)[0]
-
-
-def describe(client: Client, options: ReadOptions) -> tuple[list[VchannelDescription], list[ChannelDescription]]:
-    """Return the vchannels that the options name, in that order, and their channels, as the server has them now."""
-    channels = _channels(client, options)
+def describe(owners: Owners, options: ReadOptions) -> tuple[list[VchannelDescription], list[ChannelDescription]]:
+    """Return the vchannels that the options name, in that order, and their channels, as the servers have them now."""
+    channels = _channels(owners, options)
     lanes = [lane for channel in channels for lane in channel.vchannels]
     if options.vchannels:
         lanes = _chosen(options.vchannels, channels)
@@ -138,12 +162,20 @@ def describe(client: Client, options: ReadOptions) -> tuple[list[VchannelDescrip
     return lanes, channels
 
 
-def _channels(client: Client, options: ReadOptions) -> list[ChannelDescription]:
+def cut_of(owners: Owners, lanes: Iterable[VchannelDescription], end_tick: int = 0) -> int:
+    """Return the exclusive end of a consistent cut over ``lanes``, made now, or ``end_tick`` once that is durable."""
+    plans = (
+        client.plan_scan([lane.name for lane in part], end_tick=end_tick) for client, part in owners.by_node(lanes)
+    )
+    return max(int(plan.end_tick) for plan in plans)
+
+
+def _channels(owners: Owners, options: ReadOptions) -> list[ChannelDescription]:
     pattern = options.pattern
     if pattern is None:
         names = options.channels or tuple(dict.fromkeys(name.partition("/")[0] for name in options.vchannels))
-        return client.describe_channels(names)
-    covered = [channel for channel in client.list_channels(pattern.prefix) if pattern.covers(channel.name)]
+        return owners.describe(names)
+    covered = [channel for channel in owners.listed(pattern.prefix) if pattern.covers(channel.name)]
     if not covered:
         raise OptionError(
             f"the option 'channelPattern' is {pattern.text!r}, and covers no channel that is there: correct it, or "
@@ -182,10 +214,11 @@ def _report_loss(trimmed: Sequence[VchannelDescription], begin_tick: int, option
     _log.warning("%s; reading what is left, because failOnDataLoss is false", text)
 
 
-def _partition(split: Split, types: tuple[int, ...], options: ReadOptions) -> ReadPartition:
+def _partition(split: Split, types: tuple[int, ...], options: ReadOptions, owners: Owners) -> ReadPartition:
     channel, index = _parts(split.vchannel)
     return ReadPartition(
-        connection=options.connection,
+        connection=owners.connection_of(split.vchannel),
+        seeds=options.connection if owners.is_cluster else None,
         channel=channel,
         index=index,
         begin_tick=int(split.begin_tick),

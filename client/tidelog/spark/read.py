@@ -3,13 +3,15 @@
 import gc
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
 import pyarrow as pa
 
-from tidelog import At, Batch, Client, PositionTrimmedError
+from tidelog import At, Batch, Client, NotOwnerError, PositionTrimmedError, UnavailableError
 from tidelog.spark.arrow import BatchRun, to_record_batch
+from tidelog.spark.owners import find_again
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.payloads import Payloads
 from tidelog.spark.plan import ReadPartition
@@ -35,6 +37,26 @@ def read_partition(
         CorruptPayloadError: A payload is not of the format, and that is to fail the read.
     """
     payloads = Payloads(payload_format, schema)
+    is_begun = False
+    try:
+        for rows in _read(partition, schema, payloads):
+            is_begun = True
+            yield rows
+    except (NotOwnerError, UnavailableError):
+        # What was yielded cannot be taken back: then Spark's next attempt at the task comes here.
+        if partition.seeds is None or is_begun:
+            raise
+        found = find_again(partition.seeds, partition.channel)
+        if found == partition.connection:
+            raise
+        _log.warning(
+            "%s is at %s now, no longer at %s", partition.vchannel, found.endpoint, partition.connection.endpoint
+        )
+        yield from _read(replace(partition, connection=found), schema, payloads)
+    _freeze_worker()
+
+
+def _read(partition: ReadPartition, schema: pa.Schema, payloads: Payloads) -> Iterator[pa.RecordBatch]:
     with partition.connection.client() as client:
         try:
             yield from _record_batches(client, partition, partition.begin_tick, schema, payloads)
@@ -44,7 +66,6 @@ def read_partition(
                 raise _lost(partition, error) from None
             _log.warning("%s; reading what is left, because failOnDataLoss is false", error)
             yield from _record_batches(client, partition, error.first_available_tick, schema, payloads)
-    _freeze_worker()
 
 
 @cache

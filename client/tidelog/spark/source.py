@@ -145,7 +145,7 @@ class TidelogReader(DataSourceReader):
         if isinstance(partition, ArchivePartition):
             from tidelog.spark.archive import read_archived
 
-            return read_archived(partition, to_arrow_schema(self._schema, timezone="UTC"))
+            return read_archived(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
         # Spark makes one partition of none, and gives it no value.
         if not isinstance(partition, ReadPartition):
             return iter(())

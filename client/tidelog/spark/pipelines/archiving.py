@@ -24,10 +24,11 @@ from tidelog.spark import manifest
 from tidelog.spark.archive_plan import Begin, begin_behind, check_channels, plan_from
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, read_batches, told
 from tidelog.spark.pipelines.trim import Trimmed, trim_archived
-from tidelog.spark.plan import ReadPartition, describe
+from tidelog.spark.plan import ReadPartition, cut_of, describe
 from tidelog.spark.pushdown import Pushdown
 
 if TYPE_CHECKING:
@@ -214,10 +215,10 @@ def remove_orphans(there: Archive) -> int:
 
 def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], list[ReadPartition]]:
     """Return what a commit would add, and the partitions of the log that it is."""
-    with read.connection.client() as client:
-        lanes, channels = describe(client, read)
+    with Owners(read.connection) as owners:
+        lanes, channels = describe(owners, read)
         check_channels(there, channels)
-        end_tick = int(client.plan_scan([lane.name for lane in lanes]).end_tick)
+        end_tick = cut_of(owners, lanes)
     created = {channel.name: int(channel.created_tick) for channel in channels}
     ranges, begins = {}, {}
     for lane in lanes:

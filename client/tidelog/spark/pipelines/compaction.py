@@ -11,8 +11,9 @@ from pyspark.errors import PySparkException
 from tidelog.spark import manifest
 from tidelog.spark.archive_plan import parts
 from tidelog.spark.options import ReadOptions, parse_options
+from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, OnProgress, SourceOptions, load_frame, told
-from tidelog.spark.plan import describe
+from tidelog.spark.plan import cut_of, describe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,10 +137,10 @@ def _cut(read: ReadOptions) -> tuple[int, list[str]]:
         names = [name for name in sorted(lanes, key=parts) if _is_named(name, read)]
         end_tick = read.end_tick or min((lanes[name].end_tick for name in names), default=1)
         return end_tick - 1, names
-    with read.connection.client() as client:
-        names = [lane.name for lane in describe(client, read)[0]]
-        end_tick = read.end_tick or int(client.plan_scan(names).end_tick)
-    return end_tick - 1, names
+    with Owners(read.connection) as owners:
+        described = describe(owners, read)[0]
+        end_tick = read.end_tick or cut_of(owners, described)
+    return end_tick - 1, [lane.name for lane in described]
 
 
 def _is_named(vchannel: str, read: ReadOptions) -> bool:

@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.spark.archive_plan import ArchivePartition
+from tidelog.spark.payload_options import AS_THEY_ARE, CORRUPT_RECORD
 from tidelog.spark.plan import ReadPartition
 from tidelog.spark.source import MORE, SCHEMA
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
-ALL_COLUMNS: Final = StructType([*SCHEMA, *MORE])
+ALL_COLUMNS: Final = StructType([*SCHEMA, *(field for field in MORE if field.name != CORRUPT_RECORD)])
 """Everything that the source can tell of a message."""
 
 OnProgress = Callable[[str, int, int], None]
@@ -67,11 +68,11 @@ def read_batches(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.Re
     if isinstance(partition, ArchivePartition):
         from tidelog.spark.archive import read_archived
 
-        return read_archived(partition, schema)
+        return read_archived(partition, schema, AS_THEY_ARE)
     assert isinstance(partition, ReadPartition)
     from tidelog.spark.read import read_partition
 
-    return read_partition(partition, schema)
+    return read_partition(partition, schema, AS_THEY_ARE)
 
 
 def arrow_schema(*names: str) -> pa.Schema:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from tidelog import Client, Tick
+from tidelog import Client, Tick, VchannelDescription
 from tidelog.spark.archive_plan import ArchivePartition, parts
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
 from tidelog.spark.options import ReadOptions
+from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.digest import COLUMNS, Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, read_batches, told
 from tidelog.spark.plan import describe
@@ -48,22 +49,28 @@ def trim_archived(
     Raises:
         ArchiveError: A file is not what the manifest says. Nothing was trimmed.
     """
-    with read.connection.client() as client:
-        lanes = [lane for lane in describe(client, read)[0] if lane.name in there.lanes]
+    with Owners(read.connection) as owners:
+        lanes = [lane for lane in describe(owners, read)[0] if lane.name in there.lanes]
     files = [file for lane in lanes for file in there.lanes[lane.name].files if file.last_tick >= lane.trim_tick]
     with told(spark, "reading the archive again", on_progress):
         check_files(spark, there, files)
+    with Owners(read.connection) as owners:
+        lanes = [lane for lane in describe(owners, read)[0] if lane.name in there.lanes]
+        trimmed = [_trim_node(client, part, there) for client, part in owners.by_node(lanes)]
+    return {name: each for part in trimmed for name, each in part.items()}
+
+
+def _trim_node(client: Client, lanes: Sequence[VchannelDescription], there: Archive) -> dict[str, Trimmed]:
+    holds = _holds(client, [lane.name for lane in lanes])
     trimmed = {}
-    with read.connection.client() as client:
-        holds = _holds(client, [lane.name for lane in lanes])
-        for lane in lanes:
-            archived = there.lanes[lane.name]
-            bound, holder = min((archived.end_tick, ""), holds.get(lane.name, (END_OF_TIME, "")))
-            if all(file.last_tick < bound for file in archived.files[-1:]):
-                # Whoever is behind the last message holds nothing.
-                holder = ""
-            left = client.trim(lane.name, Tick(bound)) if bound > lane.trim_tick else lane.trim_tick
-            trimmed[lane.name] = Trimmed(int(left), holder)
+    for lane in lanes:
+        archived = there.lanes[lane.name]
+        bound, holder = min((archived.end_tick, ""), holds.get(lane.name, (END_OF_TIME, "")))
+        if all(file.last_tick < bound for file in archived.files[-1:]):
+            # Whoever is behind the last message holds nothing.
+            holder = ""
+        left = client.trim(lane.name, Tick(bound)) if bound > lane.trim_tick else lane.trim_tick
+        trimmed[lane.name] = Trimmed(int(left), holder)
     return trimmed
 
 

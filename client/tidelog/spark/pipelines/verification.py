@@ -16,6 +16,7 @@ from tidelog.spark import manifest
 from tidelog.spark.archive_plan import ArchivePartition, plan_with_archive
 from tidelog.spark.manifest import ArchivedLane, ArchiveError
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.checks import COLUMNS, PARTS, PartitionCheck, Sequences, check_batches
 from tidelog.spark.pipelines.digest import Digest, Digests
 from tidelog.spark.pipelines.tasks import (
@@ -183,8 +184,7 @@ def verify(
     undecided = list(report.undecided)
     lanes = list(report.lanes)
     if not read.archive:
-        with read.connection.client() as client:
-            lanes, different, moved = _compared(client, report, scope, read)
+        lanes, different, moved = _compared(report, scope, read)
         more += different
         undecided += moved
     return replace(
@@ -282,9 +282,11 @@ def _scope(read: ReadOptions) -> _Scope:
     before: dict[str, VchannelDescription] = {}
     broadcasts: list[OpenBroadcast] = []
     if not read.archive_only:
-        with read.connection.client() as client:
-            before = {lane.name: lane for lane in describe(client, read)[0]}
-            broadcasts = list(_open_broadcasts(client, before, read))
+        with Owners(read.connection) as owners:
+            described = describe(owners, read)[0]
+            for client, part in owners.by_node(described):
+                broadcasts += _open_broadcasts(client, {lane.name: lane for lane in part}, read)
+            before = {lane.name: lane for lane in described}
     floor = read.begin_tick
     expected: dict[str, Digest] = {}
     if read.archive:
@@ -366,12 +368,13 @@ def _archive_findings(report: VerifyReport, scope: _Scope, partitions: Sequence[
 
 
 def _compared(
-    client: Client, report: VerifyReport, scope: _Scope, read: ReadOptions
+    report: VerifyReport, scope: _Scope, read: ReadOptions
 ) -> tuple[list[LaneReport], list[Finding], list[str]]:
     """Return the lanes with what the server says of them, what differs, and what changed meanwhile."""
     if read.begin_tick or read.end_tick:
         return list(report.lanes), [], ["the server's counts: only a part was read"]
-    after = {lane.name: lane for lane in describe(client, read)[0]}
+    with Owners(read.connection) as owners:
+        after = {lane.name: lane for lane in describe(owners, read)[0]}
     counted = {lane.vchannel: lane for lane in report.lanes}
     lanes, findings, moved = [], [], []
     for name, before in sorted(scope.before.items()):

@@ -1,0 +1,142 @@
+"""Who has what is read: one server, or several nodes of a cluster. Clients, one for each node that is asked."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from tidelog import (
+    ChannelDescription,
+    ChannelNotFoundError,
+    Client,
+    NotOwnerError,
+    UnavailableError,
+    VchannelDescription,
+)
+from tidelog.spark.options import Connection
+
+_Result = TypeVar("_Result")
+
+
+class Owners:
+    """The nodes behind ``connection.endpoint``, which names one or several; use it with ``with``.
+
+    What one server can answer it is asked alone, once. Owners are looked up only when it says that others have
+    a channel.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Name nodes. Does no I/O."""
+        self._connection = connection
+        self._clients: dict[str, Client] = {}
+        self._open = ExitStack()
+        self._addresses: dict[str, str] = {}
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether owners were looked up, so that channels may be anywhere."""
+        return bool(self._addresses)
+
+    def describe(self, names: Sequence[str]) -> list[ChannelDescription]:
+        """Return channels, in the order of ``names``.
+
+        Raises:
+            ChannelNotFoundError: One does not exist.
+            UnavailableError: The node that owns one is not running, or nobody answers.
+        """
+        try:
+            return self._ask_any(lambda client: client.describe_channels(names))
+        except NotOwnerError:
+            return self._describe_at_owners(names)
+
+    def listed(self, prefix: str) -> list[ChannelDescription]:
+        """Return the channels whose names begin with ``prefix``, in order of name. Raises UnavailableError."""
+        channels = self._ask_any(lambda client: list(client.list_channels(prefix)))
+        # Those of other nodes are listed without vchannels.
+        if all(channel.vchannels for channel in channels):
+            return channels
+        return self._describe_at_owners([channel.name for channel in channels])
+
+    def by_node(self, lanes: Iterable[VchannelDescription]) -> Iterator[tuple[Client, list[VchannelDescription]]]:
+        """Yield each node that has some of ``lanes``, which were described before, with those that it has."""
+        found: dict[str, list[VchannelDescription]] = {}
+        for lane in lanes:
+            found.setdefault(self._address(lane.name), []).append(lane)
+        for address, part in found.items():
+            yield self._client_at(address), part
+
+    def connection_of(self, vchannel: str) -> Connection:
+        """Return how to reach the owner of a vchannel that was described before."""
+        return replace(self._connection, endpoint=self._address(vchannel))
+
+    def locate(self, names: Sequence[str]) -> None:
+        """Look up who owns channels. Raises as ``describe``."""
+        owners = self._ask_any(lambda client: client.locate_channels(names))
+        for name in names:
+            owner = owners.get(name)
+            if owner is None:
+                raise ChannelNotFoundError(
+                    f"channel '{name}' does not exist: create it, or correct the name", values={"name": name}
+                )
+            if owner.node_id and not owner.address:
+                raise UnavailableError(
+                    f"channel '{name}' belongs to node '{owner.node_id}', which is not running: it can be read again "
+                    "once that node is back",
+                    values={"name": name, "node_id": owner.node_id},
+                )
+            self._addresses[name] = owner.address or self._seeds[0]
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- Private -------------------------------------------------------------------------------------------
+
+    @property
+    def _seeds(self) -> tuple[str, ...]:
+        return self._connection.endpoints
+
+    def _describe_at_owners(self, names: Sequence[str]) -> list[ChannelDescription]:
+        self.locate(names)
+        parts: dict[str, list[str]] = {}
+        for name in names:
+            parts.setdefault(self._addresses[name], []).append(name)
+        found: dict[str, ChannelDescription] = {}
+        for address, part in parts.items():
+            found |= {channel.name: channel for channel in self._client_at(address).describe_channels(part)}
+        return [found[name] for name in names]
+
+    def _ask_any(self, call: Callable[[Client], _Result]) -> _Result:
+        """Return what the first node answers that is there; it is asked first from then on."""
+        for _ in self._seeds[1:]:
+            first, *others = self._seeds
+            try:
+                return call(self._client_at(first))
+            except UnavailableError:
+                self._connection = replace(self._connection, endpoint=",".join((*others, first)))
+        return call(self._client_at(self._seeds[0]))
+
+    def _address(self, vchannel: str) -> str:
+        return self._addresses.get(vchannel.partition("/")[0], self._seeds[0])
+
+    def _client_at(self, address: str) -> Client:
+        if address not in self._clients:
+            client = replace(self._connection, endpoint=address).client()
+            self._clients[address] = self._open.enter_context(client)
+        return self._clients[address]
+
+
+def find_again(seeds: Connection, channel: str) -> Connection:
+    """Return how to reach who owns ``channel`` now. Raises as ``Owners.describe``."""
+    with Owners(seeds) as owners:
+        owners.locate([channel])
+        return owners.connection_of(channel)

@@ -1,0 +1,119 @@
+"""Goal: one query reads channels of several nodes as one consistent cut, wherever it asks first.
+
+Method: two real nodes on a real etcd, which share the channels out, and the Spark session of the other tests.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tidelog import Cluster
+from tidelog.spark import SCHEMA
+from tidelog.spark.options import parse_options
+from tidelog.spark.payload_options import PayloadFormat
+from tidelog.spark.plan import ReadPartition, plan
+from tidelog.spark.pushdown import Pushdown
+from tidelog.spark.read import read_partition
+from tidelog_testing.cluster import ClusterOfProcesses
+from tidelog_testing.etcd import EtcdProcess
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+NAMES = ("shop.a", "shop.b", "shop.c", "shop.d")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, etcd: EtcdProcess) -> Iterator[ClusterOfProcesses]:
+    folder = tmp_path_factory.mktemp("spark-nodes")
+    with ClusterOfProcesses(folder, etcd, lease_ttl_s=5, prefix=f"/{folder.name}/") as running:
+        for node_id in ("n1", "n2"):
+            running.start(node_id)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(nodes: ClusterOfProcesses) -> Iterator[Cluster]:
+    with Cluster([node.grpc for node in nodes.nodes.values()]) as opened:
+        opened.create_channels(NAMES, vchannels=2)
+        assert {opened.owner_of(name).node_id for name in NAMES} == {"n1", "n2"}
+        yield opened
+
+
+def append_everywhere(cluster: Cluster, text: str) -> list[int]:
+    """Append one message to each channel, and return the ticks."""
+    return [cluster.vchannel(f"{name}/1").append(f"{text}{name}".encode()).last_tick for name in NAMES]
+
+
+def read(spark: SparkSession, endpoint: str, **options: object) -> DataFrame:
+    return spark.read.format("tidelog").option("endpoint", endpoint).options(**options).load()  # type: ignore[arg-type]  # a number will do
+
+
+def payloads(frame: DataFrame) -> list[str]:
+    return sorted(bytes(row.payload).decode() for row in frame.select("payload").collect())
+
+
+def of(text: str) -> list[str]:
+    return [f"{text}{name}" for name in NAMES]
+
+
+def test_one_cut_over_all_nodes(nodes: ClusterOfProcesses, cluster: Cluster, spark: SparkSession) -> None:
+    for node in nodes.nodes.values():
+        text = node.grpc.rpartition(":")[2]
+        first = append_everywhere(cluster, f"{text}-1-")
+        # What was acknowledged anywhere is there, at once, whichever node is asked.
+        whole = read(spark, node.grpc, channelPattern="shop.*", startingTick=min(first))
+        assert payloads(whole) == of(f"{text}-1-")
+        second = append_everywhere(cluster, f"{text}-2-")
+        # A tick of any node is a cut of all; also one that the node that is asked has not heard of.
+        cut = read(spark, node.grpc, channels=",".join(NAMES), startingTick=min(first), asOfTick=second[0])
+        expected = [
+            f"{text}-{number}-{name}"
+            for number, ticks in ((1, first), (2, second))
+            for name, tick in zip(NAMES, ticks, strict=True)
+            if tick <= second[0]
+        ]
+        assert payloads(cut) == sorted(expected)
+        with pytest.raises(PySparkException, match="beyond the latest tick"):
+            read(spark, node.grpc, channelPattern="shop.*", asOfTick=second[0] + (1 << 40)).collect()
+        end = read(spark, node.grpc, channelPattern="*", startingTick=min(first), endingTick=max(second) + 1)
+        assert payloads(end) == [*of(f"{text}-1-"), *of(f"{text}-2-")]
+
+
+def test_a_task_finds_an_owner_that_has_moved(nodes: ClusterOfProcesses, cluster: Cluster) -> None:
+    ticks = append_everywhere(cluster, "moved-")
+    n1, n2 = (node.grpc for node in nodes.nodes.values())
+    options = parse_options({"channels": ",".join(NAMES), "endpoint": f"{n1},{n2}", "startingTick": str(min(ticks))})
+
+    found = []
+    partitions = plan(options, Pushdown())
+    endpoints = set()
+    for partition in partitions:
+        assert isinstance(partition, ReadPartition)
+        endpoints.add(partition.connection.endpoint)
+        other = n2 if partition.connection.endpoint == n1 else n1
+        astray = replace(partition, connection=replace(partition.connection, endpoint=other))
+        for rows in read_partition(astray, to_arrow_schema(SCHEMA, timezone="UTC"), PayloadFormat()):
+            found += [payload.decode() for payload in rows.column("payload").to_pylist()]
+
+    assert endpoints == {n1, n2}
+    assert sorted(found) == of("moved-")
+
+
+def test_a_node_that_is_down_is_named(nodes: ClusterOfProcesses, cluster: Cluster, spark: SparkSession) -> None:
+    append_everywhere(cluster, "down-")
+    n1, n2 = nodes.nodes["n1"], nodes.nodes["n2"]
+    theirs = {name: cluster.owner_of(name).node_id for name in NAMES}
+    n2.kill()
+
+    # The first of the seeds does not answer, the other one does.
+    mine = ",".join(name for name in NAMES if theirs[name] == "n1")
+    frame = read(spark, f"{n2.grpc},{n1.grpc}", channels=mine)
+    assert frame.where("CAST(payload AS STRING) LIKE 'down-%'").count() == 2
+    with pytest.raises(PySparkException) as raised:
+        read(spark, n1.grpc, channelPattern="shop.*").collect()
+
+    assert n2.grpc in str(raised.value) or "belongs to node 'n2', which is not running" in str(raised.value)
