@@ -216,7 +216,7 @@ class AppendQueue:
         try:
             lane.vchannel.encode()
             content = encode(submissions)
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - messages are their callers' objects, and harm nobody else
             self._refuse(lane, submissions, error)
             return None
         number = lane.numbering.next() if lane.numbering else None

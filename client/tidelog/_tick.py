@@ -92,8 +92,11 @@ def milliseconds(time: datetime) -> int:
     """Return ``time`` in milliseconds since the epoch, rounded down.
 
     Raises:
+        TypeError: ``time`` is no datetime.
         ValueError: ``time`` has no time zone, so it names no instant.
     """
+    if not isinstance(time, datetime):
+        raise TypeError(f"a time is a datetime with a time zone, not {type(time).__name__}: {time!r}")
     if time.tzinfo is None:
         raise ValueError(f"{time.isoformat()} has no time zone: use datetime(..., tzinfo=UTC) or .astimezone()")
     return (time - EPOCH) // _MILLISECOND

@@ -108,6 +108,8 @@ def test_each_message_is_archived_once_and_read_from_there_when_it_is_trimmed(
     assert payloads(load(spark, archived).where("vchannel = 1 AND type = 0")) == ["d", "u"]
     assert payloads(load(spark, archived).where(f"tick > {before[-1].tick}")) == ["d", "e"]
     assert payloads(load(spark, archived, startingTick=before[-1].tick)) == ["all", "d", "e"]
+    text = load(spark, archived, payloadFormat="string").where("payload IN ('a', 'e')")
+    assert sorted(row.payload for row in text.collect()) == ["a", "e"]
     assert digest_frame(load(spark, archived)) == (
         8,
         digest_contents(

@@ -293,6 +293,17 @@ def test_a_filter_on_types_is_exact_also_where_there_are_broadcasts(client: Clie
     assert payloads(read(channel)) == ["a", "barrier", "barrier"]
 
 
+def test_a_filter_on_ticks_divides_a_transaction_and_a_cut_does_not(client: Client, read: Read, channel: str) -> None:
+    with client.txn() as txn:
+        txn.append(f"{channel}/0", [b"a", b"b"])
+        txn.append(f"{channel}/1", [b"c", b"d"])
+    inside = txn.result.first_tick + 3
+
+    assert payloads(read(channel, pushFilters="true").where(f"tick < {inside}")) == ["a", "b", "c"]
+    assert payloads(read(channel).where(f"tick < {inside}")) == ["a", "b", "c"]
+    assert payloads(read(channel, endingTick=inside)) == []
+
+
 def test_a_frame_may_be_used_with_several_filters_at_once_and_without(client: Client, read: Read, channel: str) -> None:
     append(client, f"{channel}/0", "a", "b")
     append(client, f"{channel}/1", "c")

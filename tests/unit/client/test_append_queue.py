@@ -1,7 +1,9 @@
 """Which appends share a batch and whose answer is whose. Method: drive the pure queue, answering by hand."""
 
 import asyncio
+from datetime import datetime
 from math import inf
+from typing import cast
 
 import pytest
 
@@ -130,9 +132,18 @@ async def test_one_bad_message_harms_no_other_caller() -> None:
     assert isinstance(bad.exception(), InvalidRequestError)
 
 
-async def test_a_message_that_cannot_be_encoded_fails_alone() -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Message(b"bad", type=-1),
+        Message(b"bad", event_time=cast("datetime", 7)),
+        Message(b"bad", key=cast("bytes", ["k"])),
+        Message(b"bad", properties=cast("dict[str, str]", {b"a": b"b"})),
+    ],
+)
+async def test_a_message_that_cannot_be_encoded_fails_alone(wrong: Message) -> None:
     queue = a_queue()
-    good, bad = submit(queue, b"good"), submit(queue, Message(b"bad", type=-1))
+    good, bad = submit(queue, b"good"), submit(queue, wrong)
 
     # The first attempt finds out, and puts each of them into a batch of its own.
     batch = queue.next_batch()

@@ -146,7 +146,10 @@ def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: s
         ({"channelPattern": "*.orders.*"}, "a name and"),
         ({"channelPattern": ".*"}, "a name and"),
         ({"channelPattern": ""}, "a name and"),
-        ({"channel": "a", "moreColumns": "txn"}, "names 'txn': choose from txn_id, broadcast_id, _corrupt_record"),
+        (
+            {"channel": "a", "moreColumns": "txn"},
+            "names 'txn': choose from txn_id, broadcast_id, event_time, _corrupt_record",
+        ),
         ({"channel": "a", "moreColumns": "txn_id,txn_id"}, "names 'txn_id' twice"),
         ({"channel": "a", "startingTick": "20", "endingTick": "20"}, "not before 'endingTick'"),
         ({"channel": "a", "endingTick": "0"}, "nothing lies before it"),
