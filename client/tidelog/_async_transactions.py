@@ -36,8 +36,9 @@ class AsyncTransactionCalls(ABC):
 
         That is done once for each version of an application: a repetition, also with other transactions and after a
         restart of the server, returns the first commit, and ends those that are given then. The server remembers the
-        last commit of each of 10,000 applications. Whatever else was prepared for the version, an earlier one or none
-        ends as well: an earlier try has left it behind.
+        last commit of each of 10,000 applications. Whatever else was prepared for the version or an earlier one ends as
+        well, and so does what was prepared for none and begun before the commit: an earlier try has left it behind.
+        With authentication on, transactions and applications are those of the client's principal.
 
         Args:
             txns: At most 1,000 with 16,384 batches in all; the messages of one vchannel follow each other in this
@@ -52,6 +53,7 @@ class AsyncTransactionCalls(ABC):
             AppVersionPassedError: The application has committed a later version. Nothing happened.
             TransactionError: One cannot be committed: it expired, ended, or waits for another commit. Nothing happened.
             TidelogError: With the effect unknown, repeat it to learn the outcome; else nothing happened.
+            ValueError: The version is none.
         """
         request = _wire.commit_prepared_request(
             txns, app_id, app_version, barrier_tick=barrier_tick, durability=durability

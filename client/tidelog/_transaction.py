@@ -40,6 +40,7 @@ _MAX_GATHERED_BYTES: Final = 64 << 20
 _LOST_POSITIONS: Final = (GroupFencedError, GroupPositionMovedError)
 _MIN_KEEPALIVE_S: Final = 0.001
 _MAX_KEEPALIVE_S: Final = 3_600.0
+_MAX_PREPARED_KEEPALIVE_S: Final = 86_400.0
 
 
 class _State(Enum):
@@ -224,8 +225,16 @@ class AsyncTransaction:
         Raises:
             InvalidRequestError: It has conditions, positions or a barrier. Nothing changed.
             TransactionStateError: The transaction is over.
-            TidelogError: Why it is not prepared; it is open as before, unless it is over.
+            TidelogError: Why it is not prepared; it is open as before, unless it is over. With the effect unknown it
+                may be prepared, and takes nothing more then: call this again, or roll back.
+            ValueError: The keepalive or the version is none. Nothing changed.
         """
+        if app_version is not None:
+            _wire.check_app_version(app_version)
+        if keepalive_s is not None and not _MIN_KEEPALIVE_S <= keepalive_s <= _MAX_PREPARED_KEEPALIVE_S:
+            raise ValueError(
+                f"keepalive_s is {keepalive_s}, expected {_MIN_KEEPALIVE_S} to {_MAX_PREPARED_KEEPALIVE_S}"
+            )
         async with self._staging:
             self._check(_State.OPEN)
             parts = self._parts.values()

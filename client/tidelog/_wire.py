@@ -360,6 +360,12 @@ def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionRes
     )  # fmt: skip
 
 
+def check_app_version(app_version: int) -> None:
+    """Raise ValueError unless it is one: 0 or greater, in 63 bits."""
+    if not 0 <= app_version < 1 << 63:
+        raise ValueError(f"the app_version is {app_version}, expected 0 to 2^63 - 1")
+
+
 def prepared(txns: Sequence[PreparedTransaction]) -> list[transaction_service_pb2.PreparedTxn]:
     """Return prepared transactions as they travel."""
     return [transaction_service_pb2.PreparedTxn(txn_id=each.txn_id, client_id=each.client_id) for each in txns]
@@ -373,7 +379,8 @@ def commit_prepared_request(
     barrier_tick: int | None,
     durability: Durability | None,
 ) -> transaction_service_pb2.CommitPreparedTxnsRequest:
-    """Return the request that commits prepared transactions."""
+    """Return the request that commits prepared transactions. Raises ValueError: The version is none."""
+    check_app_version(app_version)
     return transaction_service_pb2.CommitPreparedTxnsRequest(
         txns=prepared(txns), app_id=app_id, app_version=app_version, barrier_tick=barrier_tick or 0,
         durability=_DURABILITIES[durability],

@@ -145,8 +145,9 @@ class TransactionServiceServicer:
         """CommitPreparedTxns commits prepared transactions, of whatever clients, at once: all of them are in the log, or none.
         It is done once for each application and version: repeating it, also with other transactions and after a restart,
         gives the first answer, and ends those that are named then. Other transactions that were prepared for the
-        application, for this version or an earlier one or for none, end as well: an earlier try has left them behind. After an
-        error with effect none all are prepared as before.
+        application, for this version or an earlier one, end as well, and those for none that were begun before the commit: an
+        earlier try has left them behind. After an error with effect none all are prepared as before. Transactions and
+        applications are those of the caller's principal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

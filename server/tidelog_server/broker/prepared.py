@@ -61,7 +61,7 @@ class PreparedTransactions:
         self._tasks = tasks
         self._transactions = transactions
         self._apps: AppCommits
-        # Of applications that are committing, and of those whose commit has an unknown outcome.
+        # By ``AppVersion.key``: of those that are committing, and of those whose commit has an unknown outcome.
         self._running: dict[str, asyncio.Future[AppCommit]] = {}
 
     def open(self) -> None:
@@ -118,13 +118,13 @@ class PreparedTransactions:
             StorageFailedError: See its effect.
         """
         app.check()
-        while (running := self._running.get(app.app_id)) is not None:
+        while (running := self._running.get(app.key)) is not None:
             if running.done():
                 # Its outcome is unknown, and stays so until the server starts anew.
                 await running
             await asyncio.wait([running])
         if (commit := self._apps.repeated(app)) is not None:
-            self._end_leftovers(app)
+            self._end_leftovers(app, commit, txns)
             return CommittedPrepared(commit, is_repeated=True)
         sessions = [self._transactions.open_session(*txn) for txn in txns]
         for session in sessions:
@@ -135,7 +135,7 @@ class PreparedTransactions:
             raise BatchTooLargeError(actual=batches, maximum=MAX_PREPARED_BATCHES, unit="batches")
         for session in sessions:
             session.is_committing = True
-        self._running[app.app_id] = asyncio.get_running_loop().create_future()
+        self._running[app.key] = asyncio.get_running_loop().create_future()
         commit = await self._tasks.finish(self._commit(sessions, app, terms, wait_s))
         return CommittedPrepared(commit, is_repeated=False)
 
@@ -172,19 +172,19 @@ class PreparedTransactions:
         self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float
     ) -> AppCommit:
         """Commit, and let whoever commits for the same application meanwhile go on."""
-        committed = self._running[app.app_id]
+        committed = self._running[app.key]
         try:
             commit = await self._commit_once(sessions, app, terms, wait_s)
         except TidelogServerError as error:
             if error.effect is Effect.NONE:
-                del self._running[app.app_id]
+                del self._running[app.key]
             committed.set_exception(error)
             # Asked for, because asyncio complains of a failure that nobody looked at.
             committed.exception()
             raise
-        del self._running[app.app_id]
+        del self._running[app.key]
         committed.set_result(commit)
-        self._end_leftovers(app)
+        self._end_leftovers(app, commit, ())
         return commit
 
     async def _commit_once(
@@ -199,7 +199,7 @@ class PreparedTransactions:
             return AppCommit(app.version, first_tick, messages, terms.needs_sync)
 
         def app_changes(first_tick: int) -> Sequence[AppChange]:
-            return self._apps.committing(app.app_id, commit_at(first_tick))
+            return self._apps.committing(app, commit_at(first_tick))
 
         def on_settled(append: PendingAppend) -> None:
             assert submitted is not None
@@ -207,7 +207,7 @@ class PreparedTransactions:
                 hit(Failpoint.TXN_COMMITTED)
                 for session, outcome in zip(sessions, submitted.outcomes, strict=True):
                     self._transactions.table.note_committed(session, outcome)
-                self._apps.committed(app.app_id, commit_at(submitted.first_tick))
+                self._apps.committed(app, commit_at(submitted.first_tick))
                 self._node.metrics.txns_ended.labels("committed").inc(len(sessions))
             settled.set()
 
@@ -217,9 +217,17 @@ class PreparedTransactions:
             raise failure.with_effect(Effect.UNKNOWN)
         return commit_at(submitted.first_tick)
 
-    def _end_leftovers(self, app: AppVersion) -> None:
-        """End what earlier tries of a commit have prepared and left behind."""
+    def _end_leftovers(self, app: AppVersion, commit: AppCommit, named: Sequence[PreparedTxn]) -> None:
+        """End what other tries of a commit have prepared: those that are named, and all that were left behind.
+
+        One that was begun behind the commit and knows no version may be meant for the next one, so it is left alone
+        unless it is named: a repetition may come late.
+        """
+        names = set(named)
         for session in list(self._transactions.table.open.values()):
             waits_for = session.prepared_for
-            if waits_for is not None and waits_for.is_covered_by(app) and not session.is_committing:
+            if waits_for is None or session.is_committing or not waits_for.is_covered_by(app):
+                continue
+            is_named = PreparedTxn(session.txn_id, session.client_id) in names
+            if is_named or waits_for.version is not None or session.txn_id < commit.first_tick:
                 self._transactions.end(session, "rolled_back")

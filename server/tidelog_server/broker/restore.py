@@ -24,6 +24,7 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.core.transactions import AppCommit
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore, Table
 from tidelog_server.metadata.store import Put, Versioned
 from tidelog_server.storage.backup_files import Meter
@@ -55,6 +56,8 @@ class RestoreReport:
         removed_broadcasts: Whose message came after the tick, or who were accepted after it.
         moved_positions: Of consumer groups that were beyond the tick.
         cut_producers: Windows whose last batches are gone; their producers are answered that a sequence is missing.
+        forgotten_apps: Applications whose last commit came after the tick: nothing is known of their earlier ones, so
+            repeating one of those would commit it again.
         trimmed_vchannels: Which were trimmed beyond the tick before the backup was taken: what they had is gone.
     """
 
@@ -69,6 +72,7 @@ class RestoreReport:
     removed_broadcasts: int = 0
     moved_positions: int = 0
     cut_producers: int = 0
+    forgotten_apps: int = 0
     trimmed_vchannels: list[int] = field(default_factory=list)
 
 
@@ -200,7 +204,8 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
             positions[group] = GroupPosition(position.vchannel_id, tick + 1, position.committed_ms)
             report.moved_positions += 1
     outcomes = {txn_id: outcome for txn_id, outcome in log.outcomes.items() if outcome.last_tick <= tick}
-    app_commits = {app_id: commit for app_id, commit in log.app_commits.items() if commit.last_tick <= tick}
+    app_commits = {app_id: commit for app_id, commit in log.app_commits.items() if _is_before(commit, tick)}
+    report.forgotten_apps = len(log.app_commits) - len(app_commits)
     for window_page in _pages(windows):
         store.write([], Beside(windows=window_page))
     for position_page in _pages(positions):
@@ -211,6 +216,11 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
         store.write([], Beside(app_commits=app_page))
     for vchannel_id, fencing_token in log.fencing_tokens.items():
         store.fence(vchannel_id, fencing_token)
+
+
+def _is_before(commit: AppCommit, tick: int) -> bool:
+    """Tell whether a commit was made up to ``tick``: one without messages has a tick all the same."""
+    return max(commit.first_tick, commit.last_tick) <= tick
 
 
 def window_until(window: ProducerWindow, tick: int) -> ProducerWindow | None:

@@ -22,20 +22,32 @@ class AppVersion(NamedTuple):
     """A commit of an application.
 
     Attributes:
-        app_id: The application, 1 to MAX_APP_ID_BYTES bytes.
+        app_id: The application, 1 to MAX_APP_ID_BYTES bytes that can be printed.
         version: Its number of the commit; None where that is not known yet.
+        owner: The principal whose application it is; empty with authentication off.
     """
 
     app_id: str
     version: int | None
+    owner: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells applications apart: nobody can speak for one of another principal."""
+        if not self.owner:
+            return self.app_id
+        # The subject of a signed token is any text, which must be one that can be stored. An app_id has no line break,
+        # so what stands behind the last one is all of it.
+        owner = self.owner.encode(errors="backslashreplace").decode()
+        return f"{owner}\n{self.app_id}"
 
     def check(self) -> None:
         """Raise InvalidRequestError if it names nothing."""
         size_bytes = len(self.app_id.encode())
-        if not 1 <= size_bytes <= MAX_APP_ID_BYTES:
+        if not 1 <= size_bytes <= MAX_APP_ID_BYTES or not self.app_id.isprintable():
             raise InvalidRequestError(
-                f"the app_id has {size_bytes} bytes, expected 1 to {MAX_APP_ID_BYTES}: name the application that "
-                "commits",
+                f"the app_id has {size_bytes} bytes, expected 1 to {MAX_APP_ID_BYTES} that can be printed: name the "
+                "application that commits",
                 field="app_id",
             )
         if self.version is not None and self.version > _MAX_VERSION:
@@ -44,41 +56,50 @@ class AppVersion(NamedTuple):
             )
 
     def is_covered_by(self, commit: "AppVersion") -> bool:
-        """Tell whether ``commit``, which has a version, leaves nothing to do for this one."""
+        """Tell whether ``commit``, which has a version, may take this along: it is for that version or below."""
         assert commit.version is not None
-        return self.app_id == commit.app_id and (self.version is None or self.version <= commit.version)
+        return self.key == commit.key and (self.version is None or self.version <= commit.version)
 
 
 class AppCommits:
-    """The last commit of each of MAX_APPS applications; who has not committed for longest is forgotten."""
+    """The last commit of each of MAX_APPS applications; who has not committed for longest is forgotten.
+
+    Invariant: an application whose commit is on its way is not forgotten.
+    """
 
     def __init__(self, commits: Mapping[str, AppCommit]) -> None:
+        """Start with the commits of earlier runs, by ``AppVersion.key``."""
         # Of durable commits, oldest first.
         self._commits = OrderedDict(sorted(commits.items(), key=lambda item: item[1].first_tick))
+        # Of whom a commit is on its way, which replaces the last one.
+        self._committing: set[str] = set()
 
     def repeated(self, app: AppVersion) -> AppCommit | None:
-        """Return the commit that ``app`` repeats; None for a new one.
+        """Return the commit that ``app`` repeats; None for a new one. None of its commits is on its way.
 
         Raises:
             AppVersionPassedError: The application has committed a later one.
         """
         assert app.version is not None
-        last = self._commits.get(app.app_id)
+        last = self._commits.get(app.key)
         if last is None or last.version < app.version:
             return None
         if app.version < last.version:
             raise AppVersionPassedError(app.app_id, app_version=app.version, last_version=last.version)
         return last
 
-    def committing(self, app_id: str, commit: AppCommit) -> list[AppChange]:
-        """Return what must be written with a commit."""
-        changes: list[AppChange] = [(app_id, commit)]
-        if app_id not in self._commits and len(self._commits) >= MAX_APPS:
+    def committing(self, app: AppVersion, commit: AppCommit) -> list[AppChange]:
+        """Return what must be written with a commit, which is then on its way."""
+        # Out of the order: its row is replaced behind this, and must not be removed behind that.
+        self._commits.pop(app.key, None)
+        self._committing.add(app.key)
+        changes: list[AppChange] = [(app.key, commit)]
+        while len(self._commits) + len(self._committing) > MAX_APPS and self._commits:
             forgotten, _ = self._commits.popitem(last=False)
             changes.append((forgotten, None))
         return changes
 
-    def committed(self, app_id: str, commit: AppCommit) -> None:
-        """Note a commit that is durable."""
-        self._commits[app_id] = commit
-        self._commits.move_to_end(app_id)
+    def committed(self, app: AppVersion, commit: AppCommit) -> None:
+        """Note a commit that is durable; called in the order of their ticks."""
+        self._committing.discard(app.key)
+        self._commits[app.key] = commit

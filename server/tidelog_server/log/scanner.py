@@ -123,7 +123,8 @@ class ScanSource:
         last = self.buffer[-1].txn
         if last is None or last.last_tick < self.end_tick:
             return
-        while self.buffer and self.buffer[-1].txn == last:
+        # Not by the transaction: those that are committed together share one span.
+        while self.buffer and last.first_tick <= self.buffer[-1].base_tick:
             self.end_tick = self.buffer.pop().base_tick
 
 

@@ -129,6 +129,12 @@ def caller_of_transaction(client_id: str) -> str:
     return client_id if access is None else f"{access.principal.name} {client_id}"
 
 
+def owner_of_transactions() -> str:
+    """Return whose transactions the running call may speak for: its principal's; empty with authentication off."""
+    access = _current.get()
+    return "" if access is None else access.principal.name
+
+
 def _remember(memory: set[tuple[Verb, str]], key: tuple[Verb, str]) -> None:
     if len(memory) >= MAX_REMEMBERED_PERMISSIONS:
         memory.clear()

@@ -155,7 +155,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_TXNS}RollbackTxn": Row(somewhere=Verb.TXN),
     f"{_TXNS}KeepaliveTxn": Row(somewhere=Verb.TXN),
     f"{_TXNS}PrepareTxn": Row(somewhere=Verb.TXN),
-    # Who knows the client of a transaction may commit it: it was told so by that client.
+    # Of the caller's principal only; of those, who knows the client of one was told so by that client.
     f"{_TXNS}CommitPreparedTxns": Row(somewhere=Verb.TXN),
     f"{_TXNS}RollbackPreparedTxns": Row(somewhere=Verb.TXN),
     f"{_TXNS}ListTxns": _ADMIN_READ,

@@ -15,7 +15,7 @@ from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import Target
-from tidelog_server.rpc.access import current_access
+from tidelog_server.rpc.access import caller_of_transaction, current_access, owner_of_transactions
 from tidelog_server.rpc.commits import commits_of
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import client_id_of, conditions_of, longest_wait_s, needs_sync
@@ -104,7 +104,7 @@ class TransactionService:
         """Prepare a transaction."""
         session = self._prepared.prepare(
             PreparedTxn(_txn_id(request), client_id_of(context)),
-            AppVersion(request.app_id, request.app_version if request.HasField("app_version") else None),
+            _app(request.app_id, request.app_version if request.HasField("app_version") else None),
             expected_batches=request.batches if request.HasField("batches") else None,
             keepalive_us=request.keepalive_us,
         )
@@ -117,7 +117,7 @@ class TransactionService:
         terms = CommitTerms(
             needs_sync(request.durability, syncs_by_default=self._syncs_by_default), request.barrier_tick
         )
-        app = AppVersion(request.app_id, request.app_version)
+        app = _app(request.app_id, request.app_version)
         wait_s = longest_wait_s(context, MAX_BARRIER_WAIT_S)
         commit, is_repeated = await self._prepared.commit(_prepared(request.txns), app, terms, wait_s)
         return transaction_service_pb2.CommitPreparedTxnsResponse(
@@ -253,6 +253,10 @@ def _durability(*, is_synced: bool) -> message_pb2.Durability:
     return message_pb2.DURABILITY_SYNC if is_synced else message_pb2.DURABILITY_OS
 
 
+def _app(app_id: str, version: int | None) -> AppVersion:
+    return AppVersion(app_id, version, owner_of_transactions())
+
+
 def _prepared(wire: Sequence[transaction_service_pb2.PreparedTxn]) -> list[PreparedTxn]:
     """Return the transactions that a request names.
 
@@ -263,7 +267,7 @@ def _prepared(wire: Sequence[transaction_service_pb2.PreparedTxn]) -> list[Prepa
         raise InvalidRequestError(
             f"the request names {len(wire)} transactions, at most {MAX_PREPARED_TXNS} are allowed", field="txns"
         )
-    txns = {_txn_id(each): PreparedTxn(each.txn_id, each.client_id) for each in wire}
+    txns = {_txn_id(each): PreparedTxn(each.txn_id, caller_of_transaction(each.client_id)) for each in wire}
     if len(txns) < len(wire):
         raise InvalidRequestError("the request names a transaction twice: name each once", field="txns")
     return list(txns.values())

@@ -161,6 +161,11 @@ def app_key(app_id: str) -> bytes:
     return _APP.pack(_APP_TAG, blake2b(app_id.encode(), digest_size=HASH_BYTES).digest())
 
 
+def app_range() -> tuple[bytes, bytes]:
+    """Return the first key, inclusive, and the last one, exclusive, of a range with those of all applications."""
+    return _APP_TAG, bytes((_APP_TAG[0] + 1,))
+
+
 def is_app_key(key: bytes) -> bool:
     """Tell whether ``key`` is that of the last commit of an application."""
     return len(key) == _APP.size and key[:1] == _APP_TAG

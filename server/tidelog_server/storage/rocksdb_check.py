@@ -43,6 +43,7 @@ from tidelog_server.storage.codec import (
 from tidelog_server.storage.head_file import Head
 from tidelog_server.storage.keys import (
     STORE_KEY,
+    app_range,
     is_app_key,
     log_end_key,
     log_key,
@@ -195,7 +196,8 @@ def load_app_commits(engine: Engine) -> dict[str, AppCommit]:
     Raises:
         DataLossError: A row is damaged.
     """
-    rows = ((key, value) for key, value in scan(engine.index, b"", None) if is_app_key(key))
+    # Rows of some vchannels lie among them.
+    rows = ((key, value) for key, value in scan(engine.index, *app_range()) if is_app_key(key))
     return dict(unpack_app_commit(key, value) for key, value in rows)
 
 
@@ -374,10 +376,11 @@ def _check_positions(engine: Engine, index: StoreIndex) -> None:
 
 
 def _check_app_commits(index: StoreIndex, state: LogState) -> None:
+    """Check that no application's row tells of ticks that are not in the log."""
     for app_id, commit in index.app_commits.items():
         if commit.messages and state.head.last_tick < commit.last_tick:
             raise DataLossError(
-                f"application {app_id} has committed up to tick {commit.last_tick}, but the store ends at "
+                f"application {app_id!r} has committed up to tick {commit.last_tick}, but the store ends at "
                 f"{state.head.last_tick}: restore the data folder",
                 app_id=app_id, tick=commit.last_tick,
             )  # fmt: skip
