@@ -186,6 +186,8 @@ class Model:
         self.clock = clock
         self.slots: dict[int, Txn] = {}
         self.rows: dict[str, list[tuple[int, bytes, int]]] = {name: [] for name in VCHANNELS}
+        # Of all that were committed, also of those that no slot has any more.
+        self.outcomes: dict[int, TxnOutcome] = {}
 
     async def take(self, node: Node, step: Step) -> None:
         """Do a step on the node and on the model."""
@@ -298,6 +300,7 @@ class Model:
 
     def committed(self, txn: Txn, outcome: TxnOutcome) -> None:
         txn.state, txn.outcome = "committed", outcome
+        self.outcomes[txn.txn_id] = outcome
         tick = outcome.first_tick
         assert all(tick > row[0] for rows in self.rows.values() for row in rows)
         for vchannel, lane in txn.lanes.items():
@@ -370,8 +373,8 @@ async def check_log(node: Node, model: Model) -> None:
 async def check_scans(node: Node, model: Model) -> None:
     """No scan ends within a transaction, unless it is asked to."""
     rows = sorted((row[0], name, row[1], row[2]) for name, several in model.rows.items() for row in several)
-    outcomes = {txn.txn_id: txn.outcome for txn in model.slots.values() if txn.outcome is not None}
-    for outcome in outcomes.values():
+    outcomes = model.outcomes
+    for outcome in list(outcomes.values())[-3:]:
         for end_tick in {outcome.first_tick, outcome.first_tick + 1, outcome.last_tick, outcome.last_tick + 1}:
             before = [row for row in rows if row[0] < end_tick]
             cut = {txn_id for txn_id, each in outcomes.items() if each.first_tick < end_tick <= each.last_tick}
