@@ -145,6 +145,46 @@ async def test_a_restore_to_a_tick_cuts_no_batch_and_no_transaction(tmp_path: Pa
     assert ends == {True, False}, "some cuts fell between appends and some within"
 
 
+async def test_a_restore_to_a_tick_before_a_common_commit_tells_nothing_of_it(tmp_path: Path) -> None:
+    backups = open_backup_folder(tmp_path / "backups", create=True)
+
+    async def prepared(client: AsyncClient, payload: bytes, app_id: str = "etl") -> tidelog.PreparedTransaction:
+        txn = client.txn()
+        await txn.append("c", [payload] * 2)
+        handle = await txn.prepare(app_id, keepalive_s=60.0)
+        assert handle is not None
+        return handle
+
+    async with running_server(tmp_path / "log") as server, AsyncClient(server.grpc_endpoint) as client:
+        await client.create_channel("c")
+        before = await client.commit_prepared([await prepared(client, b"kept", "early")], "early", 1)
+        first, second = [await prepared(client, payload) for payload in (b"1", b"2")]
+        done = await client.commit_prepared([first, second], "etl", 7)
+        await client.commit_prepared([], "empty", 7)
+        end = await client.append("c", b"end")
+        manifest = await take(server, backups)
+
+    # Before it, and behind the first of its transactions.
+    for number, tick in enumerate([done.first_tick - 1, done.first_tick + 1]):
+        target = tmp_path / f"restored{number}"
+        report = await restore_until(backups, manifest, target, tick)
+        assert (report.kept_messages, report.end_tick, report.forgotten_apps) == (2, done.first_tick, 2)
+        async with running_server(target) as server, AsyncClient(server.grpc_endpoint) as client:
+            for gone in (first, second):
+                with pytest.raises(tidelog.TransactionExpiredError):
+                    await client.describe_txn(gone.txn_id)
+            assert (await client.commit_prepared([], "early", 1)).first_tick == before.first_tick
+            for app_id in ("etl", "empty"):
+                again = await prepared(client, b"again", app_id)
+                assert not (await client.commit_prepared([again], app_id, 7)).duplicate
+    target = tmp_path / "restored"
+    report = await restore_until(backups, manifest, target, int(end.first_tick) - 1)
+    assert (report.kept_messages, report.forgotten_apps) == (6, 0)
+    async with running_server(target) as server, AsyncClient(server.grpc_endpoint) as client:
+        assert (await client.commit_prepared([], "etl", 7)).first_tick == done.first_tick
+        assert (await client.commit_prepared([], "empty", 7)).duplicate
+
+
 async def test_a_store_restored_to_a_tick_goes_on_as_if_the_rest_had_never_been(tmp_path: Path) -> None:
     backups = open_backup_folder(tmp_path / "backups", create=True)
     async with running_server(tmp_path / "log") as server, AsyncClient(server.grpc_endpoint) as client:

@@ -7,6 +7,7 @@ import tidelog
 
 PUBLIC_NAMES = [
     "AckMode",
+    "AppVersionPassedError",
     "AppendResponse",
     "AppendResponses",
     "AppendResult",
@@ -90,6 +91,8 @@ PUBLIC_NAMES = [
     "PositionBeyondEndError",
     "PositionCommit",
     "PositionTrimmedError",
+    "PreparedCommit",
+    "PreparedTransaction",
     "Producer",
     "ProducerFencedError",
     "ProducerOptions",
@@ -142,6 +145,7 @@ PUBLIC_NAMES = [
     "WalBroadcast",
     "WalScanner",
     "WalTransaction",
+    "columns_from_arrow",
 ]
 
 

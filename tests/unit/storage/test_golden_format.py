@@ -14,7 +14,7 @@ from tidelog_server.core.entries import NewEntry, StagedColumns, TxnSpan
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.ticks import Tick
-from tidelog_server.core.transactions import TxnOutcome, TxnRun
+from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnRun
 from tidelog_server.metadata import embedded
 from tidelog_server.metadata.store import Versioned
 from tidelog_server.storage import keys
@@ -25,6 +25,7 @@ from tidelog_server.storage.codec import (
     StoreRow,
     TailRow,
     first_hash,
+    pack_app_commit,
     pack_chunk,
     pack_fence,
     pack_header,
@@ -106,6 +107,11 @@ GOLDEN = {
     "outcome": (
         pack_outcome(0x0102030405060000, OUTCOME),
         "01010203040506070801" "0000000700000003" "0000000900000001" "2a24196c",
+    ),
+    "app key": (keys.app_key("etl"), "6199900e77c2c1e4bff1a43458fd99f6d8"),
+    "application": (
+        pack_app_commit("etl", AppCommit(5, 0x0102030405060708, 4, True)),
+        "01000000000000000501020304050607080000000000000004" "01" "65746c" "f32a6346",
     ),
     "header of a broadcast": (
         BROADCAST_HEADER,

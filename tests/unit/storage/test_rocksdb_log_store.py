@@ -13,10 +13,10 @@ import pytest
 
 from tidelog_server.core.errors import DataLossError, StorageFailedError
 from tidelog_server.core.limits import MIB
-from tidelog_server.core.transactions import TxnOutcome, TxnRun
+from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnRun
 from tidelog_server.storage import rocksdb_log_store, rocksdb_pressure
-from tidelog_server.storage.codec import TailRow, pack_outcome, pack_txn
-from tidelog_server.storage.keys import chunk_key, log_key, outcome_key, staged_key, tail_key, txn_key
+from tidelog_server.storage.codec import TailRow, pack_app_commit, pack_outcome, pack_txn
+from tidelog_server.storage.keys import app_key, chunk_key, log_key, outcome_key, staged_key, tail_key, txn_key
 from tidelog_server.storage.log_store import Beside, LogStore
 from tidelog_server.storage.rocksdb_engine import COLUMNS_BUFFERS, FAMILIES, Engine, check_options_file
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
@@ -68,6 +68,30 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     store.write([new_entry(2, 5_000)])
     assert store.head.sequence == head.sequence + 1
     store.close()
+
+
+def test_what_applications_have_committed_is_there_after_a_restart(tmp_path: Path) -> None:
+    # The last commit has no messages, so that its tick is none of the log's.
+    commits = {"etl": AppCommit(3, FIRST_TICK, 10, True), "p\netl": AppCommit(0, END - 1, 0, False)}
+    store = open_rocksdb_log_store(tmp_path / "store")
+    store.create_vchannels([1])
+    store.write([new_entry(1, FIRST_TICK)], Beside(app_commits={**commits, "gone": commits["etl"]}))
+    store.write([], Beside(app_commits={"gone": None}))
+    store.close()
+    store = open_rocksdb_log_store(tmp_path / "store")
+    assert store.app_commits() == commits
+    store.close()
+
+
+def test_a_damaged_row_of_an_application_is_noticed(tmp_path: Path) -> None:
+    row = pack_app_commit("etl", AppCommit(5, FIRST, 1, True))
+    for at in range(len(row)):
+        store = open_rocksdb_log_store(tmp_path / f"store{at}")
+        flipped = row[:at] + bytes([row[at] ^ 1]) + row[at + 1 :]
+        store._engine.index.put(app_key("etl"), flipped)
+        with pytest.raises(DataLossError, match="application"):
+            store.app_commits()
+        store.close()
 
 
 @pytest.mark.parametrize("trims_at", [0, 1, 70, 1_100])
@@ -335,6 +359,12 @@ SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
     "commit of staged batches with an outcome": forget_commit,
     "entries up to what an outcome tells of": lambda engine, _: engine.index.put(
         outcome_key(50), pack_outcome(50, TxnOutcome(END - 1, True, (TxnRun(1, 1),)))
+    ),
+    "entries up to what an application's row tells of": lambda engine, _: engine.index.put(
+        app_key("etl"), pack_app_commit("etl", AppCommit(5, END - 3, 3, True))
+    ),
+    "application whose row lies under another's key": lambda engine, _: engine.index.put(
+        app_key("other"), pack_app_commit("etl", AppCommit(5, FIRST, 1, True))
     ),
 }
 

@@ -1,0 +1,259 @@
+"""Each version of an application is committed once, with all of its transactions, whatever is repeated or forgotten.
+
+Method: random preparations, commits, repetitions of earlier calls, some at once, rollbacks and restarts on a node whose
+store outlives it, against a model that knows the last version of each application, the state of each transaction and
+the messages of the log.
+
+Promises of GUARANTEES.md: G47.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog_server.broker.prepared import CommittedPrepared, PreparedTxn
+from tidelog_server.core.errors import (
+    AppVersionPassedError,
+    InvalidTransactionStateError,
+    TidelogServerError,
+    TransactionExpiredError,
+)
+from tidelog_server.core.transactions import AppCommit
+from tidelog_server.log.app_commits import AppVersion
+from tidelog_server.log.txn_commit import CommitTerms
+from tidelog_server.log.txn_table import BatchOfTxn, Target
+from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_testing.batches import a_batch, payloads_of
+from tidelog_testing.nodes import Node, Submitted, running_node
+from tidelog_testing.stores import LastingStore
+
+VCHANNELS: Final = ("a/0", "a/1", "b/0")
+APPS: Final = st.sampled_from(["x", "y"])
+CLIENT: Final = "client"
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Prepare a transaction with a batch on each of ``vchannels``; ``ahead`` of the last version, None for no version.
+
+    An application that has not committed has the last version 0.
+    """
+
+    app_id: str
+    vchannels: tuple[str, ...]
+    ahead: int | None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Commit a version, so far ``ahead`` of the last one, with the last ``count`` transactions, so many ``times``."""
+
+    app_id: str
+    ahead: int
+    count: int
+    times: int
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """End the last ``count`` transactions."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Stop the node and start another one on its store."""
+
+
+Step = Prepare | Commit | RollBack | Restart
+PREPARE = st.builds(
+    Prepare,
+    APPS,
+    st.lists(st.sampled_from(VCHANNELS), min_size=1, max_size=3).map(tuple),
+    st.none() | st.sampled_from([0, 1, 1, 2]),
+)
+STEPS = st.lists(
+    PREPARE
+    | PREPARE
+    | st.builds(Commit, APPS, st.sampled_from([1, 1, 1, 2, 0, -1]), st.integers(0, 3), st.integers(1, 3))
+    | st.builds(RollBack, st.integers(1, 2))
+    | st.builds(Restart),
+    min_size=5,
+    max_size=40,
+)
+
+
+@dataclass
+class Txn:
+    """A prepared transaction as the model knows it; ``state`` is ``prepared``, ``committed``, ``ended`` or ``lost``."""
+
+    txn_id: int
+    app_id: str
+    version: int | None
+    batches: list[tuple[str, bytes]]
+    state: str = "prepared"
+
+    def is_covered(self, app_id: str, version: int) -> bool:
+        return self.app_id == app_id and (self.version is None or self.version <= version)
+
+
+class Model:
+    """What must be in the log, and what each call must come to."""
+
+    def __init__(self) -> None:
+        self.txns: list[Txn] = []
+        self.last: dict[str, AppCommit] = {}
+        self.rows: list[tuple[int, str, bytes, int]] = []
+
+    def version_at(self, app_id: str, ahead: int) -> int:
+        last = self.last.get(app_id)
+        return max(0, (last.version if last else 0) + ahead)
+
+    async def take(self, node: Node, step: Step) -> None:
+        match step:
+            case Prepare():
+                await self.prepare(node, step)
+            case Commit():
+                await self.commit(node, step)
+            case RollBack():
+                self.roll_back(node, step)
+            case _:
+                raise AssertionError
+
+    async def prepare(self, node: Node, step: Prepare) -> None:
+        transactions = node.broker.transactions
+        session = await transactions.begin([], 0, CLIENT)
+        batches: list[tuple[str, bytes]] = []
+        for vchannel in step.vchannels:
+            content = b"%d-%d" % (session.txn_id, len(batches))
+            submitted = Submitted()
+            place = BatchOfTxn(session.txn_id, CLIENT, 0)
+            target = Target(*node.broker.find(vchannel))
+            submitted.append = transactions.stage(place, target, a_batch(content), submitted.settle)
+            batches.append((vchannel, content))
+        version = None if step.ahead is None else self.version_at(step.app_id, step.ahead)
+        app = AppVersion(step.app_id, version)
+        for _ in range(2):
+            node.broker.prepared.prepare(
+                PreparedTxn(session.txn_id, CLIENT), app, expected_batches=len(batches), keepalive_us=0
+            )
+        self.txns.append(Txn(session.txn_id, step.app_id, version, batches))
+
+    async def commit(self, node: Node, step: Commit) -> None:
+        version = self.version_at(step.app_id, step.ahead)
+        chosen = self.txns[len(self.txns) - step.count :] if step.count else []
+        named = [PreparedTxn(txn.txn_id, CLIENT) for txn in chosen]
+        last = self.last.get(step.app_id)
+        app = AppVersion(step.app_id, version)
+        calls = [node.broker.prepared.commit(named, app, CommitTerms(), 5.0) for _ in range(step.times)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        if last is not None and version < last.version:
+            assert {type(answer) for answer in answers} == {AppVersionPassedError}
+            return
+        if last is None or last.version < version:
+            if wanted := refusal_of(chosen, step.app_id, version):
+                assert {type(answer) for answer in answers} <= wanted, (answers, wanted)
+                return
+            first = next(each for each in answers if isinstance(each, CommittedPrepared) and not each.is_repeated)
+            last = self.committed(chosen, step.app_id, version, first.commit)
+            assert len([each for each in answers if each is first]) == 1
+        # Each other one is a repetition.
+        repeated = [each for each in answers if isinstance(each, CommittedPrepared)]
+        assert len(repeated) == step.times
+        assert {each.commit for each in repeated} == {last}
+        assert sum(not each.is_repeated for each in repeated) <= 1
+        is_repeated = any(each.is_repeated for each in repeated)
+        for txn in self.txns:
+            if txn.state == "prepared" and txn.is_covered(step.app_id, version):
+                is_named = is_repeated and txn in chosen
+                if is_named or txn.version is not None or txn.txn_id < last.first_tick:
+                    txn.state = "ended"
+
+    def committed(self, chosen: list[Txn], app_id: str, version: int, commit: AppCommit) -> AppCommit:
+        tick = commit.first_tick
+        assert all(row[0] < tick for row in self.rows)
+        for txn in chosen:
+            txn.state = "committed"
+            # Vchannels in the order in which they joined.
+            for vchannel in dict(txn.batches):
+                for name, content in txn.batches:
+                    if name == vchannel:
+                        self.rows.append((tick, name, content, txn.txn_id))
+                        tick += 1
+        wanted = AppCommit(version, commit.first_tick, tick - commit.first_tick, True)
+        assert commit == wanted
+        self.last[app_id] = wanted
+        return wanted
+
+    def roll_back(self, node: Node, step: RollBack) -> None:
+        chosen = self.txns[-step.count :]
+        try:
+            node.broker.prepared.roll_back([PreparedTxn(txn.txn_id, CLIENT) for txn in chosen])
+        except InvalidTransactionStateError:
+            assert any(txn.state == "committed" for txn in chosen)
+            return
+        assert all(txn.state != "committed" for txn in chosen)
+        for txn in chosen:
+            if txn.state == "prepared":
+                txn.state = "ended"
+
+    def restarted(self) -> None:
+        for txn in self.txns:
+            if txn.state != "committed":
+                txn.state = "lost"
+
+    async def check(self, node: Node) -> None:
+        """What is readable is what the model says, and what is staged belongs to prepared transactions."""
+        store = node.log.store
+        found = []
+        for name in VCHANNELS:
+            for entry in store.read(node.broker.find(name)[1].vchannel_id, 0, 1 << 62, 1 << 30):
+                txn = entry.header.txn
+                assert txn is not None
+                payloads = payloads_of(entry.columns)
+                found += [(entry.header.base_tick + i, name, p, txn.txn_id) for i, p in enumerate(payloads)]
+        assert sorted(found) == self.rows
+        assert store.app_commits() == self.last
+        open_ids = {txn.txn_id for txn in self.txns if txn.state == "prepared"}
+        assert {each.txn_id for each in node.broker.transactions.list()} == open_ids
+        async with asyncio.timeout(10):
+            while {txn_id for _, txn_id in store.staged()} != open_ids:
+                await asyncio.sleep(0)
+        assert not node.task_failures
+
+
+def refusal_of(chosen: list[Txn], app_id: str, version: int) -> set[type[TidelogServerError]]:
+    """Return the errors of which one refuses a new commit of these; none if it goes through."""
+    wanted: set[type[TidelogServerError]] = set()
+    for txn in chosen:
+        if txn.state == "lost":
+            wanted.add(TransactionExpiredError)
+        elif txn.state != "prepared" or not txn.is_covered(app_id, version):
+            wanted.add(InvalidTransactionStateError)
+    return wanted
+
+
+async def play(steps: list[Step]) -> None:
+    store, metadata = LastingStore(), MemoryMetadataStore()
+    model, rest = Model(), steps[:]
+    is_first = True
+    while is_first or rest:
+        async with running_node(store, metadata=metadata) as node:
+            if is_first:
+                await node.create("a", 2)
+                await node.create("b")
+            else:
+                model.restarted()
+            is_first = False
+            while rest and not isinstance(step := rest.pop(0), Restart):
+                await model.take(node, step)
+            await model.check(node)
+
+
+@given(STEPS)
+def test_a_version_is_committed_once_and_as_a_whole(steps: list[Step]) -> None:
+    asyncio.run(play(steps))

@@ -1,0 +1,139 @@
+"""What applications have committed, and which prepared transactions belong to a commit. Pure."""
+
+import pytest
+
+from tidelog_server.core.errors import AppVersionPassedError, InvalidRequestError, InvalidTransactionStateError
+from tidelog_server.core.limits import Limits
+from tidelog_server.core.transactions import AppCommit
+from tidelog_server.log import app_commits
+from tidelog_server.log.app_commits import AppCommits, AppVersion
+from tidelog_server.log.txn_table import TxnSession, TxnTable
+
+
+def a_commit(version: int, first_tick: int) -> AppCommit:
+    return AppCommit(version, first_tick, 3, True)
+
+
+def committed(apps: AppCommits, app_id: str, version: int, first_tick: int) -> list[tuple[str, AppCommit | None]]:
+    """Commit at once; return what is written."""
+    app, commit = AppVersion(app_id, version), a_commit(version, first_tick)
+    changes = apps.committing(app, commit)
+    apps.committed(app, commit)
+    return changes
+
+
+def test_the_last_version_is_repeated_a_later_one_is_new_and_an_earlier_one_came_too_late() -> None:
+    apps = AppCommits({"a": a_commit(5, 100)})
+
+    assert apps.repeated(AppVersion("a", 5)) == a_commit(5, 100)
+    assert apps.repeated(AppVersion("a", 6)) is None
+    assert apps.repeated(AppVersion("b", 0)) is None
+    with pytest.raises(AppVersionPassedError) as caught:
+        apps.repeated(AppVersion("a", 4))
+    assert caught.value.values == {"app_id": "a", "app_version": "4", "last_version": "5"}
+
+    assert committed(apps, "a", 8, 200) == [("a", a_commit(8, 200))]
+    assert apps.repeated(AppVersion("a", 8)) == a_commit(8, 200)
+    with pytest.raises(AppVersionPassedError):
+        apps.repeated(AppVersion("a", 5))
+
+
+def test_who_has_not_committed_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 3)
+    # In no order, as a store returns them.
+    apps = AppCommits({"c": a_commit(0, 30), "a": a_commit(0, 10), "b": a_commit(0, 20)})
+
+    assert committed(apps, "a", 1, 40) == [("a", a_commit(1, 40))]
+    assert committed(apps, "d", 0, 50) == [("d", a_commit(0, 50)), ("b", None)]
+    assert committed(apps, "e", 0, 60) == [("e", a_commit(0, 60)), ("c", None)]
+    assert apps.repeated(AppVersion("a", 1)) == a_commit(1, 40)
+    assert apps.repeated(AppVersion("b", 0)) is None
+
+
+def test_an_application_that_is_committing_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 2)
+    apps = AppCommits({"old": a_commit(0, 10), "b": a_commit(0, 20)})
+    again = AppVersion("old", 1)
+
+    assert apps.committing(again, a_commit(1, 30)) == [("old", a_commit(1, 30))]
+    # Its new row stands before this in the log, and must not be removed.
+    assert committed(apps, "c", 0, 40) == [("c", a_commit(0, 40)), ("b", None)]
+    apps.committed(again, a_commit(1, 30))
+
+    assert apps.repeated(again) == a_commit(1, 30)
+
+
+def test_many_that_commit_at_once_do_not_exceed_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 3)
+    apps = AppCommits({name: a_commit(0, tick) for tick, name in enumerate("abc")})
+    rows = set("abc")
+    for tick, name in enumerate("defgh", 10):
+        rows |= {name}
+        rows -= {gone for gone, row in apps.committing(AppVersion(name, 0), a_commit(0, tick)) if row is None}
+    for tick, name in enumerate("defgh", 10):
+        apps.committed(AppVersion(name, 0), a_commit(0, tick))
+    for gone, row in committed(apps, "i", 0, 99):
+        rows = rows - {gone} if row is None else rows | {gone}
+    assert rows == {"g", "h", "i"}
+
+
+def test_a_store_with_more_than_the_bound_is_brought_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 2)
+    apps = AppCommits({name: a_commit(0, tick) for tick, name in enumerate("abcd")})
+    assert [gone for gone, row in committed(apps, "e", 0, 99) if row is None] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("app", "field"),
+    [
+        (AppVersion("", 0), "app_id"),
+        (AppVersion("x" * 129, 0), "app_id"),
+        (AppVersion("\u00fc" * 65, None), "app_id"),
+        (AppVersion("a\nb", 0), "app_id"),
+        (AppVersion("a", 1 << 63), "app_version"),
+    ],
+)
+def test_what_names_no_application_is_refused(app: AppVersion, field: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        app.check()
+    assert caught.value.values["field"] == field
+
+
+def test_an_application_belongs_to_its_principal() -> None:
+    keys = [
+        AppVersion("c", 0).key, AppVersion("c", 0, "a b").key, AppVersion("b c", 0, "a").key,
+        AppVersion("c", 0, "jwt:\ud800").key,
+    ]  # fmt: skip
+    assert len({key.encode() for key in keys}) == 4
+    AppVersion("x" * 128, (1 << 63) - 1, "a principal with a long name").check()
+
+
+def test_a_commit_covers_its_version_earlier_ones_and_what_knows_none() -> None:
+    commit = AppVersion("a", 5, "p")
+    covered = [AppVersion("a", version, "p").is_covered_by(commit) for version in (None, 0, 5, 6)]
+    assert covered == [True, True, True, False]
+    assert not AppVersion("b", 5, "p").is_covered_by(commit)
+    assert not AppVersion("a", 5, "q").is_covered_by(commit)
+
+
+def a_session() -> TxnSession:
+    return TxnTable(Limits(), {}, 1).begin(7, "client", [], 1.0, 0.0)
+
+
+def test_a_session_is_open_then_prepared_for_one_commit_then_committing() -> None:
+    session = a_session()
+    session.check_not_prepared()
+    with pytest.raises(InvalidTransactionStateError, match="not prepared for this commit"):
+        session.check_prepared(AppVersion("a", 0))
+
+    session.prepared_for = AppVersion("a", None)
+    session.check_open()
+    session.check_prepared(AppVersion("a", 0))
+    with pytest.raises(InvalidTransactionStateError, match="is prepared: commit"):
+        session.check_not_prepared()
+    with pytest.raises(InvalidTransactionStateError, match="not prepared for this commit"):
+        session.check_prepared(AppVersion("b", 0))
+
+    session.is_committing = True
+    with pytest.raises(InvalidTransactionStateError, match="being committed"):
+        session.check_open()
