@@ -191,7 +191,8 @@ class Plan:
     """A consistent cut over vchannels, divided.
 
     Attributes:
-        end_tick: The cut: the splits hold exactly the messages asked for with a smaller tick.
+        end_tick: The cut: the splits hold exactly the messages asked for with a smaller tick. Where the end that was
+            asked for lies within a transaction of these vchannels, it is the transaction's first tick.
         splits: In order of vchannel as asked, then of tick. An empty vchannel has none.
     """
 

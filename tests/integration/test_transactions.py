@@ -192,6 +192,10 @@ async def test_no_plan_ends_within_a_transaction_and_its_splits_hold_all_of_it(c
     assert await count(last + 1) == 25_003
     for end_tick in (first + 1, first + 12_345, last):
         assert await count(end_tick) == 1
+        # On the first vchannel the whole part lies before the last tick, which is that of the second one.
+        assert (await client.plan_scan(["orders/0"], end_tick=end_tick)).end_tick == first
+    for end_tick in (first, last + 1):
+        assert (await client.plan_scan(["orders/0", "orders/1"], end_tick=end_tick)).end_tick == end_tick
 
 
 async def test_a_transaction_that_is_larger_than_a_batch_may_be_commits(client: AsyncClient) -> None:

@@ -22,6 +22,7 @@ from tidelog_server.log.splits import (
     extents_of_headers,
     join,
 )
+from tidelog_server.storage.log_store import Chunk
 
 _POLL_S: Final = 0.002
 _PAGE_HEADERS: Final = 1_024
@@ -59,7 +60,9 @@ class ScanPlanner:
         """Return the cut and, for each vchannel, its splits.
 
         The cut is consistent: every message that was acknowledged before the call lies below it, every append that
-        begins after the call gets a tick at or above it, and everything below it is durable when this returns.
+        begins after the call gets a tick at or above it, and everything below it is durable when this returns. One that
+        was asked for within a transaction is the transaction's first tick instead, so it tears none that begins before
+        it on these vchannels.
 
         Raises:
             PositionTrimmedError: ``begin_tick`` is not 0 and was trimmed.
@@ -72,7 +75,7 @@ class ScanPlanner:
         loop = asyncio.get_running_loop()
         call = _Divide(self._node, [vchannel.vchannel_id for _, vchannel in targets], ranges, request)
         try:
-            return cut, await loop.run_in_executor(self._readers, call)
+            return await loop.run_in_executor(self._readers, call)
         except KeyError:
             # Dropped while the index was read.
             for log, _ in targets:
@@ -109,11 +112,10 @@ class _Divide:
     ranges: Sequence[tuple[int, int]]
     request: PlanRequest
 
-    def __call__(self) -> list[list[Split]]:
-        extents = [
-            self._extents(vchannel_id, *bounds)
-            for vchannel_id, bounds in zip(self.vchannel_ids, self.ranges, strict=True)
-        ]
+    def __call__(self) -> tuple[Tick, list[list[Split]]]:
+        ranges = self._ranges_of_chunks()
+        end_tick = min(end for _, end, _ in ranges)
+        extents = [list(clip(extents_of_chunks(chunks), begin, end_tick)) for begin, _, chunks in ranges]
         limits = self._limits(extents)
         room = MAX_SPLITS
         splits = []
@@ -125,14 +127,22 @@ class _Divide:
                 raise InvalidRequestError(
                     f"the plan has more than {MAX_SPLITS} splits: allow larger ones", field="max_messages_per_split"
                 )
-        return splits
+        return Tick(end_tick), splits
 
-    def _extents(self, vchannel_id: int, begin_tick: int, end_tick: int) -> list[Extent]:
-        chunks = self.node.store.chunks(vchannel_id, begin_tick, end_tick)
-        # A cut made by the oracle lies within no transaction.
-        if chunks and self.request.end_tick:
-            end_tick = self._end_before_cut_transaction(vchannel_id, max(begin_tick, chunks[-1].first_tick), end_tick)
-        return list(clip(extents_of_chunks(chunks), begin_tick, end_tick))
+    def _ranges_of_chunks(self) -> list[tuple[int, int, Sequence[Chunk]]]:
+        """Return where each vchannel's range begins, where it ends by what the vchannel has, and its chunks.
+
+        The least of the ends holds for all: nothing else has a tick of a transaction that the end lies within.
+        """
+        ranges = []
+        for vchannel_id, (begin_tick, end_tick) in zip(self.vchannel_ids, self.ranges, strict=True):
+            chunks = self.node.store.chunks(vchannel_id, begin_tick, end_tick)
+            end = end_tick
+            # A cut made by the oracle lies within no transaction.
+            if chunks and self.request.end_tick:
+                end = self._end_before_cut_transaction(vchannel_id, max(begin_tick, chunks[-1].first_tick), end_tick)
+            ranges.append((begin_tick, end, chunks))
+        return ranges
 
     def _end_before_cut_transaction(self, vchannel_id: int, begin_tick: int, end_tick: int) -> int:
         """Return the first tick of the transaction that ``end_tick`` lies within, and itself if it does in none."""
