@@ -42,6 +42,8 @@
                               starts at the first tick available and logs a warning
 ============================  ==========================================================================
 
+A stream has more of them, see ``tidelog.spark.stream_options``.
+
 Exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels`` is given. An end beyond what is durable
 means all that is durable. Without ``asOfTick`` or ``timestampAsOf`` the cut is taken anew each time Spark plans a
 query: all channels at one tick, so that what the rows show together did exist together. Times without an offset are
@@ -71,6 +73,12 @@ _NAMES: Final = (
     "valueFormat", "payloadSchema", "mode", "minPartitions", "maxMessagesPerPartition", "maxBytesPerPartition",
     "failOnDataLoss", "archive", "archiveOnly", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
 )  # fmt: skip
+STREAM_NAMES: Final = (
+    "startingOffsets", "maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
+    "commitGroup",
+)  # fmt: skip
+"""Options of ``tidelog.spark.stream_options``, which mean nothing for a batch."""
+ALL_NAMES: Final = (*_NAMES, *STREAM_NAMES)
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
 _CUTS: Final = ("asOfTick", "timestampAsOf")
 MORE_COLUMNS: Final = ("txn_id", "broadcast_id", "event_time", CORRUPT_RECORD)
@@ -192,25 +200,25 @@ class ReadOptions:
 
 
 def parse_options(raw: Mapping[str, str]) -> ReadOptions:
-    """Return the options that Spark hands over.
+    """Return the options that Spark hands over; those that only a stream has are left aside.
 
     Raises:
         OptionError: See there.
     """
-    options = known_options(raw, _NAMES)
+    options = known_options(raw, ALL_NAMES)
     if "path" in options:
         if "channel" in options:
             raise OptionError("give the channel either as option 'channel' or as load(...), not both")
         options["channel"] = options.pop("path")
-    source = _only_one(options, _SOURCES)
+    source = only_one(options, _SOURCES)
     if source is None:
         raise OptionError(
             "say what to read: load('orders'), or option 'channel', 'channels', 'channelPattern' or 'vchannels'"
         )
     pattern = _pattern(options[source]) if source == "channelPattern" else None
     names = () if pattern else _names(source, options[source])
-    begin = _only_one(options, ("startingTick", "startingTimestamp"))
-    end = _only_one(options, ("endingTick", "endingTimestamp", *_CUTS))
+    begin = only_one(options, ("startingTick", "startingTimestamp"))
+    end = only_one(options, ("endingTick", "endingTimestamp", *_CUTS))
     parsed = ReadOptions(
         connection=connection_of(options),
         channels=names if source != "vchannels" else (),
@@ -280,7 +288,8 @@ def known_options(raw: Mapping[str, str], names: Sequence[str]) -> dict[str, str
     return options
 
 
-def _only_one(options: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+def only_one(options: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """Return which of the options ``names`` is given, None for none. Raises OptionError if several are."""
     given = [name for name in names if name in options]
     if len(given) > 1:
         raise OptionError(f"the options {' and '.join(map(repr, given))} contradict each other: give one of them")

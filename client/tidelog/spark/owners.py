@@ -60,9 +60,15 @@ class Owners:
 
     def by_node(self, lanes: Iterable[VchannelDescription]) -> Iterator[tuple[Client, list[VchannelDescription]]]:
         """Yield each node that has some of ``lanes``, which were described before, with those that it has."""
-        found: dict[str, list[VchannelDescription]] = {}
-        for lane in lanes:
-            found.setdefault(self._address(lane.name), []).append(lane)
+        by_name = {lane.name: lane for lane in lanes}
+        for client, names in self.of(by_name):
+            yield client, [by_name[name] for name in names]
+
+    def of(self, vchannels: Iterable[str]) -> Iterator[tuple[Client, list[str]]]:
+        """Yield each node that has some of ``vchannels``, which were described before, with those that it has."""
+        found: dict[str, list[str]] = {}
+        for name in vchannels:
+            found.setdefault(self._address(name), []).append(name)
         for address, part in found.items():
             yield self._client_at(address), part
 

@@ -23,6 +23,8 @@ from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
 from tidelog.spark.plan import ReadPartition, plan
 from tidelog.spark.pushdown import Pushdown, push
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, check_write
+from tidelog.spark.stream_options import parse_stream_options, refuse_stream_options
+from tidelog.spark.stream_read import TidelogStreamReader
 from tidelog.spark.write_options import parse_write_options
 
 if TYPE_CHECKING:
@@ -96,9 +98,19 @@ class TidelogDataSource(DataSource):
         Raises:
             OptionError: A column does not exist or has another type.
         """
+        refuse_stream_options(self._raw_options)
         _check_columns(schema, self._read_options.payloads)
         kind = PushingTidelogReader if self._read_options.pushes_filters else TidelogReader
         return kind(self._read_options, schema)
+
+    def streamReader(self, schema: StructType) -> TidelogStreamReader:
+        """Return a reader of a stream with the columns in ``schema``. ``tidelog.spark.stream_options`` lists options.
+
+        Raises:
+            OptionError: An option is wrong, or a column does not exist or has another type.
+        """
+        _check_columns(schema, self._read_options.payloads)
+        return TidelogStreamReader(parse_stream_options(self._raw_options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> TidelogWriter:
         """Return a writer of rows with ``schema``. ``tidelog.spark.write_options`` lists its options.

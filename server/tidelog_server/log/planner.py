@@ -134,7 +134,7 @@ class _Divide:
 
         The least of the ends holds for all: nothing else has a tick of a transaction that the end lies within.
         """
-        ranges = []
+        ranges: list[tuple[int, int, Sequence[Chunk]]] = []
         for vchannel_id, (begin_tick, end_tick) in zip(self.vchannel_ids, self.ranges, strict=True):
             chunks = self.node.store.chunks(vchannel_id, begin_tick, end_tick)
             end = end_tick

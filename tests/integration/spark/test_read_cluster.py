@@ -11,13 +11,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tidelog import Cluster
+from tidelog import Client, Cluster
 from tidelog.spark import SCHEMA
 from tidelog.spark.options import parse_options
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.plan import ReadPartition, plan
 from tidelog.spark.pushdown import Pushdown
 from tidelog.spark.read import read_partition
+from tidelog.spark.stream_options import parse_stream_options
+from tidelog.spark.stream_read import TidelogStreamReader
 from tidelog_testing.cluster import ClusterOfProcesses
 from tidelog_testing.etcd import EtcdProcess
 
@@ -101,6 +103,30 @@ def test_a_task_finds_an_owner_that_has_moved(nodes: ClusterOfProcesses, cluster
 
     assert endpoints == {n1, n2}
     assert sorted(found) == of("moved-")
+
+
+def test_batches_of_a_stream_end_on_all_nodes_at_one_tick(nodes: ClusterOfProcesses, cluster: Cluster) -> None:
+    options = {"channelPattern": "shop.*", "maxMessagesPerTrigger": "3", "commitGroup": "shop-lag"}
+    reader = TidelogStreamReader(parse_stream_options(options | {"endpoint": nodes.nodes["n2"].grpc}), SCHEMA)
+    limit = reader.getDefaultReadLimit()
+    start = reader.latestOffset(reader.initialOffset(), limit)
+    expected = [text for turn in range(3) for text in of(f"streamed-{turn}-")]
+    for turn in range(3):
+        append_everywhere(cluster, f"streamed-{turn}-")
+
+    found: list[list[str]] = []
+    while (end := reader.latestOffset(start, limit)) != start:
+        assert {tick for indexes in end["channels"].values() for tick in indexes.values()} == {end["tick"]}
+        rows = [rows for partition in reader.partitions(start, end) for rows in reader.read(partition)]
+        found.append([payload.decode() for part in rows for payload in part.column("payload").to_pylist()])
+        start = end
+    reader.stop()
+
+    assert sorted(text for batch in found for text in batch) == expected
+    assert all(1 <= len(batch) <= 3 for batch in found)
+    for node in nodes.nodes.values():
+        with Client(node.grpc) as client:
+            assert client.describe_group("shop-lag").lag_messages == 0
 
 
 def test_a_node_that_is_down_is_named(nodes: ClusterOfProcesses, cluster: Cluster, spark: SparkSession) -> None:

@@ -1,0 +1,184 @@
+"""Offsets of a stream: where a micro-batch ends, on all vchannels at one tick; and what was lost since. Pure.
+
+Spark keeps them in the checkpoint as JSON::
+
+    {"v": 1, "tick": 471, "channels": {"orders": {"0": 471, "1": 471}}}
+
+Each number is the first tick that was not read. A vchannel that is not there is read from its first message: it is new.
+The offset in which nothing is there is where a query without a checkpoint begins; what it stands for is written into
+the checkpoint with the first batch, which is empty, so that no restart begins somewhere else.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidelog import ChannelDescription, VchannelDescription
+
+VERSION: Final = 1
+
+
+class OffsetError(ValueError):
+    """An offset of a checkpoint cannot be read; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Where a micro-batch ends and the next one begins.
+
+    Attributes:
+        tick: The cut: everything with a smaller tick was read, on each vchannel that is there.
+        positions: First tick that was not read, by vchannel (``orders/0``). Only where a query begins do they differ
+            from the tick.
+    """
+
+    tick: int = 0
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether this is what a query without a checkpoint has."""
+        return not (self.tick or self.positions)
+
+    @property
+    def channels(self) -> set[str]:
+        """Names of the channels that are there."""
+        return {channel_of(vchannel) for vchannel in self.positions}
+
+    def wanted_tick(self, vchannel: str) -> int:
+        """Return the first tick that must not be lost: for a vchannel that is new, what came after the cut."""
+        return self.positions.get(vchannel, self.tick)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what Spark keeps; equal offsets have equal text."""
+        channels: dict[str, dict[str, int]] = {}
+        for vchannel, tick in sorted(self.positions.items(), key=lambda item: _order(item[0])):
+            name, _, index = vchannel.partition("/")
+            channels.setdefault(name, {})[index] = tick
+        return {"v": VERSION, "tick": self.tick, "channels": channels}
+
+
+BEGINNING: Final = Offset()
+
+
+def offset_of(raw: Mapping[str, Any]) -> Offset:
+    """Return the offset that ``to_json`` has made.
+
+    Raises:
+        OffsetError: It is of another version, or no offset.
+    """
+    version = raw.get("v")
+    if version != VERSION:
+        raise OffsetError(
+            f"the checkpoint has offsets of version {version!r}, and this tidelog reads version {VERSION}: use the "
+            "version that wrote it, or begin with a new checkpoint"
+        )
+    try:
+        positions = {
+            f"{channel}/{int(index)}": int(tick)
+            for channel, indexes in raw["channels"].items()
+            for index, tick in indexes.items()
+        }
+        return Offset(int(raw["tick"]), positions)
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise OffsetError(
+            f"the checkpoint has an offset that is none of tidelog's ({error!r} in {str(raw)[:200]}): it belongs to "
+            "another source, or was edited; begin with a new checkpoint"
+        ) from error
+
+
+def cut_at(tick: int, vchannels: Collection[str]) -> Offset:
+    """Return the offset at which ``vchannels`` all end at ``tick``."""
+    return Offset(tick, dict.fromkeys(vchannels, tick))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Messages that a query was to read and that are gone.
+
+    Attributes:
+        name: The vchannel, or the channel.
+        text: What happened, as a sentence without its end.
+        wanted_tick: The first tick that was to be read.
+        available_tick: The first one that is there; None if the channel is gone.
+    """
+
+    name: str
+    text: str
+    wanted_tick: int
+    available_tick: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A vchannel of a batch.
+
+    Attributes:
+        vchannel: ``orders/0``.
+        begin_tick: The first tick to read; 0 for all that is there.
+    """
+
+    vchannel: str
+    begin_tick: int
+
+
+def lanes_of(
+    start: Offset, vchannels: Sequence[VchannelDescription], born: Mapping[str, int], first_tick: int
+) -> tuple[list[Lane], list[Loss]]:
+    """Return where each vchannel is read from after ``start``, and what of it was trimmed before it was read.
+
+    Args:
+        start: Where the batch begins.
+        vchannels: Those that are read, as they are now.
+        born: Tick at which each channel was made.
+        first_tick: Where vchannels that are new are read from; 0 for their first message.
+    """
+    lanes, losses = [], []
+    for each in vchannels:
+        is_another = born[channel_of(each.name)] > start.tick > 0
+        begin_tick = first_tick if is_another else start.positions.get(each.name, first_tick)
+        wanted = start.tick if is_another else start.wanted_tick(each.name)
+        if each.trim_tick > max(wanted, first_tick) and each.last_tick >= max(wanted, first_tick):
+            losses.append(_trimmed(each, max(wanted, first_tick)))
+        # What was trimmed is 0 to the server, wherever it ends by now.
+        lanes.append(Lane(each.name, 0 if begin_tick <= each.trim_tick else begin_tick))
+    return lanes, losses
+
+
+def destroyed(start: Offset, channels: Sequence[ChannelDescription], is_wanted: Mapping[str, bool]) -> list[Loss]:
+    """Return the channels that ``start`` has, the query still wants and the server does not have any more.
+
+    Args:
+        start: Where the batch begins.
+        channels: Those that are there and wanted.
+        is_wanted: For each channel of ``start``, whether the query names it.
+    """
+    born = {channel.name: channel.created_tick for channel in channels}
+    losses = []
+    for name in sorted(start.channels):
+        if not is_wanted[name]:
+            continue
+        if name not in born:
+            losses.append(Loss(name, f"the channel '{name}' was destroyed while it was read", start.tick))
+        elif born[name] > start.tick > 0:
+            text = f"the channel '{name}' was destroyed while it was read, and made again at tick {born[name]}"
+            losses.append(Loss(name, text, start.tick, born[name]))
+    return losses
+
+
+def channel_of(vchannel: str) -> str:
+    """Return ``orders`` for ``orders/0``."""
+    return vchannel.partition("/")[0]
+
+
+def _trimmed(vchannel: VchannelDescription, wanted: int) -> Loss:
+    text = (
+        f"{vchannel.name} was trimmed: the query was to go on at tick {wanted}, the first available one is "
+        f"{vchannel.trim_tick}"
+    )
+    return Loss(vchannel.name, text, wanted, int(vchannel.trim_tick))
+
+
+def _order(vchannel: str) -> tuple[str, int]:
+    name, _, index = vchannel.partition("/")
+    return name, int(index)

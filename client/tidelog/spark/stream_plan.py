@@ -1,0 +1,329 @@
+"""Planning of a stream: what each micro-batch reads, found out with few small calls. Runs on the driver.
+
+Nothing here reads messages, and no call costs more because the log is long.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from tidelog import (
+    ChannelDescription,
+    ChannelNotFoundError,
+    Plan,
+    PositionTrimmedError,
+    Split,
+    Tick,
+    VchannelDescription,
+)
+from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.owners import Owners
+from tidelog.spark.plan import MAX_VCHANNELS, ReadPartition
+from tidelog.spark.stream_admission import FIRST_STEP, Limits, admit
+from tidelog.spark.stream_offsets import (
+    Lane,
+    Loss,
+    Offset,
+    OffsetError,
+    channel_of,
+    cut_at,
+    destroyed,
+    lanes_of,
+)
+from tidelog.spark.stream_options import StreamOptions
+
+_log = logging.getLogger("tidelog.spark")
+_Answer = TypeVar("_Answer")
+
+# Batches grow and shrink a little: what the next one is guessed to be is a quarter more than the last one.
+_GUESS: Final = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What a batch reads, as the server describes it now.
+
+    Attributes:
+        lanes: Where each vchannel is read from.
+        low: Nothing of that has a smaller tick, but for what channels that were added to the query had before.
+        has_news: Whether there may be something to read.
+    """
+
+    lanes: Sequence[Lane]
+    low: int
+    has_news: bool
+
+    @property
+    def vchannels(self) -> list[str]:
+        """Names of the vchannels."""
+        return [lane.vchannel for lane in self.lanes]
+
+
+class StreamPlanner:
+    """Finds where micro-batches end and divides them into partitions."""
+
+    def __init__(self, owners: Owners, options: StreamOptions) -> None:
+        self._owners = owners
+        self._options = options
+        self._read = options.read
+        self._step = FIRST_STEP
+        self._warned: set[str] = set()
+        self._described: dict[str, VchannelDescription] = {}
+
+    def now(self) -> int:
+        """Return a tick above everything that was acknowledged so far, on any node; 0 if no channel is there."""
+        channels = self._covered() if self._read.pattern else self._existing()
+        return self._cut([each for channel in channels for each in channel.vchannels])
+
+    def first(self, target: int | None) -> Offset:
+        """Return where a query without a checkpoint begins; for ``latest`` that is now, or ``target``.
+
+        Raises:
+            OptionError: The channels are not as the options say.
+            TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
+        """
+        channels = self._channels(None)
+        vchannels = self._vchannels(channels, None)
+        if self._options.start == "latest":
+            cut = target or self._cut(vchannels)
+            # Nodes hand ticks out apart: what is appended from now on shall be above the cut on each of them.
+            self._settle(vchannels, cut)
+            return cut_at(cut, [each.name for each in vchannels])
+        begin_tick = self._read.begin_tick
+        if self._read.begin_is_tick:
+            start = cut_at(begin_tick, [each.name for each in vchannels])
+            self._report(lanes_of(start, vchannels, _born(channels), begin_tick)[1] if begin_tick else [])
+        return Offset(begin_tick, {each.name: max(begin_tick, int(each.trim_tick)) for each in vchannels})
+
+    def next(self, start: Offset, target: int | None, limits: Limits) -> tuple[Offset, int] | None:
+        """Return where the batch after ``start`` ends and where the log does; None if there is nothing to read.
+
+        What lies before the end is durable, and nothing will be added there.
+
+        Args:
+            start: Where the batch begins.
+            target: Where the log is taken to end; None for where it does now.
+            limits: Of the batch.
+
+        Raises:
+            TidelogError: As ``first``; also where something was lost, and that is to be an error.
+        """
+
+        def look() -> tuple[Offset, int] | None:
+            view = self._view(start)
+            if not view.has_news:
+                return None
+            cut = self._cut([self._described[name] for name in view.vchannels]) if target is None else target
+            if view.low >= cut:
+                return None
+            end = admit(lambda end, grain: self._ask(view.lanes, end, grain), view.low, cut, limits, self._step)
+            if limits.is_unlimited:
+                # The plans of a search have waited for it.
+                self._settle([self._described[name] for name in view.vchannels], cut)
+            else:
+                self._step = max(1, round((end - view.low) * _GUESS))
+            return cut_at(end, view.vchannels), cut
+
+        return _twice(look)
+
+    def partitions(self, start: Offset, end: Offset) -> list[ReadPartition]:
+        """Return the partitions of the batch from ``start`` to ``end``: the same rows whenever this is called.
+
+        Raises:
+            OffsetError: ``end`` is none that ``next`` could have returned.
+            TidelogError: As ``next``.
+        """
+        # The first batch only writes down what the beginning stands for.
+        if start.is_beginning or start == end:
+            return []
+
+        def look() -> list[ReadPartition]:
+            lanes = self._view(start, end).lanes
+            size = Limits(self._read.max_messages_per_partition, self._read.max_bytes_per_partition)
+            plan = self._ask(lanes, end.tick, size, self._read.min_partitions)
+            if plan.end_tick < end.tick:
+                raise OffsetError(
+                    f"the checkpoint has a batch that ends at tick {end.tick}, within the transaction that begins at "
+                    f"{plan.end_tick}: it was edited; begin with a new checkpoint"
+                )
+            return [self._partition(split) for split in plan.splits]
+
+        return _twice(look)
+
+    def _partition(self, split: Split) -> ReadPartition:
+        return ReadPartition(
+            connection=self._owners.connection_of(split.vchannel),
+            seeds=self._read.connection if self._owners.is_cluster else None,
+            channel=channel_of(split.vchannel),
+            index=int(split.vchannel.partition("/")[2]),
+            begin_tick=int(split.begin_tick),
+            end_tick=int(split.end_tick),
+            types=tuple(sorted(self._read.types or ())),
+            fail_on_data_loss=self._read.fail_on_data_loss,
+        )
+
+    def _cut(self, vchannels: Sequence[VchannelDescription]) -> int:
+        """Return a tick above everything that was acknowledged so far on the nodes of ``vchannels``."""
+        ticks = [int(client.allocate_ticks()[0]) for client, _ in self._owners.by_node(vchannels)]
+        return max(ticks, default=0)
+
+    def _settle(self, vchannels: Sequence[VchannelDescription], cut: int) -> None:
+        """Wait until everything below ``cut`` is durable, and nothing will be added there on any node."""
+        for client, part in self._owners.by_node(vchannels):
+            # What was trimmed meanwhile is durable as well: nodes look at that only when they have waited.
+            with suppress(PositionTrimmedError):
+                client.plan_scan([each.name for each in part], begin_tick=cut - 1, end_tick=cut)
+
+    def _ask(self, lanes: Sequence[Lane], end_tick: int, grain: Limits, min_splits: int = 0) -> Plan:
+        """Return a plan of what lies in ``lanes`` before ``end_tick``, or before the transaction that lies there."""
+        by_begin: dict[int, list[VchannelDescription]] = {}
+        for lane in lanes:
+            if lane.begin_tick < end_tick:
+                by_begin.setdefault(lane.begin_tick, []).append(self._described[lane.vchannel])
+        plans = [
+            client.plan_scan(
+                [each.name for each in part],
+                begin_tick=begin_tick,
+                end_tick=end_tick,
+                min_splits=min_splits,
+                max_messages_per_split=grain.messages,
+                max_bytes_per_split=grain.size_bytes,
+            )
+            for begin_tick, some in by_begin.items()
+            for client, part in self._owners.by_node(some)
+        ]
+        least = min((int(plan.end_tick) for plan in plans), default=end_tick)
+        if any(plan.end_tick > least for plan in plans):
+            return self._ask(lanes, least, grain, min_splits)
+        return Plan(Tick(least), [split for plan in plans for split in plan.splits])
+
+    def _view(self, start: Offset, end: Offset | None = None) -> _View:
+        """Look at what is there after ``start``: all of it, or what ``end`` has. Reports what was lost."""
+        channels = self._channels(end or start)
+        vchannels = self._vchannels(channels, end)
+        self._described = {each.name: each for each in vchannels}
+        wanted = {name: _names(self._read, name) for name in (end or start).channels}
+        losses = destroyed(end or start, channels, wanted)
+        born = _born(channels)
+        lanes, trimmed = lanes_of(start, vchannels, born, self._read.begin_tick)
+        self._report([*losses, *trimmed])
+        floors = [
+            max(lane.begin_tick, each.trim_tick, born[channel_of(each.name)])
+            for lane, each in zip(lanes, vchannels, strict=True)
+        ]
+        has_news = any(
+            each.messages and each.last_tick >= lane.begin_tick for lane, each in zip(lanes, vchannels, strict=True)
+        )
+        return _View(lanes, max(start.tick, min(floors, default=0)), has_news)
+
+    def _channels(self, known: Offset | None) -> list[ChannelDescription]:
+        """Return the channels that the query wants; with ``known``, those may be missing that are in it."""
+        if self._read.pattern is not None:
+            covered = self._covered()
+            if not covered and known is None:
+                raise OptionError(
+                    f"the option 'channelPattern' is {self._read.pattern.text!r}, and covers no channel that is there: "
+                    "correct it, or create one before the query starts"
+                )
+            return covered
+        if known is None:
+            return self._owners.describe(self._names)
+        found = self._existing()
+        missing = set(self._names) - {channel.name for channel in found} - known.channels
+        if missing and self._read.fail_on_data_loss:
+            # Not read so far, so nothing was lost: the name is wrong.
+            self._owners.describe(sorted(missing))
+        return found
+
+    @property
+    def _names(self) -> Sequence[str]:
+        """Names of the channels, if they are named."""
+        return self._read.channels or tuple(dict.fromkeys(map(channel_of, self._read.vchannels)))
+
+    def _covered(self) -> list[ChannelDescription]:
+        pattern = self._read.pattern
+        assert pattern is not None
+        return [channel for channel in self._owners.listed(pattern.prefix) if pattern.covers(channel.name)]
+
+    def _existing(self) -> list[ChannelDescription]:
+        """Return those of the named channels that exist."""
+        try:
+            return self._owners.describe(self._names)
+        except ChannelNotFoundError:
+            found = []
+            for name in self._names:
+                with suppress(ChannelNotFoundError):
+                    found += self._owners.describe([name])
+            return found
+
+    def _vchannels(self, channels: Sequence[ChannelDescription], end: Offset | None) -> list[VchannelDescription]:
+        by_name = {each.name: each for channel in channels for each in channel.vchannels}
+        if end is not None:
+            return [by_name[name] for name in end.positions if name in by_name]
+        chosen = list(by_name.values())
+        if self._read.vchannels:
+            names = [_full(name, channels) for name in self._read.vchannels]
+            there = {channel.name for channel in channels}
+            missing = [name for name in names if name not in by_name and channel_of(name) in there]
+            if missing:
+                raise OptionError(
+                    f"the option 'vchannels' names '{missing[0]}', which does not exist: there are {', '.join(by_name)}"
+                )
+            chosen = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
+        if len(chosen) > MAX_VCHANNELS:
+            raise OptionError(
+                f"the channels have {len(chosen)} vchannels, at most {MAX_VCHANNELS} fit into one consistent cut: "
+                "read fewer channels in one query"
+            )
+        return chosen
+
+    def _report(self, losses: Sequence[Loss]) -> None:
+        """Raise, or warn once if the user said so, that messages are gone which the query was to read."""
+        if not losses:
+            return
+        first = losses[0]
+        more = f" ({len(losses)} such losses)" if len(losses) > 1 else ""
+        if not self._read.fail_on_data_loss:
+            for loss in losses:
+                if loss.text not in self._warned:
+                    self._warned.add(loss.text)
+                    _log.warning("%s; going on with what is left, because failOnDataLoss is false", loss.text)
+            return
+        hint = "Set the option failOnDataLoss to false to go on with what is left"
+        if first.available_tick is None:
+            raise ChannelNotFoundError(f"{first.text}{more}. {hint}", values={"channel": first.name})
+        raise PositionTrimmedError(
+            f"{first.text}{more}. {hint}",
+            values={
+                "vchannel": first.name,
+                "requested_tick": str(first.wanted_tick),
+                "first_available_tick": str(first.available_tick),
+            },
+        )
+
+
+def _twice(look: Callable[[], _Answer]) -> _Answer:
+    """Return what ``look`` does; where something went away between two calls of it, a second look reports that."""
+    try:
+        return look()
+    except (PositionTrimmedError, ChannelNotFoundError):
+        return look()
+
+
+def _born(channels: Sequence[ChannelDescription]) -> Mapping[str, int]:
+    return {channel.name: int(channel.created_tick) for channel in channels}
+
+
+def _full(name: str, channels: Sequence[ChannelDescription]) -> str:
+    """Return the vchannel that a name means: as everywhere, a channel with one vchannel may stand for it."""
+    single = {channel.name for channel in channels if len(channel.vchannels) == 1}
+    return f"{name}/0" if name in single else name
+
+
+def _names(options: ReadOptions, channel: str) -> bool:
+    """Tell whether the options name a channel."""
+    if options.pattern is not None:
+        return options.pattern.covers(channel)
+    return channel in options.channels or channel in map(channel_of, options.vchannels)

@@ -1,0 +1,156 @@
+"""Reading a stream: what Spark calls, on the driver once a trigger and in each task."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tidelog.spark.payload_options import PayloadFormat
+from tidelog.spark.plan import ReadPartition
+from tidelog.spark.stream_admission import Limits
+from tidelog.spark.stream_offsets import BEGINNING, cut_at, offset_of
+from tidelog.spark.stream_options import StreamOptions
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from tidelog.spark.owners import Owners
+    from tidelog.spark.stream_groups import GroupProgress
+    from tidelog.spark.stream_plan import StreamPlanner
+
+_log = logging.getLogger("tidelog.spark")
+
+
+class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver, where it lives as long as the query, and reads partitions in the tasks.
+
+    What it says of offsets follows from the offsets that it is given and from the log; what it remembers is a
+    connection, how large the last batch was, and where ``Trigger.AvailableNow`` ends.
+    """
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        # Made when first used: the tasks get a pickled reader, and have clients of their own.
+        self._owners: Owners | None = None
+        self._planner: StreamPlanner | None = None
+        self._group: GroupProgress | None = None
+        self._target: int | None = None
+        self._latest: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the beginning, which is the same at each start, also at one after a crash in the first batch."""
+        return BEGINNING.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return one of the limits of the options, for Spark knows no two at once; ``latestOffset`` keeps to both."""
+        limits = self._options.limits
+        if limits.messages:
+            return ReadMaxRows(limits.messages)
+        return ReadMaxBytes(limits.size_bytes) if limits.size_bytes else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix where the query ends: behind all that is acknowledged now."""
+        self._target = self._opened().now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the batch after ``start`` ends; ``start`` itself if there is nothing to read.
+
+        Raises:
+            OffsetError: ``start`` is none of ours.
+            TidelogError: The server cannot be reached, or something was lost and that is to be an error.
+        """
+        begin = offset_of(start)
+        planner = self._opened()
+        if begin.is_beginning:
+            return planner.first(self._target).to_json()
+        if self._group is not None:
+            # Spark has processed all before it, and tells by ``commit`` only when it begins another batch.
+            self._group.tell(begin)
+        found = planner.next(begin, self._target, self._limits(limit))
+        if found is None:
+            self._latest = start
+            return start
+        end, cut = found
+        self._latest = cut_at(cut, end.positions).to_json()
+        return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the log ended when the last batch was planned, for the progress of the query."""
+        return self._latest
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Divide the batch from ``start`` to ``end``.
+
+        Raises:
+            OffsetError, TidelogError: As ``latestOffset``.
+        """
+        return self._opened().partitions(offset_of(start), offset_of(end))
+
+    def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
+        """Yield the rows of one partition, in tick order.
+
+        Raises:
+            TidelogError: The rest of the partition cannot be read.
+        """
+        assert isinstance(partition, ReadPartition)
+        return _rows(partition, self._schema, self._options.read.payloads)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Tell the group of the option ``commitGroup`` that everything before ``end`` was processed."""
+        self._opened()
+        if self._group is not None:
+            self._group.tell(offset_of(end))
+
+    def stop(self) -> None:
+        """Close the connections."""
+        owners, self._owners, self._planner, self._group = self._owners, None, None, None
+        if owners is not None:
+            owners.close()
+
+    def _opened(self) -> "StreamPlanner":
+        if self._planner is None:
+            from tidelog.spark.owners import Owners
+            from tidelog.spark.stream_groups import GroupProgress
+            from tidelog.spark.stream_plan import StreamPlanner
+
+            self._owners = Owners(self._options.read.connection)
+            self._planner = StreamPlanner(self._owners, self._options)
+            if self._options.commit_group:
+                self._group = GroupProgress(self._owners, self._options.commit_group, self._options.read.vchannels)
+        return self._planner
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        """Return the limits of a batch: those of the options, unless Spark wants all."""
+        match limit:
+            case ReadAllAvailable():
+                return Limits()
+            case ReadMaxRows() | ReadMaxBytes():
+                return self._options.limits
+            case _:
+                raise ValueError(f"Spark asked for {limit}, and the tidelog source has no such limit")
+
+
+def _rows(partition: ReadPartition, schema: StructType, payloads: PayloadFormat) -> Iterator["RecordBatch"]:
+    from tidelog import ChannelNotFoundError
+    from tidelog.spark.read import read_partition
+
+    try:
+        yield from read_partition(partition, to_arrow_schema(schema, timezone="UTC"), payloads)
+    except ChannelNotFoundError as error:
+        text = f"the channel '{partition.channel}' was destroyed while {partition.vchannel} was read"
+        if partition.fail_on_data_loss:
+            raise ChannelNotFoundError(
+                f"{text}. Set the option failOnDataLoss to false to go on with what is left", values=error.values
+            ) from None
+        _log.warning("%s; going on with what is left, because failOnDataLoss is false", text)

@@ -1,0 +1,99 @@
+"""Goal: an offset comes back from the checkpoint as it was, a foreign one is refused, and no loss goes unseen.
+
+Method: offsets and descriptions of channels made by hand; hypothesis for the way through JSON.
+"""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog import ChannelDescription, OwnerDescription, Tick, VchannelDescription
+from tidelog.spark.stream_offsets import BEGINNING, Lane, Offset, OffsetError, cut_at, destroyed, lanes_of, offset_of
+
+TICKS = st.integers(0, (1 << 63) - 1)
+NAMES = st.builds("{}/{}".format, st.from_regex(r"[a-z][a-z.]{0,5}", fullmatch=True), st.integers(0, 20))
+OFFSETS = st.builds(Offset, TICKS, st.dictionaries(NAMES, TICKS, max_size=8))
+
+
+def lane(name: str, *, trim: int = 0, last: int = 0) -> VchannelDescription:
+    return VchannelDescription(name, Tick(trim), Tick(last), messages=1, bytes=1)
+
+
+def channel(name: str, created: int) -> ChannelDescription:
+    return ChannelDescription(name, OwnerDescription(), Tick(created), Tick(0), "", (lane(f"{name}/0"),))
+
+
+@given(OFFSETS)
+def test_an_offset_survives_json_and_equal_ones_have_equal_text(offset: Offset) -> None:
+    text = json.dumps(offset.to_json())
+    assert offset_of(json.loads(text)) == offset
+    turned = Offset(offset.tick, dict(reversed(list(offset.positions.items()))))
+    assert json.dumps(turned.to_json()) == text
+    assert json.dumps(json.loads(text)) == text
+
+
+def test_an_offset_looks_as_documented() -> None:
+    assert cut_at(471, ["orders/10", "orders/2"]).to_json() == {
+        "v": 1,
+        "tick": 471,
+        "channels": {"orders": {"2": 471, "10": 471}},
+    }
+    assert BEGINNING.is_beginning
+    assert not Offset(0, {"orders/0": 0}).is_beginning
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"v": 2, "tick": 1, "channels": {}}, "offsets of version 2, and this tidelog reads version 1"),
+        ({"orders": {"0": 5}}, "version None"),
+        ({"v": 1, "tick": 1}, "none of tidelog's"),
+        ({"v": 1, "tick": "x", "channels": {}}, "none of tidelog's"),
+        ({"v": 1, "tick": 1, "channels": {"orders": 5}}, "none of tidelog's"),
+    ],
+)
+def test_a_foreign_offset_is_refused(raw: dict[str, object], message: str) -> None:
+    with pytest.raises(OffsetError, match=message):
+        offset_of(raw)
+
+
+@pytest.mark.parametrize(
+    ("described", "begin", "lost"),
+    [
+        (lane("a/0", last=60), 50, False),
+        (lane("a/0", trim=40, last=60), 50, False),
+        (lane("a/0", trim=50, last=60), 0, False),
+        (lane("a/0", trim=55, last=60), 0, True),
+        # All of it was trimmed, and all of it had been read.
+        (lane("a/0", trim=55, last=49), 0, False),
+        # New vchannels begin at their first message.
+        (lane("a/1", last=60), 0, False),
+        (lane("a/1", trim=40, last=60), 0, False),
+        (lane("a/1", trim=55, last=60), 0, True),
+    ],
+)
+def test_a_vchannel_goes_on_where_it_was_and_what_was_trimmed_there_is_lost(
+    described: VchannelDescription, begin: int, *, lost: bool
+) -> None:
+    lanes, losses = lanes_of(cut_at(50, ["a/0"]), [described], {"a": 1}, 0)
+
+    assert lanes == [Lane(described.name, begin)]
+    assert [(loss.wanted_tick, loss.available_tick) for loss in losses] == ([(50, 55)] if lost else [])
+
+
+def test_a_start_holds_for_vchannels_that_come_later_as_well() -> None:
+    lanes, losses = lanes_of(cut_at(50, []), [lane("a/0", trim=60, last=99)], {"a": 1}, 70)
+    assert (lanes, losses) == ([Lane("a/0", 70)], [])
+
+
+def test_channels_that_are_gone_or_others_by_now_are_losses_unless_nobody_wants_them() -> None:
+    start = cut_at(50, ["a/0", "b/0", "c/0", "d/0"])
+    there = [channel("b", 51), channel("c", 3)]
+
+    losses = destroyed(start, there, {"a": True, "b": True, "c": True, "d": False})
+
+    assert [(loss.name, loss.available_tick) for loss in losses] == [("a", None), ("b", 51)]
+    assert "was destroyed while it was read, and made again at tick 51" in losses[1].text
+    assert lanes_of(start, [lane("b/0", last=60)], {"b": 51}, 0) == ([Lane("b/0", 0)], [])

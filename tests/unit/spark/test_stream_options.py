@@ -1,0 +1,80 @@
+"""Goal: an option of a stream means what tidelog.spark.stream_options says, and a wrong one says how to mend it.
+
+Method: parse single sets of options as Spark hands them over, in small letters and as text.
+"""
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
+
+from tidelog.spark.options import OptionError
+from tidelog.spark.source import SCHEMA, TidelogDataSource
+from tidelog.spark.stream_admission import Limits
+from tidelog.spark.stream_options import StreamOptions, parse_stream_options, refuse_stream_options
+from tidelog.spark.stream_read import TidelogStreamReader
+
+
+def parse_with(**options: str) -> StreamOptions:
+    return parse_stream_options({"channel": "orders", **options})
+
+
+def test_a_query_begins_behind_what_is_there_unless_told_otherwise() -> None:
+    assert parse_with().start == "latest"
+    assert parse_with(startingoffsets="EARLIEST").start == "earliest"
+    given = parse_with(startingtick="7")
+    assert (given.start, given.read.begin_tick) == ("given", 7)
+    assert parse_with(startingTimestamp="2026-03-01").start == "given"
+
+
+@pytest.mark.parametrize("name", ["maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger"])
+def test_a_batch_may_have_a_limit_of_messages_by_any_of_its_names(name: str) -> None:
+    assert parse_with(**{name: "10"}).limits == Limits(messages=10)
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxBytesPerTrigger": "9"}, ReadMaxBytes(9)),
+        ({"maxMessagesPerTrigger": "5", "maxBytesPerTrigger": "9"}, ReadMaxRows(5)),
+    ],
+)
+def test_spark_is_told_one_limit(options: dict[str, str], limit: ReadLimit) -> None:
+    assert TidelogStreamReader(parse_with(**options), SCHEMA).getDefaultReadLimit() == limit
+
+
+def test_a_limit_that_spark_does_not_have_for_us_is_refused() -> None:
+    reader = TidelogStreamReader(parse_with(), SCHEMA)
+    with pytest.raises(ValueError, match="has no such limit"):
+        reader._limits(ReadMaxFiles(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": "first"}, "'startingOffsets' is 'first': choose from latest and earliest"),
+        ({"startingOffsets": "latest", "startingTick": "1"}, "'startingOffsets' and 'startingTick' contradict"),
+        ({"endingTick": "9"}, "a stream has no end: leave out the option 'endingTick'"),
+        ({"timestampAsOf": "9"}, "a stream has no end: leave out the option 'timestampAsOf'"),
+        ({"maxMessagesPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "contradict each other"),
+        ({"maxBytesPerTrigger": "0"}, "write a whole number from 1"),
+        ({"archive": "/tmp"}, "leave out the option 'archive': a stream reads the log alone"),
+        ({"pushFilters": "true"}, "leave out the option 'pushFilters'"),
+        ({"commitGroup": ""}, "'commitGroup' is empty"),
+        ({"maxMessagePerTrigger": "1"}, "did you mean 'maxMessagesPerTrigger'?"),
+    ],
+)
+def test_a_wrong_option_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message.replace("?", r"\?")):
+        parse_with(**options)
+
+
+def test_a_batch_refuses_what_only_a_stream_has() -> None:
+    with pytest.raises(OptionError, match=r"is one of spark\.readStream, and this is spark\.read"):
+        TidelogDataSource({"channel": "a", "startingoffsets": "earliest"}).reader(SCHEMA)
+    refuse_stream_options({"channel": "a"})
+
+
+def test_a_stream_has_the_columns_of_a_batch() -> None:
+    source = TidelogDataSource({"channel": "a", "maxMessagesPerTrigger": "1"})
+    assert source.schema() == SCHEMA
+    assert isinstance(source.streamReader(SCHEMA), TidelogStreamReader)
