@@ -59,6 +59,7 @@ bench: setup ## run each benchmark once, each against a server of its own
 	$(BIN)/tidelog bench backup
 	$(BIN)/tidelog bench spark
 	$(BIN)/tidelog bench pipeline
+	$(BIN)/tidelog bench stream
 	$(BIN)/tidelog bench security
 
 proto: setup ## generate client/tidelog/v1 from proto/

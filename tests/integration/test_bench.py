@@ -176,6 +176,19 @@ def test_spark_reads_the_log_and_parquet(tmp_path: Path) -> None:
     assert 0 < report["ratio"]
 
 
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_stream_reads_what_was_appended(tmp_path: Path) -> None:
+    [report] = bench(
+        tmp_path, "stream", "--rate", "5000", "--seconds", "3", "--trigger", "0.5", "--vchannels", "2", timeout_s=240
+    )
+
+    details = report["details"]
+    assert details["rows_read"] == details["rows_appended"] == 15_000
+    assert 0 < details["delay_p50_s"] < 60
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_twenty_million_messages_do_not_age_the_server(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Measure Tidelog against what this machine can do without it.")
     for command in (
         append, latency, txn, broadcast, msgstream, scan, consume, rebalance, channels, retention, metadata, backup,
-        security, spark, pipeline,
+        security, spark, stream, pipeline,
     ):  # fmt: skip
         group.command(epilog=COMMON_CODES)(command)
     group.command("all", epilog=COMMON_CODES)(run_all)
@@ -391,6 +391,31 @@ def spark(
         _report(lambda: measure_spark(target, bench, messages=messages, size=size, vchannels=vchannels), as_json=json)
 
 
+def stream(
+    *,
+    rate: Annotated[int, typer.Option(min=50, help="Messages appended each second.")] = 200_000,
+    size: _SizeOption = 100,
+    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels to append to and to read.")] = 4,
+    seconds: Annotated[int, typer.Option(min=1, help="How long is appended.")] = 30,
+    trigger: Annotated[float, typer.Option(min=0.1, help="Seconds from one micro-batch to the next.")] = 2.0,
+    endpoint: _EndpointOption = None,
+    folder: _FolderOption = Path(),
+    json: _JsonOption = False,
+) -> None:
+    """A streaming query in Spark on what is appended steadily: time of batches, and delay of messages."""
+    from tidelog.spark import JavaMissingError, require_java
+    from tidelog_server.cli.bench.server_process import running_target
+    from tidelog_server.cli.bench.stream import StreamSettings, measure_stream
+
+    try:
+        require_java()
+    except JavaMissingError as error:
+        raise CommandError(str(error), ExitCode.FAILURE) from error
+    settings = StreamSettings(rate, size, vchannels, seconds, trigger)
+    with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
+        _report(lambda: measure_stream(target, bench, settings), as_json=json)
+
+
 def pipeline(
     *,
     messages: _MessagesOption = 2_000_000,
@@ -439,6 +464,7 @@ def run_all(
         lambda: retention(seconds=300 / share, folder=folder, json=json),
         lambda: metadata(messages=6_000_000 // share, folder=folder, json=json),
         lambda: spark(messages=5_000_000 // share, folder=folder, json=json),
+        lambda: stream(seconds=30 // share, folder=folder, json=json),
     ]
     for run in runs:
         run()
