@@ -3,6 +3,8 @@
 Method: a real server, and a query in a process group of its own that writes files of numbered lines, a file a batch.
 At random moments, while it writes, a Python worker, an executor or the whole driver is ended by SIGKILL; a driver is
 started again on the same checkpoint. In the end each line is in the log once, and nothing waits to be committed.
+
+Promises of GUARANTEES.md: G47.
 """
 
 import os

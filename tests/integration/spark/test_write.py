@@ -1,6 +1,8 @@
 """Goal: what Spark writes is in the log exactly as the rows say, all of a batch or nothing, and once.
 
 Method: a real server and a real Spark session; streams read files. The log is read back with the client.
+
+Promises of GUARANTEES.md: G47.
 """
 
 import re

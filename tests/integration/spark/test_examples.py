@@ -1,0 +1,29 @@
+"""Goal: the program that shows Spark on flights runs from its first cell to its last.
+
+Method: as a user runs it, with a server and a Spark of its own.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tidelog_testing.processes import ROOT
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_flights_on_spark() -> None:
+    path = os.pathsep.join(str(ROOT / part) for part in ("client", "server"))
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "client/examples/flights_on_spark.py")],
+        env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    told = dict(line.rsplit(" ", 1) for line in ran.stdout.splitlines() if line[:1].isalpha())
+    assert (told["now"], told["in the morning"]) == ("3000", "2000")
+    assert told["archived 3226 findings"] == "0" or int(told["delayed by more than an hour"]) > 0
