@@ -16,7 +16,7 @@ from importlib.metadata import distribution
 from itertools import islice
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidelog
@@ -44,37 +44,43 @@ client.ensure_channel("flights.departed", vchannels=2)
 client.ensure_channel("flights.delays")
 
 
-def append(some: list[tidelog.Message]) -> None:
-    """Append flights, those of an origin in the order of their departure."""
+def append(some: list[tidelog.Message]) -> int:
+    """Append flights, those of a carrier in the order of their departure; return the last tick."""
+    ticks = []
     for index in (0, 1):
         mine = [message for message in some if (message.key or b"")[0] % 2 == index]
-        client.append(f"flights.departed/{index}", mine)
+        ticks.append(client.append(f"flights.departed/{index}", mine).last_tick)
+    return max(ticks)
 
 
-append(messages[:2_000])
-morning = client.latest_mvcc_tick("flights.departed/0")
+morning = append(messages[:2_000])
 
 # %% Spark reads them as a table with columns.
 spark = SparkSession.builder.getOrCreate()
 spark.dataSource.register(TidelogDataSource)
-fields = "carrier STRING, origin STRING, dest STRING, dep_delay INT, arr_delay INT, distance INT"
-source = (
-    spark.read.format("tidelog").option("endpoint", endpoint)
-    .option("payloadFormat", "json").option("payloadSchema", fields)
-)  # fmt: skip
-table = source.load("flights.departed").select("tick", "payload.*")
+FORMAT = {
+    "endpoint": endpoint, "payloadFormat": "json",
+    "payloadSchema": "carrier STRING, origin STRING, dest STRING, dep_delay INT, arr_delay INT, distance INT",
+}  # fmt: skip
+
+
+def read(channel: str, **options: object) -> DataFrame:
+    """Return a channel as a table."""
+    return spark.read.format("tidelog").options(**FORMAT, **options).load(channel)
+
+
+table = read("flights.departed").select("tick", "payload.*")
 late = table.groupBy("carrier").agg(F.count("*").alias("flights"), F.round(F.avg("dep_delay"), 1).alias("delay"))
 late.orderBy("carrier").show(5)
 
 # %% More arrive, and the cut of the morning stays what it was.
 append(messages[2_000:])
-print("now", source.load("flights.departed").count())
-print("in the morning", source.option("asOfTick", morning).load("flights.departed").count())
+print("now", read("flights.departed").count())
+print("in the morning", read("flights.departed", asOfTick=morning).count())
 
 # %% A stream counts delays of each micro-batch and appends them to another channel, each batch once.
 stream = (
-    spark.readStream.format("tidelog").option("endpoint", endpoint)
-    .option("payloadFormat", "json").option("payloadSchema", fields)
+    spark.readStream.format("tidelog").options(**FORMAT)
     .option("startingOffsets", "earliest").option("maxMessagesPerTrigger", 2_000).load("flights.departed")
 )  # fmt: skip
 delayed = stream.where("payload.dep_delay > 60").selectExpr("payload.carrier AS key", "to_json(payload) AS payload")
@@ -85,7 +91,7 @@ for _ in range(2):
         .option("checkpointLocation", str(work / "checkpoint")).trigger(availableNow=True).start("flights.delays")
     )  # fmt: skip
     query.awaitTermination()
-print("delayed by more than an hour", source.load("flights.delays").count())
+print("delayed by more than an hour", read("flights.delays").count())
 
 # %% The log goes to Parquet; archive and log are one table, and an audit finds nothing.
 options = {"endpoint": endpoint, "channelPattern": "flights.*"}

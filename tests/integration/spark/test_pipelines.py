@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +71,14 @@ def append(client: Client, vchannel: str, *texts: str) -> range:
 
 def data_files(root: Path) -> list[Path]:
     return sorted((root / manifest.DATA).rglob("*.parquet"))
+
+
+def last_byte_of(path: Path, column: str) -> int:
+    """Return the place of the last byte of a column's pages in a file of one row group."""
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    [chunk] = [chunk for i in range(group.num_columns) if (chunk := group.column(i)).path_in_schema == column]
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    return int(begin + chunk.total_compressed_size - 1)
 
 
 def test_each_message_is_archived_once_and_read_from_there_when_it_is_trimmed(
@@ -224,10 +233,14 @@ def test_another_channel_of_the_same_name_is_told_apart(
     assert payloads(load(spark, {**options, "archive": str(tmp_path), "archiveOnly": "true"})) == ["a"]
 
 
+@pytest.mark.parametrize("column", ["payload", "event_time"])
 def test_damage_of_an_archive_is_found_before_anything_is_trimmed(
-    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path, column: str
 ) -> None:
-    append(client, f"{channel}/0", *(f"payload {number}" for number in range(1_000)))
+    client.append(
+        f"{channel}/0",
+        [Message(b"payload %d" % number, event_time=datetime.fromtimestamp(number, UTC)) for number in range(1_000)],
+    )
     append(client, f"{channel}/1", "whole")
     archive(spark, tmp_path, options)
     alone = {**options, "archive": str(tmp_path), "archiveOnly": "true"}
@@ -235,16 +248,16 @@ def test_damage_of_an_archive_is_found_before_anything_is_trimmed(
     largest = max(data_files(tmp_path), key=lambda path: path.stat().st_size)
     shutil.copy(largest, tmp_path / "copy")
     damaged = bytearray(largest.read_bytes())
-    damaged[len(damaged) // 3] ^= 1
+    damaged[last_byte_of(largest, column)] ^= 1
     largest.write_bytes(damaged)
 
     report = verify(spark, alone)
 
-    assert {finding.kind for finding in report.findings} == {"unreadable", "archive"}
+    assert "unreadable" in {finding.kind for finding in report.findings} <= {"unreadable", "archive"}
     assert all(finding.name == f"{channel}/0" for finding in report.findings)
     assert "is damaged" in verify_page(report)
     with pytest.raises(PySparkException, match=r"is damaged .* restore it from a copy"):
-        load(spark, alone).collect()
+        load(spark, alone, moreColumns=MORE).collect()
     with pytest.raises(PySparkException, match="is damaged"):
         archive(spark, tmp_path, options, trim=True)
     assert load(spark, options).count() == 1_001

@@ -11,7 +11,7 @@ from tidelog.spark.archive_plan import ArchivePartition, parts
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
-from tidelog.spark.pipelines.digest import COLUMNS, Digests, digest_batch
+from tidelog.spark.pipelines.digest import Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, read_batches, told
 from tidelog.spark.plan import describe
 from tidelog.spark.pushdown import END_OF_TIME
@@ -99,7 +99,8 @@ def _summary(partition: InputPartition) -> Iterator[tuple[Any, ...]]:
     """Yield path, number of messages and digests of an archived file."""
     assert isinstance(partition, ArchivePartition)
     messages, digests = 0, Digests()
-    for batch in read_batches(partition, arrow_schema(*COLUMNS)):
+    # All columns, for each has checksums of its own.
+    for batch in read_batches(partition, arrow_schema()):
         messages += batch.num_rows
         digests = digests.plus(digest_batch(batch))
     yield partition.path, messages, str(digests.full), str(digests.content)
