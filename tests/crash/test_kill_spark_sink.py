@@ -152,7 +152,7 @@ def _ended(query: Query) -> bool:
 
 @pytest.mark.timeout(300)
 def test_each_row_is_there_once_after_kills(tmp_path: Path) -> None:
-    storm("local[2,100]", tmp_path, files=12, kills=["pyspark.daemon", "driver"], seed=random.randrange(1 << 32))
+    storm("local[2,100]", tmp_path, files=8, kills=["pyspark.daemon", "driver"], seed=random.randrange(1 << 32))
 
 
 @pytest.mark.soak

@@ -168,12 +168,15 @@ def test_five_minutes_under_load_stay_below_one_and_a_half_times_the_cap(tmp_pat
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_spark_reads_the_log_and_parquet(tmp_path: Path) -> None:
+def test_spark_reads_and_writes_the_log_and_parquet(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "spark", "--messages", "10000", timeout_s=240)
 
     assert report["name"] == "spark"
     assert 0 < report["ratio"]
+    assert 0 < report["details"]["write_ratio"]
+    assert 0 < report["details"]["python_worker_peak_bytes"]
 
 
 @pytest.mark.spark

@@ -14,7 +14,8 @@ from tidelog import Client
 from tidelog_server.testing import RunningServer
 from tidelog_testing.processes import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+# It starts a second Spark.
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(300)]
 
 PROGRAM = """
 import sys

@@ -103,7 +103,7 @@ def read_cuts(spark: SparkSession, server: RunningServer, bank: Bank, reads: int
 
 @pytest.mark.timeout(300)
 def test_no_cut_tears_a_transaction(spark: SparkSession, server: RunningServer) -> None:
-    read_cuts(spark, server, Bank(server, "bank-of-a-few"), 6)
+    read_cuts(spark, server, Bank(server, "bank-of-a-few"), 4)
 
 
 @pytest.mark.soak

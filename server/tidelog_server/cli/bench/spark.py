@@ -1,12 +1,15 @@
-"""``bench spark``: rows per second out of the log against the same rows out of Parquet, in one Spark session."""
+"""``bench spark``: rows per second out of the log and into it, against Parquet, in one Spark session."""
 
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import psutil
 
 from tidelog import AsyncClient
 from tidelog_server.cli import event_loop
@@ -27,7 +30,7 @@ _DIGEST: Final = ("count(*)", "sum(crc32(payload))", "sum(tick % 1000003)")
 
 
 def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vchannels: int) -> Report:
-    """Append messages, then read them and the same rows in Parquet by turns, warm; medians of three.
+    """Append messages, then read and write them and the same rows in Parquet by turns, warm; medians of three.
 
     Why no client stays open meanwhile: Spark starts its Java by a fork, in which gRPC must have nothing open.
 
@@ -39,7 +42,7 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
     load = Load(messages // vchannels * vchannels, _PER_BATCH, names, producers=vchannels)
     event_loop.run(_fill(target.grpc, channel, load, size))
     try:
-        times = _measure(target.grpc, names, folder, load.messages, size)
+        times, worker_peak_bytes = _measure(target.grpc, names, folder, load.messages, size)
     finally:
         event_loop.run(_remove(target.grpc, channel))
     return Report(
@@ -55,31 +58,49 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
         details={
             "python_source_that_reads_nothing_messages_per_second": load.messages / times.ceiling,
             "its_ratio_to_the_floor": times.floor / times.ceiling,
+            "python_worker_peak_bytes": worker_peak_bytes,
+            "written_messages_per_second": load.messages / times.written,
+            "written_as_parquet_messages_per_second": load.messages / times.written_floor,
+            "write_ratio": times.written_floor / times.written,
         },
     )
 
 
 class _Seconds(NamedTuple):
-    """Medians: Parquet, the log, and a source written in Python that reads nothing."""
+    """Medians: reading Parquet, the log, and a source in Python that reads nothing; writing Parquet and the log."""
 
     floor: float
     ours: float
     ceiling: float
+    written_floor: float
+    written: float
+
+
+class _Measured(NamedTuple):
+    """What a session was measured at, and the most that one of its Python workers had in memory."""
+
+    times: _Seconds
+    worker_peak_bytes: int
 
 
 async def _fill(endpoint: str, channel: str, load: Load, size: int) -> None:
     async with AsyncClient(endpoint) as client:
-        await client.create_channels([channel], vchannels=len(load.vchannels))
+        await client.create_channels([channel, _copy_of(channel)], vchannels=len(load.vchannels))
         await append_lists(client, distinct_payloads(size), load)
 
 
 async def _remove(endpoint: str, channel: str) -> None:
     async with AsyncClient(endpoint) as client:
-        await client.destroy_channels([channel])
+        await client.destroy_channels([channel, _copy_of(channel)])
 
 
-def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, size: int) -> _Seconds:
-    """Return how long it takes to read the rows."""
+def _copy_of(channel: str) -> str:
+    """Return the channel that is written to."""
+    return f"{channel}-copy"
+
+
+def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, size: int) -> _Measured:
+    """Return how long it takes to read and to write the rows."""
     from tidelog_server.cli.bench.spark_ceiling import FORMAT, CeilingDataSource
 
     with spark_session(folder, name="tidelog bench") as session:
@@ -93,7 +114,30 @@ def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, s
         session.dataSource.register(CeilingDataSource)
         shape = {"rows": messages, "size": size, "partitions": log.rdd.getNumPartitions()}
         ceiling = session.read.format(FORMAT).options(**shape).load()
-        return _Seconds(*_interleaved(*(partial(_read, frame) for frame in (parquet, log, ceiling))))
+        reads = _interleaved(*(partial(_read, frame) for frame in (parquet, log, ceiling)))
+        payloads = parquet.select("payload")
+        copy = payloads.write.format("tidelog").mode("append").option("endpoint", endpoint)
+        copy_path, copy_name = str(folder / "copy"), _copy_of(vchannels[0].partition("/")[0])
+        writes = _interleaved(lambda: payloads.write.mode("overwrite").parquet(copy_path), lambda: copy.save(copy_name))
+        return _Measured(_Seconds(*reads, *writes), _worker_peak_bytes())
+
+
+def _worker_peak_bytes() -> int:
+    """Return the most that a Python worker of this process' Spark has had in memory."""
+    workers = [child for child in psutil.Process().children(recursive=True) if _is_worker(child)]
+    statuses = (Path(f"/proc/{worker.pid}/status") for worker in workers)
+    peaks = [
+        re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.MULTILINE) for status in statuses if status.exists()
+    ]
+    return max((int(peak[1]) * 1024 for peak in peaks if peak), default=0)
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "pyspark.daemon" in " ".join(process.cmdline())
+    except psutil.Error:
+        # It has ended meanwhile.
+        return False
 
 
 def _require_equal(ours: tuple[object, ...], theirs: tuple[object, ...], messages: int) -> None:
