@@ -61,6 +61,8 @@ class Limits:
 
 COARSE: Final = Limits()
 """Splits as large as the server makes them."""
+# Each batch of the log is a split of its own, unless so little of its chunk is asked for that it counts as one byte.
+_EXACT: Final = Limits(1, 1)
 
 
 class Ask(Protocol):
@@ -107,8 +109,8 @@ def admit(ask: Ask, low: int, cut: int, limits: Limits, step: int = FIRST_STEP) 
         return int(admitted.end_tick)
     # Not even the first message fits, or the first transaction: that alone is taken.
     if plan.splits:
-        return _least(ask, grain, end, int(plan.end_tick))
-    return _least(ask, COARSE, end, int(ask(far, COARSE).end_tick))
+        return _first(ask, low, plan, limits)
+    return _first(ask, low, ask(far, COARSE), limits)
 
 
 def _doubled(ask: Ask, fits: int, cut: int, limits: Limits, step: int) -> tuple[int, Sequence[Split]]:
@@ -148,6 +150,27 @@ def _past(splits: Sequence[Split], limits: Limits) -> int | None:
         if not limits.allow_sums(messages, size_bytes):
             return int(split.end_tick)
     return None
+
+
+def _first(ask: Ask, low: int, plan: Plan, limits: Limits) -> int:
+    """Return an end above ``low`` and in no transaction, with something before it, or where a transaction begins.
+
+    What a part of a split is said to have is a guess, and at least one: with more vchannels than messages in a batch,
+    each tick seems to be too much. So batches are looked at one by one here; a split that no end of a plan cuts ends
+    behind a message.
+    """
+    ends = [int(split.end_tick) for split in plan.splits if low < split.end_tick < plan.end_tick]
+    exact = ask(min(ends, default=int(plan.end_tick)), _EXACT)
+    stops = sorted(int(split.end_tick) for split in exact.splits)
+    end = low
+    if stops:
+        fits = furthest(exact.splits, limits, low, int(exact.end_tick))
+        end = max((stop for stop in stops if stop <= fits), default=stops[0])
+        clean = int(ask(end, _EXACT).end_tick)
+        if clean > low:
+            return clean
+    # A transaction begins here, which is taken as a whole.
+    return _least(ask, _EXACT, end, int(plan.end_tick))
 
 
 def _least(ask: Ask, grain: Limits, low: int, end: int) -> int:
