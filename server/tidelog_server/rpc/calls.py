@@ -59,8 +59,11 @@ class CallSupervisor:
         """
         self._metrics = metrics
         self._guard = guard
-        # When the last call began, by the event loop's clock.
-        self.last_begun_s = float("-inf")
+        # What a stop looks at: how many calls have begun; how many of those with one answer still wait for it, and when
+        # the last one got it, by the event loop's clock.
+        self.begun = 0
+        self.unanswered = 0
+        self.last_answered_s = float("-inf")
         self._tracer = tracer
         self._meter = CallMeter(metrics, clock)
 
@@ -79,6 +82,8 @@ class CallSupervisor:
         parse = None if descriptor.client_streaming else _parser(descriptor)
         name, is_stream = descriptor.name, descriptor.server_streaming
         supervised = self._supervised(name, self._guarded(descriptor, method, parse))
+        if not is_stream:
+            supervised = self._counted(supervised)
         call = self._meter.metered(name, supervised, is_stream=is_stream)
         if self._tracer is not None:
             call = self._tracer.traced(descriptor.containing_service.full_name, name, call)
@@ -150,7 +155,7 @@ class CallSupervisor:
 
     def _supervised(self, name: str, method: Method) -> Method:
         async def call(request: Any, context: Context) -> Any:
-            self.last_begun_s = asyncio.get_running_loop().time()
+            self.begun += 1
             try:
                 return await method(request, context)
             except TidelogServerError as error:
@@ -167,6 +172,17 @@ class CallSupervisor:
             except Exception as error:  # noqa: BLE001 - a defect must not reach the caller as it is
                 await self._abort(name, _defect(name, error), context)
             return None
+
+        return call
+
+    def _counted(self, method: Method) -> Method:
+        async def call(request: Any, context: Context) -> Any:
+            self.unanswered += 1
+            try:
+                return await method(request, context)
+            finally:
+                self.unanswered -= 1
+                self.last_answered_s = asyncio.get_running_loop().time()
 
         return call
 

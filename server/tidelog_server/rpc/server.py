@@ -43,10 +43,13 @@ if TYPE_CHECKING:
     from tidelog_server.rpc.tracing import CallTracer
 
 _METADATA_BYTES: Final = 8_192
-# A stop goes on once no call came for so long, before and after the first refusal: a client that calls again and again
-# has been refused by then, also on a busy machine.
-_QUIET_S: Final = 0.1
-_QUIET_WITH_CLIENTS_S: Final = 1.0
+# A stop goes on at once if nobody was answered lately, else once no call came in so many steps, before and after the
+# first refusal: a client that calls again and again has been refused by then. Steps and not seconds: in a second that
+# the machine gave to others nothing comes.
+_LATELY_S: Final = 0.5
+_STEP_S: Final = 0.02
+_QUIET_STEPS: Final = 5
+_QUIET_STEPS_WITH_CLIENTS: Final = 50
 _SERVICES: Final = tuple(
     file.services_by_name[name]
     for file, name in (
@@ -207,15 +210,20 @@ class RpcServer:
 
         Why: a call that meets a closed server has an unknown effect for its client; one that is refused has none.
         """
-        loop = asyncio.get_running_loop()
-        begin_s = loop.time()
-        while True:
-            last_s = self._supervisor.last_begun_s
-            quiet_s = _QUIET_S if last_s < begin_s else _QUIET_WITH_CLIENTS_S
-            left_s = min(begin_s + longest_s, last_s + quiet_s) - loop.time()
-            if left_s <= 0:
-                return
-            await asyncio.sleep(left_s)
+        loop, calls = asyncio.get_running_loop(), self._supervisor
+        end_s = loop.time() + longest_s
+        if not calls.unanswered and calls.last_answered_s < loop.time() - _LATELY_S:
+            return
+        last_begun, steps, quiet_steps = calls.begun, 0, _QUIET_STEPS
+        # Whoever waits for an answer may call again when it comes.
+        while (steps < quiet_steps or calls.unanswered) and loop.time() < end_s:
+            await asyncio.sleep(_STEP_S)
+            if calls.begun != last_begun:
+                last_begun, steps, quiet_steps = calls.begun, 0, _QUIET_STEPS_WITH_CLIENTS
+            elif calls.unanswered:
+                steps = 0
+            else:
+                steps += 1
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls; let those that run end within ``grace_s``, then cancel them."""
