@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from tidelog import ChannelDescription, PositionTrimmedError, VchannelDescription
 from tidelog.spark.manifest import Archive, ArchivedLane, ArchiveError, load
+from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.plan import cut_of, describe, plan, wanted_types
@@ -55,12 +56,12 @@ def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPar
         return []
     archive = load(options.archive)
     if options.archive_only:
-        lanes = [name for name in _lanes_of(archive, options) if pushdown.passes(*parts(name))]
+        lanes = [name for name in _lanes_of(archive, options) if pushdown.passes(*parts_of(name))]
         ends = [archive.lanes[name].end_tick for name in lanes]
         return _archived(archive, lanes, options, pushdown, _archived_end(options, ends)) if lanes else []
     with Owners(options.connection) as owners:
         described, channels = describe(owners, options)
-        wanted = [lane for lane in described if pushdown.passes(*parts(lane.name))]
+        wanted = [lane for lane in described if pushdown.passes(*parts_of(lane.name))]
         if not wanted:
             return []
         lanes = [lane.name for lane in wanted]
@@ -70,12 +71,6 @@ def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPar
         *_archived(archive, lanes, options, pushdown, end_tick),
         *plan_from(_begins(archive.lanes, wanted, options), end_tick, options, pushdown),
     ]
-
-
-def parts(vchannel: str) -> tuple[str, int]:
-    """Return channel and index of ``<channel>/<index>``."""
-    channel, _, index = vchannel.partition("/")
-    return channel, int(index)
 
 
 def _end(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
@@ -99,7 +94,7 @@ def _archived(
     _check_loss(there, options, begin_tick, end_tick)
     types = tuple(sorted(wanted_types(options, pushdown) or ()))
     return [
-        ArchivePartition(str(archive.root / file.path), *parts(name), begin_tick, end_tick, types)
+        ArchivePartition(str(archive.root / file.path), *parts_of(name), begin_tick, end_tick, types)
         for name, lane in there.items()
         for file in lane.files
         if file.first_tick < end_tick and file.last_tick >= begin_tick
@@ -166,15 +161,15 @@ def _lanes_of(archive: Archive, options: ReadOptions) -> list[str]:
     Raises:
         OptionError: It has none of a name.
     """
-    there = sorted(archive.lanes, key=parts)
+    there = sorted(archive.lanes, key=parts_of)
     if options.pattern is not None:
-        found = [name for name in there if options.pattern.covers(parts(name)[0])]
+        found = [name for name in there if options.pattern.covers(channel_of(name))]
         if not found:
             raise OptionError(f"the option 'channelPattern' is {options.pattern.text!r}, and covers nothing archived")
         return found
     lanes = []
     for wanted in options.channels or options.vchannels:
-        found = [name for name in there if wanted in (name, parts(name)[0])]
+        found = [name for name in there if wanted in (name, channel_of(name))]
         if not found or (options.vchannels and len(found) > 1):
             raise OptionError(f"the archive at {archive.root} has no {wanted!r}: it has {', '.join(there)}")
         lanes += found

@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tidelog.spark.names import parts_of
+
 FORMAT: Final = 1
 FOLDER: Final = "_tidelog"
 DATA: Final = "data"
@@ -244,7 +246,7 @@ def sync_folder(folder: Path) -> None:
 
 def lane_folder(vchannel: str) -> str:
     """Return the folder of a vchannel's files, below the root."""
-    channel, _, index = vchannel.partition("/")
+    channel, index = parts_of(vchannel)
     return f"{DATA}/channel={channel}/vchannel={index}"
 
 

@@ -14,6 +14,7 @@ from tidelog import (
     UnavailableError,
     VchannelDescription,
 )
+from tidelog.spark.names import channel_of
 from tidelog.spark.options import Connection
 
 _Result = TypeVar("_Result")
@@ -132,7 +133,7 @@ class Owners:
         return call(self._client_at(self._seeds[0]))
 
     def _address(self, vchannel: str) -> str:
-        return self._addresses.get(vchannel.partition("/")[0], self._seeds[0])
+        return self._addresses.get(channel_of(vchannel), self._seeds[0])
 
     def _client_at(self, address: str) -> Client:
         if address not in self._clients:

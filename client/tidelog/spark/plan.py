@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import ChannelDescription, Client, Plan, PositionTrimmedError, Split, Tick, VchannelDescription
+from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import Connection, OptionError, ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
@@ -74,7 +75,7 @@ def wanted_types(options: ReadOptions, pushdown: Pushdown) -> frozenset[int] | N
 
 
 def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[Split]:
-    lanes = [lane for lane in describe(owners, options)[0] if pushdown.passes(*_parts(lane.name))]
+    lanes = [lane for lane in describe(owners, options)[0] if pushdown.passes(*parts_of(lane.name))]
     if not lanes:
         return []
     begin_tick = max(options.begin_tick, pushdown.begin_tick)
@@ -173,7 +174,7 @@ def cut_of(owners: Owners, lanes: Iterable[VchannelDescription], end_tick: int =
 def _channels(owners: Owners, options: ReadOptions) -> list[ChannelDescription]:
     pattern = options.pattern
     if pattern is None:
-        names = options.channels or tuple(dict.fromkeys(name.partition("/")[0] for name in options.vchannels))
+        names = options.channels or tuple(dict.fromkeys(map(channel_of, options.vchannels)))
         return owners.describe(names)
     covered = [channel for channel in owners.listed(pattern.prefix) if pattern.covers(channel.name)]
     if not covered:
@@ -215,7 +216,7 @@ def _report_loss(trimmed: Sequence[VchannelDescription], begin_tick: int, option
 
 
 def _partition(split: Split, types: tuple[int, ...], options: ReadOptions, owners: Owners) -> ReadPartition:
-    channel, index = _parts(split.vchannel)
+    channel, index = parts_of(split.vchannel)
     return ReadPartition(
         connection=owners.connection_of(split.vchannel),
         seeds=options.connection if owners.is_cluster else None,
@@ -226,8 +227,3 @@ def _partition(split: Split, types: tuple[int, ...], options: ReadOptions, owner
         types=types,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-
-
-def _parts(vchannel: str) -> tuple[str, int]:
-    channel, _, index = vchannel.partition("/")
-    return channel, int(index)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidelog import Client, GroupNotFoundError, GroupNotSubscribedError, PositionCommit, TidelogError
+from tidelog.spark.names import channel_of
 from tidelog.spark.owners import Owners
-from tidelog.spark.stream_offsets import Offset, channel_of
+from tidelog.spark.stream_offsets import Offset
 
 _log = logging.getLogger("tidelog.spark")
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidelog import ChannelDescription, VchannelDescription
+from tidelog.spark.names import channel_of, parts_of
 
 VERSION: Final = 1
 
@@ -52,9 +53,9 @@ class Offset:
     def to_json(self) -> dict[str, Any]:
         """Return what Spark keeps; equal offsets have equal text."""
         channels: dict[str, dict[str, int]] = {}
-        for vchannel, tick in sorted(self.positions.items(), key=lambda item: _order(item[0])):
-            name, _, index = vchannel.partition("/")
-            channels.setdefault(name, {})[index] = tick
+        for vchannel, tick in sorted(self.positions.items(), key=lambda item: parts_of(item[0])):
+            channel, index = parts_of(vchannel)
+            channels.setdefault(channel, {})[str(index)] = tick
         return {"v": VERSION, "tick": self.tick, "channels": channels}
 
 
@@ -166,19 +167,9 @@ def destroyed(start: Offset, channels: Sequence[ChannelDescription], is_wanted: 
     return losses
 
 
-def channel_of(vchannel: str) -> str:
-    """Return ``orders`` for ``orders/0``."""
-    return vchannel.partition("/")[0]
-
-
 def _trimmed(vchannel: VchannelDescription, wanted: int) -> Loss:
     text = (
         f"{vchannel.name} was trimmed: the query was to go on at tick {wanted}, the first available one is "
         f"{vchannel.trim_tick}"
     )
     return Loss(vchannel.name, text, wanted, int(vchannel.trim_tick))
-
-
-def _order(vchannel: str) -> tuple[str, int]:
-    name, _, index = vchannel.partition("/")
-    return name, int(index)

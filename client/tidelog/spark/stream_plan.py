@@ -18,6 +18,7 @@ from tidelog import (
     Tick,
     VchannelDescription,
 )
+from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.plan import MAX_VCHANNELS, ReadPartition
@@ -27,7 +28,6 @@ from tidelog.spark.stream_offsets import (
     Loss,
     Offset,
     OffsetError,
-    channel_of,
     cut_at,
     destroyed,
     lanes_of,
@@ -153,11 +153,12 @@ class StreamPlanner:
         return _twice(look)
 
     def _partition(self, split: Split) -> ReadPartition:
+        channel, index = parts_of(split.vchannel)
         return ReadPartition(
             connection=self._owners.connection_of(split.vchannel),
             seeds=self._read.connection if self._owners.is_cluster else None,
-            channel=channel_of(split.vchannel),
-            index=int(split.vchannel.partition("/")[2]),
+            channel=channel,
+            index=index,
             begin_tick=int(split.begin_tick),
             end_tick=int(split.end_tick),
             types=tuple(sorted(self._read.types or ())),

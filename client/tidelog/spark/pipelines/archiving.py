@@ -23,6 +23,7 @@ from tidelog import VchannelDescription
 from tidelog.spark import manifest
 from tidelog.spark.archive_plan import Begin, begin_behind, check_channels, plan_from
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch
@@ -222,8 +223,7 @@ def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], 
     created = {channel.name: int(channel.created_tick) for channel in channels}
     ranges, begins = {}, {}
     for lane in lanes:
-        ranges[lane.name] = _range(there, lane, end_tick, created[lane.name.partition("/")[0]], read)
-
+        ranges[lane.name] = _range(there, lane, end_tick, created[channel_of(lane.name)], read)
         begins[lane.name] = Begin(max(ranges[lane.name].begin_tick, int(lane.trim_tick)), must_be_there=True)
     # What is trimmed from now on is an error in any case: the ranges would not tell of it.
     partitions = plan_from(begins, end_tick, replace(read, fail_on_data_loss=True), Pushdown())

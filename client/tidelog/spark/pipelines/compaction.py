@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.errors import PySparkException
 
 from tidelog.spark import manifest
-from tidelog.spark.archive_plan import parts
+from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, OnProgress, SourceOptions, load_frame, told
@@ -134,7 +134,7 @@ def _cut(read: ReadOptions) -> tuple[int, list[str]]:
     """Return the tick of the snapshot, inclusive, and the vchannels that it is of."""
     if read.archive_only:
         lanes = manifest.load(read.archive).lanes
-        names = [name for name in sorted(lanes, key=parts) if _is_named(name, read)]
+        names = [name for name in sorted(lanes, key=parts_of) if _is_named(name, read)]
         end_tick = read.end_tick or min((lanes[name].end_tick for name in names), default=1)
         return end_tick - 1, names
     with Owners(read.connection) as owners:
@@ -144,7 +144,7 @@ def _cut(read: ReadOptions) -> tuple[int, list[str]]:
 
 
 def _is_named(vchannel: str, read: ReadOptions) -> bool:
-    channel = parts(vchannel)[0]
+    channel = channel_of(vchannel)
     if read.pattern is not None:
         return read.pattern.covers(channel)
     return channel in read.channels or bool({vchannel, channel} & set(read.vchannels))

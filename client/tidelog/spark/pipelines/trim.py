@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import Client, Tick, VchannelDescription
-from tidelog.spark.archive_plan import ArchivePartition, parts
+from tidelog.spark.archive_plan import ArchivePartition
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
+from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.digest import Digests, digest_batch
@@ -83,7 +84,7 @@ def check_files(spark: "SparkSession", there: Archive, files: Sequence[ArchivedF
     if not files:
         return
     partitions = [
-        ArchivePartition(str(there.root / file.path), *parts(file.vchannel), 0, END_OF_TIME, ()) for file in files
+        ArchivePartition(str(there.root / file.path), *parts_of(file.vchannel), 0, END_OF_TIME, ()) for file in files
     ]
     found = {path: told for path, *told in over_partitions(spark, partitions, _summary).collect()}
     for file in files:
@@ -113,7 +114,7 @@ def _holds(client: Client, vchannels: Sequence[str]) -> Mapping[str, tuple[int, 
     def hold(vchannel: str, tick: int, holder: str) -> None:
         holds[vchannel] = min(holds.get(vchannel, (END_OF_TIME, "")), (tick, holder))
 
-    channels = dict.fromkeys(parts(name)[0] for name in vchannels)
+    channels = dict.fromkeys(channel_of(name) for name in vchannels)
     groups = {group.name for channel in channels for group in client.list_groups(channel=channel)}
     for group in sorted(groups):
         for name, position in client.describe_group(group).positions.items():
