@@ -66,7 +66,7 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
                 raise
             # Trimmed between the look at what is there and the plan; the second look sees it.
             splits = _plan(owners, options, pushdown)
-        return [_partition(split, types, options, owners) for split in splits]
+        return [partition_of(split, types, options, owners) for split in splits]
 
 
 def wanted_types(options: ReadOptions, pushdown: Pushdown) -> frozenset[int] | None:
@@ -171,6 +171,21 @@ def cut_of(owners: Owners, lanes: Iterable[VchannelDescription], end_tick: int =
     return max(int(plan.end_tick) for plan in plans)
 
 
+def partition_of(split: Split, types: tuple[int, ...], options: ReadOptions, owners: Owners) -> ReadPartition:
+    """Return what a task reads of ``split``: messages of ``types``, of all if that is empty, where its owner is now."""
+    channel, index = parts_of(split.vchannel)
+    return ReadPartition(
+        connection=owners.connection_of(split.vchannel),
+        seeds=options.connection if owners.is_cluster else None,
+        channel=channel,
+        index=index,
+        begin_tick=int(split.begin_tick),
+        end_tick=int(split.end_tick),
+        types=types,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
 def _channels(owners: Owners, options: ReadOptions) -> list[ChannelDescription]:
     pattern = options.pattern
     if pattern is None:
@@ -213,17 +228,3 @@ def _report_loss(trimmed: Sequence[VchannelDescription], begin_tick: int, option
             },
         )
     _log.warning("%s; reading what is left, because failOnDataLoss is false", text)
-
-
-def _partition(split: Split, types: tuple[int, ...], options: ReadOptions, owners: Owners) -> ReadPartition:
-    channel, index = parts_of(split.vchannel)
-    return ReadPartition(
-        connection=owners.connection_of(split.vchannel),
-        seeds=options.connection if owners.is_cluster else None,
-        channel=channel,
-        index=index,
-        begin_tick=int(split.begin_tick),
-        end_tick=int(split.end_tick),
-        types=types,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )

@@ -14,14 +14,13 @@ from tidelog import (
     ChannelNotFoundError,
     Plan,
     PositionTrimmedError,
-    Split,
     Tick,
     VchannelDescription,
 )
-from tidelog.spark.names import channel_of, parts_of
+from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
-from tidelog.spark.plan import MAX_VCHANNELS, ReadPartition
+from tidelog.spark.plan import MAX_VCHANNELS, ReadPartition, partition_of
 from tidelog.spark.stream_admission import FIRST_STEP, Limits, admit
 from tidelog.spark.stream_offsets import (
     Lane,
@@ -148,22 +147,10 @@ class StreamPlanner:
                     f"the checkpoint has a batch that ends at tick {end.tick}, within the transaction that begins at "
                     f"{plan.end_tick}: it was edited; begin with a new checkpoint"
                 )
-            return [self._partition(split) for split in plan.splits]
+            types = tuple(sorted(self._read.types or ()))
+            return [partition_of(split, types, self._read, self._owners) for split in plan.splits]
 
         return _twice(look)
-
-    def _partition(self, split: Split) -> ReadPartition:
-        channel, index = parts_of(split.vchannel)
-        return ReadPartition(
-            connection=self._owners.connection_of(split.vchannel),
-            seeds=self._read.connection if self._owners.is_cluster else None,
-            channel=channel,
-            index=index,
-            begin_tick=int(split.begin_tick),
-            end_tick=int(split.end_tick),
-            types=tuple(sorted(self._read.types or ())),
-            fail_on_data_loss=self._read.fail_on_data_loss,
-        )
 
     def _cut(self, vchannels: Sequence[VchannelDescription]) -> int:
         """Return a tick above everything that was acknowledged so far on the nodes of ``vchannels``."""
