@@ -28,12 +28,11 @@ from tidelog.spark.options import Connection, OptionError, connection_of, known_
 _Choice = TypeVar("_Choice")
 Delivery = Literal["exactlyOnce", "atLeastOnce"]
 
+# The last two are Spark's own, which it hands over with ours.
 NAMES: Final = (
     "endpoint", "channel", "path", "delivery", "txnAppId", "txnVersion", "txnTimeout", "durability", "token",
     "tokenFile", "tlsCa", "tlsCert", "tlsKey", "checkpointLocation", "queryName",
 )  # fmt: skip
-# Spark's own, which it hands over with ours.
-_OF_SPARK: Final = frozenset(("checkpointLocation", "queryName"))
 _DELIVERIES: Final[dict[str, Delivery]] = {"exactlyonce": "exactlyOnce", "atleastonce": "atLeastOnce"}
 _DURABILITIES: Final[dict[str, Durability]] = {"sync": "sync", "os": "os"}
 _MAX_APP_ID_BYTES: Final = 128

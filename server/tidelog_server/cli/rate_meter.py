@@ -15,25 +15,22 @@ class RateMeter:
     """Called with bytes that were moved; waits so that they are not more than the rate allows.
 
     Attributes:
-        moved_bytes: All so far.
         stopping: Once it is set, the next call raises, so that a thread at work ends.
     """
 
     def __init__(self, bytes_per_s: int, progress: Progress | None = None) -> None:
         """Keep ``bytes_per_s``; 0 for no limit."""
-        self.moved_bytes = 0
         self.stopping = threading.Event()
         self._bytes_per_s = bytes_per_s
         self._progress = progress
         self._due_s = time.monotonic()
 
     def __call__(self, size_bytes: int) -> None:
-        """Count and wait.
+        """Wait until the rate allows for more.
 
         Raises:
             CommandError: ``stopping`` is set.
         """
-        self.moved_bytes += size_bytes
         if self._progress is not None:
             self._progress.advance(0, size_bytes)
         wait_s = 0.0
