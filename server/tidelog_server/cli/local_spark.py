@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidelog_server.cli.child_environment import child_environment
+from tidelog_server.cli.exit_codes import CommandError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +27,16 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 """
+
+
+def check_java() -> None:
+    """Raise CommandError, with what installs it, if there is no Java that Spark could run on."""
+    from tidelog.spark import JavaMissingError, require_java
+
+    try:
+        require_java()
+    except JavaMissingError as error:
+        raise CommandError(str(error)) from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 import tidelog
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, refused, source_options
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
-from tidelog_server.cli.local_spark import spark_session
+from tidelog_server.cli.local_spark import check_java, spark_session
 from tidelog_server.cli.output import (
     NoProgressOption,
     Output,
@@ -245,13 +245,12 @@ class _Job:
         """Yield a session and what draws its progress; what fails within becomes a CommandError."""
         from pyspark.errors import PySparkException
 
-        from tidelog.spark import JavaMissingError, require_java
         from tidelog.spark.options import OptionError
         from tidelog.spark.pipelines import ArchiveError, CompactError
 
         conf = _pairs(self.conf, "--conf")
         try:
-            require_java()
+            check_java()
             with (
                 tempfile.TemporaryDirectory(prefix="tidelog-pipeline-", ignore_cleanup_errors=True) as folder,
                 spark_session(Path(folder), name=f"tidelog {self.name}", master=self.master, conf=conf) as spark,
@@ -264,8 +263,6 @@ class _Job:
             raise CommandError(str(error), ExitCode.USAGE) from error
         except (ArchiveError, CompactError) as error:
             raise CommandError(str(error), ExitCode.CONFLICT) from error
-        except JavaMissingError as error:
-            raise CommandError(str(error), ExitCode.FAILURE) from error
         except PySparkException as error:
             # Of an error in a task, the last line is what it said; before it is where.
             raise CommandError(str(error).strip().splitlines()[-1], ExitCode.FAILURE) from error

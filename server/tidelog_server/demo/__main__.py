@@ -4,8 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tidelog.spark import JavaMissingError, require_java
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.cli.local_spark import check_java
 from tidelog_server.demo.run import run_demo
 
 
@@ -16,9 +16,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("demo-output"), metavar="FOLDER", help="for the chart")
     arguments = parser.parse_args()
     try:
-        require_java()
+        check_java()
         run_demo(arguments.output, flights=arguments.flights)
-    except (CommandError, JavaMissingError) as error:
+    except CommandError as error:
         sys.stderr.write(f"tidelog demo: {error}\n")
         return ExitCode.FAILURE
     return ExitCode.OK

@@ -12,6 +12,7 @@ from tidelog_server.cli import event_loop
 from tidelog_server.cli.bench.report import Report, print_report
 from tidelog_server.cli.bench.stolen_time import StolenTime
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_server.cli.local_spark import check_java
 from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
 
 _EndpointOption = Annotated[
@@ -379,14 +380,10 @@ def spark(
     json: _JsonOption = False,
 ) -> None:
     """Rows per second into Spark, against the same rows from Parquet."""
-    from tidelog.spark import JavaMissingError, require_java
     from tidelog_server.cli.bench.server_process import running_target
     from tidelog_server.cli.bench.spark import measure_spark
 
-    try:
-        require_java()
-    except JavaMissingError as error:
-        raise CommandError(str(error), ExitCode.FAILURE) from error
+    check_java()
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
         _report(lambda: measure_spark(target, bench, messages=messages, size=size, vchannels=vchannels), as_json=json)
 
@@ -403,14 +400,10 @@ def stream(
     json: _JsonOption = False,
 ) -> None:
     """A streaming query in Spark on what is appended steadily: time of batches, and delay of messages."""
-    from tidelog.spark import JavaMissingError, require_java
     from tidelog_server.cli.bench.server_process import running_target
     from tidelog_server.cli.bench.stream import StreamSettings, measure_stream
 
-    try:
-        require_java()
-    except JavaMissingError as error:
-        raise CommandError(str(error), ExitCode.FAILURE) from error
+    check_java()
     settings = StreamSettings(rate, size, vchannels, seconds, trigger)
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
         _report(lambda: measure_stream(target, bench, settings), as_json=json)
@@ -426,14 +419,10 @@ def pipeline(
     json: _JsonOption = False,
 ) -> None:
     """Archive, verify and trim with Spark; producer, log and archive must have the same digest."""
-    from tidelog.spark import JavaMissingError, require_java
     from tidelog_server.cli.bench.pipeline import measure_pipeline
     from tidelog_server.cli.bench.server_process import running_target
 
-    try:
-        require_java()
-    except JavaMissingError as error:
-        raise CommandError(str(error), ExitCode.FAILURE) from error
+    check_java()
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
         _report(
             lambda: measure_pipeline(target, bench, messages=messages, size=size, vchannels=vchannels), as_json=json
