@@ -17,9 +17,9 @@ import tidelog
 from tidelog import AsyncClient, At, Message
 from tidelog.testing import server
 from tidelog_server.demo.flights import Flight, lane_of, read_flights
-from tidelog_testing.processes import ROOT
+from tidelog_testing.documents import page, run_example
 
-PAGE = (ROOT / "client" / "GROUPS.md").read_text()
+PAGE = page("GROUPS.md")
 LANES = 4
 FLIGHTS = 3_000
 
@@ -27,10 +27,7 @@ FLIGHTS = 3_000
 @pytest.fixture(scope="module")
 def services() -> SimpleNamespace:
     """The program of the page, as a module."""
-    [program] = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(program, "GROUPS.md", "exec"), names)
-    return SimpleNamespace(**names)
+    return SimpleNamespace(**run_example("GROUPS.md", {}))
 
 
 @pytest.fixture

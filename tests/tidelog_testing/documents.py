@@ -3,10 +3,15 @@
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from tidelog.testing import start_server
 from tidelog_testing.processes import ROOT
+
+ENDPOINT: Final = "127.0.0.1:7420"
+"""The server of the examples."""
 
 
 def page(name: str) -> str:
@@ -14,15 +19,35 @@ def page(name: str) -> str:
     return (ROOT / "client" / name).read_text()
 
 
+def run_example(name: str, changes: Mapping[str, str]) -> dict[str, Any]:
+    """Run the one Python example of ``client/<name>`` in this process, and return the names that it has made.
+
+    Args:
+        name: The page.
+        changes: What stands in the example, such as an endpoint or a folder, and what takes its place.
+    """
+    program = _example_of(page(name))
+    for text, other in changes.items():
+        assert text in program, f"the example of {name} has no {text}"
+        program = program.replace(text, other)
+    names: dict[str, Any] = {}
+    exec(compile(program, name, "exec"), names)
+    return names
+
+
 def output_of_example(text: str, folder: Path) -> str:
     """Run the one Python example of a page against a server of its own, and return what it prints; it must succeed."""
-    [example] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     program = folder / "example.py"
     with start_server() as running:
-        program.write_text(example.replace("127.0.0.1:7420", running.endpoint))
+        program.write_text(_example_of(text).replace(ENDPOINT, running.endpoint))
         done = subprocess.run(
             [sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False,
             env={"PYTHONPATH": f"{ROOT / 'client'}"},
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def _example_of(text: str) -> str:
+    [example] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return str(example)

@@ -3,7 +3,6 @@
 Method: a real server and Spark, a few messages each, of which some cannot be decoded.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -11,12 +10,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from tidelog import Client
-from tidelog_testing.documents import page
+from tidelog_testing.documents import ENDPOINT, page, run_example
+from tidelog_testing.spark_rows import error_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -35,12 +34,6 @@ ROW = Row(
     id=1, name="ü", rate=0.5, price=Decimal("12.50"), day=date(2026, 3, 1), at=AT,
     raw=bytearray(b"xx"), tags=["a", None], inner=Row(ok=True, small=-128), counts={"x": 1},
 )  # fmt: skip
-
-
-def error_of(read_it: Callable[[], object]) -> str:
-    with pytest.raises(PySparkException) as raised:
-        read_it()
-    return str(raised.value)
 
 
 def found(frame: DataFrame, *columns: str) -> list[Any]:
@@ -131,12 +124,10 @@ def test_the_example_of_the_page_prints_what_the_page_says(
     client: Client, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del spark  # The example takes the session that runs.
-    text = page("SPARK_PAYLOADS.md")
-    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
-    exec(compile(program.replace("127.0.0.1:7420", client.endpoint), "SPARK_PAYLOADS.md", "exec"), {})
+    run_example("SPARK_PAYLOADS.md", {ENDPOINT: client.endpoint})
 
-    assert f"```text\n{capsys.readouterr().out}```" in text
+    assert f"```text\n{capsys.readouterr().out}```" in page("SPARK_PAYLOADS.md")
 
 
 def test_partitions_follow_sizes(client: Client, read: Read, channel: str) -> None:

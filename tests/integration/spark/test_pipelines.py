@@ -7,7 +7,6 @@ compared with those that plain Python counts.
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog import Client, Message, Tick
+from tidelog import Client, Message
 from tidelog.spark import manifest
 from tidelog.spark.options import OptionError, parse_options
 from tidelog.spark.pipelines import (
@@ -42,7 +41,8 @@ from tidelog.spark.pipelines import (
 from tidelog.spark.pipelines.archiving import commit, stage
 from tidelog_server.cli.bench.pipeline import run_jobs
 from tidelog_server.testing import RunningServer
-from tidelog_testing.documents import page
+from tidelog_testing.documents import ENDPOINT, page, run_example
+from tidelog_testing.spark_rows import append, payloads
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -58,15 +58,6 @@ def options(server: RunningServer, channel: str) -> Options:
 
 def load(spark: SparkSession, options: Options, **more: object) -> DataFrame:
     return spark.read.format("tidelog").options(**options, **more).load()  # type: ignore[arg-type]
-
-
-def payloads(frame: DataFrame) -> list[str]:
-    return sorted(bytes(row.payload).decode() for row in frame.select("payload").collect())
-
-
-def append(client: Client, vchannel: str, *texts: str) -> range:
-    result = client.append(vchannel, [text.encode() for text in texts])
-    return range(int(result.first_tick), int(result.last_tick) + 1)
 
 
 def data_files(root: Path) -> list[Path]:
@@ -183,7 +174,7 @@ def test_nothing_is_trimmed_that_a_group_or_a_broadcast_needs(
     sent = client.broadcast([f"{channel}/1"], b"all")
     append(client, f"{channel}/1", "d")
     group = f"group-of-{channel}"
-    client.create_group(group, [f"{channel}/0"], start=Tick(ticks[1]))
+    client.create_group(group, [f"{channel}/0"], start=ticks[1])
 
     trimmed = archive(spark, tmp_path, options, trim=True).trimmed
 
@@ -204,7 +195,7 @@ def test_what_was_trimmed_before_it_was_archived_is_lost_aloud(
     client.trim(f"{channel}/0", everything=True)
     assert payloads(load(spark, {**options, "archive": str(tmp_path)})) == ["a"]
     ticks = append(client, f"{channel}/0", "b", "c")
-    client.trim(f"{channel}/0", Tick(ticks[1]))
+    client.trim(f"{channel}/0", ticks[1])
 
     with pytest.raises(ArchiveError, match="what lies between is lost"):
         archive(spark, tmp_path, options)
@@ -422,10 +413,7 @@ def test_the_example_of_the_page_prints_what_the_page_says(
     server: RunningServer, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del spark  # The example takes the session that runs.
-    text = page("SPARK_PIPELINES.md")
-    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    program = program.replace("127.0.0.1:7420", server.endpoint).replace("/mnt/archive", str(tmp_path / "archive"))
 
-    exec(compile(program.replace("/mnt/snapshots", str(tmp_path / "snapshots")), "SPARK_PIPELINES.md", "exec"), {})
+    run_example("SPARK_PIPELINES.md", {ENDPOINT: server.endpoint, "/mnt": str(tmp_path)})
 
-    assert f"It prints `{capsys.readouterr().out.strip()}`." in text
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("SPARK_PIPELINES.md")

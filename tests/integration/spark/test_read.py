@@ -6,21 +6,19 @@ its own metrics, so that a filter that is said to be pushed down is seen to be.
 Promises of GUARANTEES.md: G11.
 """
 
-import re
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-import tidelog
 from tidelog import Client, Message
 from tidelog.spark import SCHEMA
 from tidelog_server.cli.bench.server_process import parse_metrics
 from tidelog_server.testing import RunningServer
-from tidelog_testing.documents import page
+from tidelog_testing.documents import ENDPOINT, page, run_example
+from tidelog_testing.spark_rows import append, error_of, payloads
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -32,25 +30,9 @@ SCHEMA_TEXT = (
 Read = Callable[..., DataFrame]
 
 
-def append(client: Client, vchannel: str, *payloads: str) -> list[int]:
-    """Append one batch and return its ticks."""
-    result = client.append(vchannel, [payload.encode() for payload in payloads])
-    return list(range(result.first_tick, result.last_tick + 1))
-
-
-def payloads(frame: DataFrame) -> list[str]:
-    return sorted(bytes(row.payload).decode() for row in frame.select("payload", "tick").collect())
-
-
 def messages_sent(server: RunningServer) -> float:
     with urllib.request.urlopen(f"http://{server.http_endpoint}/metrics", timeout=10) as response:
         return parse_metrics(response.read().decode())["tidelog_scan_messages_total"]
-
-
-def error_of(read_it: Callable[[], object]) -> str:
-    with pytest.raises(PySparkException) as raised:
-        read_it()
-    return str(raised.value)
 
 
 def test_the_schema_is_as_documented(read: Read, channel: str) -> None:
@@ -253,7 +235,7 @@ def test_accepted_filters_are_gone_from_the_plan(
 def test_a_trimmed_start_fails_and_names_both_ticks(client: Client, read: Read, channel: str) -> None:
     ticks = append(client, f"{channel}/0", "a", "b", "c")
     append(client, f"{channel}/1", "d")
-    client.trim(f"{channel}/0", tidelog.Tick(ticks[1]))
+    client.trim(f"{channel}/0", ticks[1])
 
     text = error_of(read(channel, startingTick=ticks[0]).collect)
 
@@ -266,7 +248,7 @@ def test_a_trimmed_start_fails_and_names_both_ticks(client: Client, read: Read, 
 def test_what_is_left_is_read_where_loss_is_allowed(client: Client, read: Read, channel: str) -> None:
     ticks = append(client, f"{channel}/0", "a", "b", "c")
     append(client, f"{channel}/1", "d")
-    client.trim(f"{channel}/0", tidelog.Tick(ticks[1]))
+    client.trim(f"{channel}/0", ticks[1])
 
     assert payloads(read(channel, startingTick=ticks[0], failOnDataLoss="false")) == ["b", "c", "d"]
     assert payloads(read(channel, startingTimestamp=ticks[0] >> 18)) == ["b", "c", "d"]
@@ -345,12 +327,10 @@ def test_the_example_of_the_page_prints_what_the_page_says(
     server: RunningServer, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del spark  # The example takes the session that runs.
-    text = page("SPARK.md")
-    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
-    exec(compile(program.replace("127.0.0.1:7420", server.endpoint), "SPARK.md", "exec"), {})
+    run_example("SPARK.md", {ENDPOINT: server.endpoint})
 
-    assert f"It prints `{capsys.readouterr().out.strip()}`." in text
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("SPARK.md")
 
 
 @pytest.mark.parametrize(

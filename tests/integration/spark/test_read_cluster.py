@@ -22,6 +22,7 @@ from tidelog.spark.stream_options import parse_stream_options
 from tidelog.spark.stream_read import TidelogStreamReader
 from tidelog_testing.cluster import ClusterOfProcesses
 from tidelog_testing.etcd import EtcdProcess
+from tidelog_testing.spark_rows import payloads
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -52,10 +53,6 @@ def append_everywhere(cluster: Cluster, text: str) -> list[int]:
 
 def read(spark: SparkSession, endpoint: str, **options: object) -> DataFrame:
     return spark.read.format("tidelog").option("endpoint", endpoint).options(**options).load()  # type: ignore[arg-type]  # a number will do
-
-
-def payloads(frame: DataFrame) -> list[str]:
-    return sorted(bytes(row.payload).decode() for row in frame.select("payload").collect())
 
 
 def of(text: str) -> list[str]:

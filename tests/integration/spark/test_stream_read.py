@@ -8,7 +8,6 @@ Promises of GUARANTEES.md: G11.
 """
 
 import json
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidelog import Client, Tick
+from tidelog import Client
 from tidelog.spark.options import Connection
 from tidelog.spark.owners import Owners
 from tidelog.spark.stream_groups import GroupProgress
 from tidelog.spark.stream_offsets import cut_at
 from tidelog_server.testing import RunningServer
-from tidelog_testing.documents import page
+from tidelog_testing.documents import ENDPOINT, page, run_example
+from tidelog_testing.spark_rows import append, error_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -64,9 +63,7 @@ class Stream:
         return [payload for number in sorted(set(self.batches) - known) for payload in self.batches[number]]
 
     def fails(self) -> str:
-        with pytest.raises(PySparkException) as raised:
-            self.run()
-        return str(raised.value)
+        return error_of(self.run)
 
     def ends(self) -> list[dict[str, Any]]:
         """Return the offsets in the checkpoint."""
@@ -90,11 +87,6 @@ def stream(spark: SparkSession, server: RunningServer, tmp_path: Path) -> Callab
         return Stream(spark, server.endpoint, tmp_path / "checkpoint", {"startingOffsets": "earliest", **options})
 
     return make
-
-
-def append(client: Client, vchannel: str, *payloads: str) -> list[Tick]:
-    result = client.append(vchannel, [payload.encode() for payload in payloads])
-    return [Tick(tick) for tick in range(result.first_tick, result.last_tick + 1)]
 
 
 def test_a_restart_goes_on_where_the_query_was_and_a_crash_repeats_the_same_rows(
@@ -276,11 +268,8 @@ def test_the_example_of_the_page_prints_what_the_page_says(
     server: RunningServer, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del spark  # The example takes the session that runs.
-    text = page("SPARK_STREAMING.md")
-    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    program = program.replace("127.0.0.1:7420", server.endpoint).replace("/tmp/tidelog-example", str(tmp_path))
 
-    exec(compile(program, "SPARK_STREAMING.md", "exec"), {})
+    run_example("SPARK_STREAMING.md", {ENDPOINT: server.endpoint, "/tmp/tidelog-example": str(tmp_path)})
 
     printed = ", ".join(capsys.readouterr().out.split("\n")[:-1])
-    assert f"It prints `{printed}`." in text
+    assert f"It prints `{printed}`." in page("SPARK_STREAMING.md")

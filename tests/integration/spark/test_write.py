@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import At, Client, Message, TransactionDescription
 from tidelog_server.testing import RunningServer
-from tidelog_testing.documents import page
+from tidelog_testing.documents import ENDPOINT, page, run_example
+from tidelog_testing.spark_rows import error_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -51,12 +51,6 @@ def payloads(client: Client, *vchannels: str) -> list[bytes]:
 def left_behind(client: Client, channel: str) -> list[TransactionDescription]:
     """Return the open transactions on a channel."""
     return [txn for txn in client.list_txns() if any(name.startswith(f"{channel}/") for name in txn.vchannels)]
-
-
-def error_of(write_it: Callable[[], object]) -> str:
-    with pytest.raises(PySparkException) as raised:
-        write_it()
-    return str(raised.value)
 
 
 def test_every_part_of_a_row_is_in_the_log(spark: SparkSession, client: Client, channel: str, write: Write) -> None:
@@ -265,9 +259,7 @@ def test_the_example_of_the_page_works(
     server: RunningServer, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del spark  # The example takes the session that runs.
-    text = page("SPARK_WRITING.md")
-    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
-    exec(compile(program.replace("127.0.0.1:7420", server.endpoint), "SPARK_WRITING.md", "exec"), {})
+    run_example("SPARK_WRITING.md", {ENDPOINT: server.endpoint})
 
-    assert f"It prints `{capsys.readouterr().out.strip()}`." in text
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("SPARK_WRITING.md")
