@@ -193,8 +193,7 @@ class WalBroadcast:
     def ack(self, broadcast: Batch) -> None: ...
     def ack(self, broadcast: int | Batch, vchannels: str | Iterable[str] | None = None) -> None:
         """Acknowledge a broadcast, durably. See ``AsyncWalBroadcast.ack``."""
-        # The twin says which combinations there are.
-        background.run(self._broadcast.ack(broadcast, vchannels))  # type: ignore[arg-type]
+        background.run(self._broadcast.ack(broadcast, vchannels))  # type: ignore[arg-type]  # the twin says which combinations there are
 
     def block_until_resource_key_ack_once(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
         """Return once one vchannel has acknowledged. See ``AsyncWalBroadcast.block_until_resource_key_ack_once``."""

@@ -94,9 +94,9 @@ async def test_what_is_no_pack_is_told(broker: StreamBroker, new_stream: NewStre
         await stream.as_producer(await broker.channels(2))
         for send in (stream.produce, stream.broadcast):
             with pytest.raises(TypeError, match="what is sent is a MsgPack, not list"):
-                await send([InsertMsg()])  # type: ignore[arg-type]
+                await send([InsertMsg()])  # type: ignore[arg-type]  # the point of the test
             with pytest.raises(MalformedMessageError, match="is bytes: expected a TsMsg"):
-                await send(MsgPack(msgs=[b"text"]))  # type: ignore[list-item]
+                await send(MsgPack(msgs=[b"text"]))  # type: ignore[list-item]  # the point of the test
             with pytest.raises(MalformedMessageError, match="has type -1: expected 0 to 4294967295"):
                 await send(MsgPack(msgs=[GeneralMsg(type=-1, hash_keys=[0])]))
 
@@ -257,7 +257,7 @@ async def test_reading_needs_a_start_and_consumers(broker: StreamBroker, new_str
         with pytest.raises(StreamStateError, match="is empty"):
             await other.as_consumer([channel], "")
         with pytest.raises(ValueError, match="middle"):
-            await other.as_consumer([channel], "sub", "middle")  # type: ignore[arg-type]
+            await other.as_consumer([channel], "sub", "middle")  # type: ignore[arg-type]  # the point of the test
         await other.as_consumer([channel], "sub")
         with pytest.raises(StreamStateError, match="has the subscription 'sub'"):
             await other.as_consumer([channel], "another")
@@ -323,7 +323,7 @@ async def test_a_closed_stream_says_so(broker: StreamBroker, new_stream: NewStre
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(tidelog.ClosedError):
-            await call()  # type: ignore[misc]
+            await call()  # type: ignore[misc]  # each returns an awaitable
     assert await _packs(stream) == []
 
 

@@ -9,6 +9,7 @@ Promises of GUARANTEES.md: G4, G5.
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,14 @@ class Skew:
             self.set_ms(skew_ms + (-200 if number % 2 else 200))
             await asyncio.sleep(0.01)
 
+    def meddle(self, server: ServerProcess, later_ms: int, tasks: list[asyncio.Task[None]]) -> None:
+        """Begin a round: set the clock to ``later_ms`` in its middle, and kill the server at its end."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(LOAD_S / 2, self.set_ms, later_ms)
+        if later_ms == 0:
+            tasks.append(loop.create_task(self.strobe(0)))
+        loop.call_later(LOAD_S, server.kill)
+
 
 @pytest.mark.timeout(300)
 async def test_ticks_grow_when_the_clock_is_set_back_and_forth(
@@ -58,16 +67,8 @@ async def test_ticks_grow_when_the_clock_is_set_back_and_forth(
         skew.set_ms(at_start_ms)
         with ServerProcess(storm.folder, env={SKEW_FILE: str(skew.path)}, program=PROGRAM) as server:
             await (storm.judge(server) if number else storm.prepare(server))
-            loop = asyncio.get_running_loop()
             tasks: list[asyncio.Task[None]] = []
-
-            def meddle() -> None:
-                loop.call_later(LOAD_S / 2, skew.set_ms, later_ms)  # noqa: B023
-                if later_ms == 0:  # noqa: B023
-                    tasks.append(loop.create_task(skew.strobe(0)))  # noqa: B023
-                loop.call_later(LOAD_S, server.kill)  # noqa: B023
-
-            await storm.run_until_killed(server, meddle)
+            await storm.run_until_killed(server, partial(skew.meddle, server, later_ms, tasks))
             await asyncio.gather(*tasks)
     skew.set_ms(-DAY_MS)
     with ServerProcess(storm.folder, env={SKEW_FILE: str(skew.path)}, program=PROGRAM) as server:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -106,6 +107,12 @@ def wait_for(what: str, is_so: Callable[[], bool], query: Query, within_s: float
         time.sleep(0.02)
 
 
+def wait_for_a_batch(client: Client, query: Query) -> None:
+    """Return once the query writes again, so that it is not the start of its driver that is killed, or has ended."""
+    before = _written(client)
+    wait_for("a batch after the last kill", lambda: _written(client) > before or _ended(query), query)
+
+
 def lines_in(client: Client) -> Counter[bytes]:
     with client.scan(VCHANNELS, until=At.watermark()) as scan:
         return Counter(payload for batch in scan for payload in batch.payloads)
@@ -121,16 +128,14 @@ def storm(master: str, folder: Path, files: int, kills: list[str], seed: int) ->
         client.create_channel(CHANNEL, vchannels=2)
         with running_query(master, server, folder) as query:
             for victim in kills:
-                before = _written(client)
-                # It writes again, so it is not the start of the driver that is killed.
-                wait_for("a batch after the last kill", lambda: _written(client) > before or _ended(query), query)  # noqa: B023
+                wait_for_a_batch(client, query)
                 if _ended(query):
                     pytest.fail(f"all was written before the kills were over: seed {seed}")
                 time.sleep(chance.uniform(0.0, 1.5))
                 if victim == "driver":
                     query.kill_driver()
                 else:
-                    wait_for(f"a process {victim}", lambda: query.kill_one_of(victim), query)  # noqa: B023
+                    wait_for(f"a process {victim}", partial(query.kill_one_of, victim), query)
             wait_for("the end", lambda: _ended(query), query, within_s=600.0)
             assert query.process.returncode == 0, query.text
         expected = Counter(f"{number}-{line}".encode() for number in range(files) for line in range(LINES))

@@ -11,6 +11,7 @@ Promises of GUARANTEES.md: G1, G2, G3, G5, G7, G8.
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ async def weather(storm: Storm, rounds: int) -> None:
             await (storm.judge(server) if number else storm.prepare(server))
             delay_s = storm.random.uniform(0.02, 0.4)
             loop = asyncio.get_running_loop()
-            await storm.run_until_killed(server, lambda: loop.call_later(delay_s, server.kill))  # noqa: B023
+            await storm.run_until_killed(server, partial(loop.call_later, delay_s, server.kill))
     with ServerProcess(storm.folder) as server:
         await storm.judge(server)
         await storm.judge(server)

@@ -76,7 +76,7 @@ async def test_a_client_that_never_lets_go_does_not_hold_the_stop(tmp_path: Path
     with ServerProcess(tmp_path / "log", {"server.shutdown_grace_s": grace_s}) as server:
         [vchannel] = await create_channel(server.grpc, "c", 1)
         async with connect(server.grpc) as channel:
-            stub = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
             stream = stub.AppendStream()
             for number in range(1, 33):
                 columns = columns_of([bytes(1 << 18)] * 4)

@@ -114,7 +114,7 @@ def test_the_unit_does_not_start_again_what_a_person_must_look_at() -> None:
 
 def unit_of_systemd() -> configparser.ConfigParser:
     parser = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # as configparser's manual says
     parser.read(DEPLOY / "systemd" / "tidelog.service")
     return parser
 

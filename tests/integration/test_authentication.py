@@ -218,7 +218,7 @@ async def test_signed_tokens_follow_their_keys_and_grants(tmp_path: Path) -> Non
                 await bob.latest_mvcc_tick("orders")
             before = authenticator.grants_file
             grants.write_text("[roles]\ntester = [\n")
-            await until(lambda: secured.server._security._grants.failures == 1)  # type: ignore[union-attr]
+            await until(lambda: secured.server._security._grants.failures == 1)  # type: ignore[union-attr]  # its permissions are on
             assert authenticator.grants_file is before
             grants.write_text('[roles]\ntester = ["append:orders"]\n')
             await until(lambda: authenticator.grants_file is not before)

@@ -99,7 +99,7 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
      R.REASON_INVALID_ARGUMENT, INVALID, "at most 10000"),
     ("an endless wait", "WaitAcked", pb.WaitAckedRequest(resource_key=KEY, timeout_ms=60_001),
      R.REASON_INVALID_ARGUMENT, INVALID, "timeout_ms is 60001, at most 60000"),
-    ("an unknown mode", "WaitAcked", pb.WaitAckedRequest(resource_key=KEY, mode=9),  # type: ignore[arg-type]
+    ("an unknown mode", "WaitAcked", pb.WaitAckedRequest(resource_key=KEY, mode=9),  # type: ignore[arg-type]  # the point of the test
      R.REASON_INVALID_ARGUMENT, INVALID, "use 1 (once) or 2 (all)"),
     ("a wait for a key without name", "WaitAcked", pb.WaitAckedRequest(resource_key=key(key="")),
      R.REASON_INVALID_ARGUMENT, INVALID, "key has 0 bytes"),
@@ -109,9 +109,9 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
      R.REASON_INVALID_ARGUMENT, INVALID, "at most 100"),
     ("a made up token", "ListBroadcasts", pb.ListBroadcastsRequest(page_token="x"),
      R.REASON_INVALID_ARGUMENT, INVALID, "none of this server's"),
-    ("an unknown state", "ListBroadcasts", pb.ListBroadcastsRequest(states=[7]),  # type: ignore[list-item]
+    ("an unknown state", "ListBroadcasts", pb.ListBroadcastsRequest(states=[7]),  # type: ignore[list-item]  # the point of the test
      R.REASON_INVALID_ARGUMENT, INVALID, "state 7 is unknown"),
-    ("no state", "ListBroadcasts", pb.ListBroadcastsRequest(states=[0]),  # type: ignore[list-item]
+    ("no state", "ListBroadcasts", pb.ListBroadcastsRequest(states=[0]),  # type: ignore[list-item]  # the point of the test
      R.REASON_INVALID_ARGUMENT, INVALID, "state 0 is unknown"),
     ("nothing to describe", "DescribeBroadcast", pb.DescribeBroadcastRequest(),
      R.REASON_INVALID_ARGUMENT, INVALID, "the broadcast id is 0"),

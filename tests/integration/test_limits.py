@@ -44,7 +44,7 @@ def send(channel: grpc.Channel, requests: list[bytes]) -> list[wal.AppendStreamR
     Synchronous, because gRPC's asyncio interface forgets answers and status when a write meets the end of a stream.
     """
     answers: list[wal.AppendStreamResponse] = []
-    call: Any = channel.stream_stream(f"{WAL}/AppendStream")(iter(requests))  # type: ignore[arg-type]
+    call: Any = channel.stream_stream(f"{WAL}/AppendStream")(iter(requests))  # type: ignore[arg-type]  # gRPC's types know no bytes
     with suppress(grpc.RpcError):
         for answer in call:
             answers.append(wal.AppendStreamResponse.FromString(answer))

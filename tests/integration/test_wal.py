@@ -196,7 +196,7 @@ async def test_no_messages_are_no_responses_and_a_wrong_one_refuses_the_call(
 ) -> None:
     assert list(await wal.append_messages([])) == []
     with pytest.raises(TypeError, match=r"messages\[1\]"):
-        await wal.append_messages([("orders/0", b"a"), ("orders/1", "text")])  # type: ignore[list-item]
+        await wal.append_messages([("orders/0", b"a"), ("orders/1", "text")])  # type: ignore[list-item]  # the point of the test
     with pytest.raises(ValueError, match="barrier"):
         await wal.append_messages([("orders/0", b"a")], barrier_tick=-1)
 
@@ -250,9 +250,9 @@ async def test_an_acknowledgement_says_on_which_vchannels(client: AsyncClient, w
     [batch] = [batch async for batch in client.scan("orders/0", start=sent.tick)]
 
     with pytest.raises(ValueError, match="which vchannels"):
-        await broadcast.ack(sent.broadcast_id)  # type: ignore[call-overload]
+        await broadcast.ack(sent.broadcast_id)  # type: ignore[call-overload]  # the point of the test
     with pytest.raises(ValueError, match="leave the vchannels out"):
-        await broadcast.ack(batch, "orders/0")  # type: ignore[call-overload]
+        await broadcast.ack(batch, "orders/0")  # type: ignore[call-overload]  # the point of the test
     with pytest.raises(tidelog.BroadcastVchannelError):
         await broadcast.ack(sent.broadcast_id, "payments")
 

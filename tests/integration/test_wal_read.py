@@ -123,11 +123,11 @@ async def test_a_plain_function_is_a_handler(wal: AsyncWal) -> None:
 @pytest.mark.parametrize("wrong", [None, 7, object()])
 async def test_what_is_no_handler_policy_or_filter_is_refused_at_once(wal: AsyncWal, wrong: object) -> None:
     with pytest.raises(TypeError, match="handler"):
-        wal.read("orders/0", message_handler=wrong)  # type: ignore[arg-type]
+        wal.read("orders/0", message_handler=wrong)  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(TypeError, match="position"):
-        wal.read("orders/0", message_handler=print, deliver_policy=wrong)  # type: ignore[arg-type]
+        wal.read("orders/0", message_handler=print, deliver_policy=wrong)  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(TypeError, match="filter"):
-        wal.read("orders/0", message_handler=print, deliver_filters=[wrong])  # type: ignore[list-item]
+        wal.read("orders/0", message_handler=print, deliver_filters=[wrong])  # type: ignore[list-item]  # the point of the test
     with pytest.raises(ValueError, match="no end"):
         wal.read("orders/0", message_handler=print, until=At.earliest())
 

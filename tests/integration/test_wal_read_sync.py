@@ -146,9 +146,9 @@ def test_what_a_handler_raises_ends_its_read_and_nothing_else(client: Client) ->
 def test_what_is_no_handler_is_refused_and_leaves_no_thread(client: Client) -> None:
     before = threading.active_count()
     with pytest.raises(TypeError, match="handler"):
-        client.wal().read("orders/0", message_handler=7)  # type: ignore[arg-type]
+        client.wal().read("orders/0", message_handler=7)  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(TypeError, match="position"):
-        client.wal().read("orders/0", message_handler=print, deliver_policy=7)  # type: ignore[arg-type]
+        client.wal().read("orders/0", message_handler=print, deliver_policy=7)  # type: ignore[arg-type]  # the point of the test
 
     for thread in threading.enumerate():
         if thread.name == "tidelog-scanner":

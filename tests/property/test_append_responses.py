@@ -84,7 +84,7 @@ def test_responses_are_a_sequence() -> None:
 @pytest.mark.parametrize("wrong", [b"x", ("a",), ("a", b"x", 1), (b"a", b"x"), ("a", "text"), ["a", b"x"], None])
 def test_what_is_no_pair_is_refused_by_its_index(wrong: object) -> None:
     with pytest.raises(TypeError, match=r"messages\[1\]"):
-        grouped([To("a", Message(b"fine")), wrong], full_name)  # type: ignore[list-item]
+        grouped([To("a", Message(b"fine")), wrong], full_name)  # type: ignore[list-item]  # the point of the test
 
 
 TICKS = st.integers(0, 50)
@@ -140,6 +140,6 @@ def test_filters_that_cannot_be_joined_are_refused() -> None:
     with pytest.raises(ValueError, match="tick"):
         DeliverFilter.tick_gt(1 << 63)
     with pytest.raises(TypeError, match="DeliverFilter"):
-        filter_options([7])  # type: ignore[list-item]
+        filter_options([7])  # type: ignore[list-item]  # the point of the test
     with pytest.raises(ValueError, match="class methods"):
         filter_options([DeliverFilter("tick_gt", frozenset())])

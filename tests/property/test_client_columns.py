@@ -33,7 +33,7 @@ MESSAGES = st.builds(
     key=st.none() | st.binary(max_size=5),
     type=st.integers(0, (1 << 32) - 1),
     properties=st.dictionaries(TEXTS, TEXTS, max_size=3),
-    event_time=st.none() | st.datetimes(min_value=datetime(1900, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+    event_time=st.none() | st.datetimes(min_value=datetime(1900, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - hypothesis adds the zone
 )
 BATCHES = st.lists(MESSAGES, min_size=1, max_size=20)
 

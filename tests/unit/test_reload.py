@@ -3,6 +3,8 @@
 Method: the pure registry, with parts that accept and parts that refuse.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from tidelog_server.config import Config, ReloadablePart, Reloader, ReloadRefusedError, load_config
@@ -30,12 +32,12 @@ def test_what_may_change_does_and_the_rest_is_named() -> None:
 def test_a_part_that_refuses_keeps_all_others_from_changing() -> None:
     applied: list[str] = []
 
-    def refuse(_: Config) -> "object":
+    def refuse(_: Config) -> Callable[[], None]:
         raise ValueError("the certificate is expired")
 
     reloader = Reloader(a_config())
     reloader.register(ReloadablePart(frozenset({"log.level"}), lambda config: lambda: applied.append(config.log.level)))
-    reloader.register(ReloadablePart(frozenset({"log.format"}), refuse, is_always_due=True))  # type: ignore[arg-type]
+    reloader.register(ReloadablePart(frozenset({"log.format"}), refuse, is_always_due=True))
 
     with pytest.raises(ReloadRefusedError, match="expired"):
         reloader.reload(a_config(log__level="debug"))

@@ -29,8 +29,7 @@ class ScanReader(ScanCore):
             return list(places)
 
         plan = scan_plan(EARLIEST, FOLLOW, watermark_interval_s=watermark_interval_s)
-        # The streams are a part of the client.
-        super().__init__(client._transport, resolve, plan)  # noqa: SLF001
+        super().__init__(client._transport, resolve, plan)  # noqa: SLF001 - the streams are a part of the client
         self._places = places
 
     async def step(self) -> Sequence[Batch]:

@@ -140,8 +140,7 @@ class RmqMsgStreamFactory(MsgStreamFactory):
         subscriptions: SubscriptionStore | None = None,
         unmarshal_factory: UnmarshalDispatcherFactory | None = None,
     ) -> None:
-        # The streams are a part of the client.
-        inner = client._client  # noqa: SLF001
+        inner = client._client  # noqa: SLF001 - the streams are a part of the client
         super().__init__(
             AsyncRmqMsgStreamFactory(inner, subscriptions=subscriptions, unmarshal_factory=unmarshal_factory)
         )

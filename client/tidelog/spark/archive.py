@@ -116,6 +116,7 @@ def _row_groups(file: pq.ParquetFile, begin_tick: int, end_tick: int) -> Sequenc
     place = next(place for place in range(file.metadata.num_columns) if schema.column(place).path == "tick")
 
     def overlaps(group: int) -> bool:
+        # Of values whose type the file says.
         statistics: Any = file.metadata.row_group(group).column(place).statistics
         return statistics is None or (statistics.min < end_tick and statistics.max >= begin_tick)
 

@@ -103,8 +103,7 @@ def _narrow(pushed: Pushdown, entry: Filter) -> tuple[Pushdown, bool]:
 
 def _column(entry: Filter) -> str:
     """Return the column that a filter is about; for a nested field something that is no column of ours."""
-    # PySpark's Filter declares no attribute, but each kind of filter except Not has one.
-    attribute = entry.child.attribute if isinstance(entry, Not) else entry.attribute  # type: ignore[attr-defined]
+    attribute = entry.child.attribute if isinstance(entry, Not) else entry.attribute  # type: ignore[attr-defined]  # every filter but Not has one
     return ".".join(attribute)
 
 

@@ -205,7 +205,7 @@ async def _create(
     from tidelog_server.storage.backup_folder import Taking
 
     async with raw_channel(endpoint) as channel:
-        stub: Any = BackupServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = BackupServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
         answer = await stub.CreateCheckpoint(pb.CreateCheckpointRequest(lease_ms=_LEASE_MS), timeout=_CREATE_WITHIN_S)
         checkpoint = answer.checkpoint
         keeping = asyncio.create_task(_keep(stub, checkpoint.checkpoint_id))

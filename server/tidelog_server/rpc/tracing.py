@@ -53,8 +53,7 @@ class CallTracer:
                 if name not in _BATCH_STREAMS:
                     return await call(request, context)
                 requests = batches.arriving(request) if hasattr(request, "__aiter__") else request
-                # It stands for the context.
-                return await call(requests, batches)  # type: ignore[arg-type]
+                return await call(requests, batches)  # type: ignore[arg-type]  # it stands for the context
             except BaseException as error:
                 code = code_of(error, context)
                 raise

@@ -57,7 +57,7 @@ def options(server: RunningServer, channel: str) -> Options:
 
 
 def load(spark: SparkSession, options: Options, **more: object) -> DataFrame:
-    return spark.read.format("tidelog").options(**options, **more).load()  # type: ignore[arg-type]
+    return spark.read.format("tidelog").options(**options, **more).load()  # type: ignore[arg-type]  # a number will do
 
 
 def data_files(root: Path) -> list[Path]:
@@ -355,7 +355,7 @@ def test_statistics_are_those_of_a_plain_count(
     }
     best = sorted(keys.items(), key=lambda item: (-item[1], item[0]))[:3]
     assert [(each["key"], each["messages"]) for each in report.top_keys] == [(k.decode(), n) for k, n in best]
-    assert spark.read.parquet(str(tmp_path / "windows")).agg({"messages": "sum"}).first()[0] == 100  # type: ignore[index]
+    assert spark.read.parquet(str(tmp_path / "windows")).agg({"messages": "sum"}).first()[0] == 100  # type: ignore[index]  # a sum has a row
     text = stats_page(report)
     assert "<svg" in text
     assert "http" not in text

@@ -39,7 +39,7 @@ def test_every_reason_of_the_protocol_has_a_class(reason: str) -> None:
 
 
 def test_a_reason_from_the_future_is_a_server_error() -> None:
-    assert type(error_of_detail("new", error_pb2.ErrorDetail(reason=99))) is tidelog.ServerError  # type: ignore[arg-type]
+    assert type(error_of_detail("new", error_pb2.ErrorDetail(reason=99))) is tidelog.ServerError  # type: ignore[arg-type]  # a newer server's reason
 
 
 def test_an_error_carries_the_values_of_its_detail() -> None:

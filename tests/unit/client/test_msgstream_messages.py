@@ -98,7 +98,7 @@ def test_an_unknown_type_is_an_error_of_its_own(factory: UnmarshalDispatcherFact
 def test_a_template_of_ones_own_makes_messages_of_any_type() -> None:
     dispatcher, other = ProtoUDFactory().new_unmarshal_dispatcher(), ProtoUDFactory().new_unmarshal_dispatcher()
     message = GeneralMsg(type=77, fields={"a": "b"}, body=b"\x00")
-    dispatcher.add_msg_template(77, lambda data: GeneralMsg.unmarshal(bytes(data), 77))  # type: ignore[call-overload]
+    dispatcher.add_msg_template(77, lambda data: GeneralMsg.unmarshal(bytes(data), 77))  # type: ignore[call-overload]  # it gets bytes
 
     assert dispatcher.unmarshal(message.marshal(), 77) == message
     with pytest.raises(UnknownMsgTypeError):
@@ -107,12 +107,12 @@ def test_a_template_of_ones_own_makes_messages_of_any_type() -> None:
 
 def test_templates_are_checked() -> None:
     dispatcher = ProtoUDFactory().new_unmarshal_dispatcher()
-    dispatcher.add_msg_template(1, lambda _: "text")  # type: ignore[arg-type, return-value]
+    dispatcher.add_msg_template(1, lambda _: "text")  # type: ignore[arg-type, return-value]  # the point of the test
 
     with pytest.raises(ValueError, match="the message type is -1"):
         dispatcher.add_msg_template(-1, lambda _: TimeTickMsg())
     with pytest.raises(TypeError, match="a template is a function"):
-        dispatcher.add_msg_template(1, b"no")  # type: ignore[arg-type]
+        dispatcher.add_msg_template(1, b"no")  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(MalformedMessageError, match="returned str: expected a TsMsg"):
         dispatcher.unmarshal(b"", 1)
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_divided_is_told(message: TsMsg, text: str) -> None:
 @pytest.mark.parametrize("packs", [None, {2: MsgPack()}, {-1: MsgPack()}, {"a": MsgPack()}, {0: [InsertMsg()]}])
 def test_what_a_repack_function_returns_is_checked(packs: object) -> None:
     with pytest.raises(RepackError, match="the repack function"):
-        checked_packs(packs, 2)  # type: ignore[arg-type]
+        checked_packs(packs, 2)  # type: ignore[arg-type]  # the point of the test
 
 
 def test_packs_are_equal_by_messages_and_times_wherever_they_were_read() -> None:

@@ -71,10 +71,10 @@ def rows() -> st.SearchStrategy[dict[str, Any]]:
 def passes(entry: Filter, row: dict[str, Any]) -> bool:
     if isinstance(entry, Not):
         return not passes(entry.child, row)
-    actual = row[entry.attribute[0]]  # type: ignore[attr-defined]
+    actual = row[entry.attribute[0]]  # type: ignore[attr-defined]  # each but Not has one
     if isinstance(entry, IsNull | IsNotNull):
         return isinstance(entry, IsNotNull)
-    expected = entry.value  # type: ignore[attr-defined]
+    expected = entry.value  # type: ignore[attr-defined]  # the others compare with a value
     if isinstance(entry, In):
         return actual in expected
     return bool(COMPARISONS[type(entry)](actual, expected))
