@@ -50,23 +50,27 @@ query: all channels at one tick, so that what the rows show together did exist t
 UTC.
 """
 
-import difflib
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
+from tidelog.spark.connection import Connection, connection_of
 from tidelog.spark.option_error import OptionError as OptionError  # noqa: PLC0414 - for others
+from tidelog.spark.option_values import (
+    MAX_COUNT,
+    flag_of,
+    folder_of,
+    known_options,
+    names_of,
+    number_of,
+    only_one,
+    size_of,
+    time_ms_of,
+)
 from tidelog.spark.payload_options import AS_THEY_ARE, CORRUPT_RECORD, PayloadFormat, parse_payload_format
-from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms, floor_ms, time_to_tick
+from tidelog.spark.ticks import MAX_TICK, floor_ms, time_to_tick
 
-if TYPE_CHECKING:
-    from tidelog import Client
-
-ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
-DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 _NAMES: Final = (
     "endpoint", "channel", "channels", "channelPattern", "vchannels", "startingTick", "startingTimestamp", "endingTick",
     "endingTimestamp", "asOfTick", "timestampAsOf", "types", "pushFilters", "moreColumns", "payloadFormat",
@@ -90,48 +94,8 @@ _RESERVED_PREFIX: Final = "_"
 _MAX_PARTITIONS: Final = 100_000
 _MAX_TYPES: Final = 1_024
 _MAX_TYPE: Final = (1 << 32) - 1
-_MAX_COUNT: Final = (1 << 63) - 1
 # As Spark divides files.
 _DEFAULT_PARTITION_BYTES: Final = 128 << 20
-_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_SIZE_PREFIXES: Final = "kmgt"
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How to reach the server; the same on the driver and on executors.
-
-    Attributes:
-        endpoint: ``host:port``, or those of several nodes of a cluster, divided by commas.
-        token, token_file: What to show; of both the token itself. Empty for nothing.
-        tls_ca, tls_cert, tls_key: Files; all empty for plaintext.
-    """
-
-    endpoint: str
-    token: str = field(default="", repr=False)
-    token_file: str = ""
-    tls_ca: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        """The nodes one by one."""
-        return tuple(each.strip() for each in self.endpoint.split(",") if each.strip())
-
-    def client(self) -> "Client":
-        """Return a client of the one server named. Raises OptionError if the options cannot be used together."""
-        # Here, so that gRPC is loaded where it is used, after Spark's forks.
-        from tidelog import Client, TlsOptions, TokenFile
-
-        try:
-            tls = None
-            if self.tls_ca or self.tls_cert or self.tls_key:
-                tls = TlsOptions(self.tls_ca or None, self.tls_cert or None, self.tls_key or None)
-            token = self.token or (TokenFile(self.token_file) if self.token_file else None)
-            return Client(self.endpoint, tls=tls, token=token)
-        except ValueError as error:
-            raise OptionError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +180,7 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
             "say what to read: load('orders'), or option 'channel', 'channels', 'channelPattern' or 'vchannels'"
         )
     pattern = _pattern(options[source]) if source == "channelPattern" else None
-    names = () if pattern else _names(source, options[source])
+    names = () if pattern else names_of(source, options[source])
     begin = only_one(options, ("startingTick", "startingTimestamp"))
     end = only_one(options, ("endingTick", "endingTimestamp", *_CUTS))
     parsed = ReadOptions(
@@ -229,14 +193,14 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         end_tick=_end_tick(options, end) if end else 0,
         is_cut=end in _CUTS,
         types=_types(options),
-        pushes_filters=_flag(options, "pushFilters", default=False),
+        pushes_filters=flag_of(options, "pushFilters", default=False),
         more_columns=_more_columns(options),
         min_partitions=number_of(options, "minPartitions", _cores(), 1, _MAX_PARTITIONS),
-        max_messages_per_partition=number_of(options, "maxMessagesPerPartition", 0, 1, _MAX_COUNT),
-        max_bytes_per_partition=_size(options, "maxBytesPerPartition", _DEFAULT_PARTITION_BYTES),
-        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
-        archive=_folder(options, "archive"),
-        archive_only=_flag(options, "archiveOnly", default=False),
+        max_messages_per_partition=number_of(options, "maxMessagesPerPartition", 0, 1, MAX_COUNT),
+        max_bytes_per_partition=size_of(options, "maxBytesPerPartition", _DEFAULT_PARTITION_BYTES),
+        fail_on_data_loss=flag_of(options, "failOnDataLoss", default=True),
+        archive=folder_of(options, "archive"),
+        archive_only=flag_of(options, "archiveOnly", default=False),
         payloads=parse_payload_format(options),
     )
     if parsed.archive_only and not parsed.archive:
@@ -251,64 +215,6 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
     return parsed
 
 
-def connection_of(options: Mapping[str, str]) -> Connection:
-    """Return how to reach the server, by options and else by the environment of the driver."""
-
-    def of(name: str, variable: str) -> str:
-        return options.get(name) or os.environ.get(variable, "")
-
-    # What is given as an option wins, also over the other way to say the same in the environment.
-    token_file = options.get("tokenFile") or ("" if options.get("token") else os.environ.get("TIDELOG_TOKEN_FILE", ""))
-    return Connection(
-        endpoint=of("endpoint", ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT,
-        token=options.get("token") or ("" if token_file else os.environ.get("TIDELOG_TOKEN", "")),
-        token_file=token_file,
-        tls_ca=of("tlsCa", "TIDELOG_TLS_CA"),
-        tls_cert=of("tlsCert", "TIDELOG_TLS_CERT"),
-        tls_key=of("tlsKey", "TIDELOG_TLS_KEY"),
-    )
-
-
-def known_options(raw: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Return the options under their ``names`` as documented; Spark hands them over in small letters.
-
-    Raises:
-        OptionError: One is unknown.
-    """
-    by_lower_name = {name.lower(): name for name in names}
-    options = {}
-    for name, value in raw.items():
-        known = by_lower_name.get(name.lower())
-        if known is None:
-            close = difflib.get_close_matches(name.lower(), by_lower_name, n=1)
-            shown = ", ".join(name for name in names if name != "path")
-            hint = f"did you mean '{by_lower_name[close[0]]}'?" if close else f"known are {shown}"
-            raise OptionError(f"the tidelog source has no option '{name}': {hint}")
-        options[known] = value.strip()
-    return options
-
-
-def only_one(options: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    """Return which of the options ``names`` is given, None for none. Raises OptionError if several are."""
-    given = [name for name in names if name in options]
-    if len(given) > 1:
-        raise OptionError(f"the options {' and '.join(map(repr, given))} contradict each other: give one of them")
-    return given[0] if given else None
-
-
-def _names(option: str, text: str) -> tuple[str, ...]:
-    """Return the names in ``text``: one for ``channel``, any number divided by commas for the others."""
-    names = [text] if option == "channel" else [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise OptionError(f"the option '{option}' is {text!r}: an empty name names nothing")
-    if option == "channel" and "," in text:
-        raise OptionError(f"the option 'channel' takes one name, not {text!r}: several go into 'channels'")
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise OptionError(f"the option '{option}' names {doubled[0]!r} twice")
-    return tuple(names)
-
-
 def _pattern(text: str) -> ChannelPattern:
     stem = text.removesuffix(_BELOW)
     if text != _EVERYTHING and (stem == text or not stem or "*" in stem):
@@ -320,7 +226,7 @@ def _pattern(text: str) -> ChannelPattern:
 def _types(options: Mapping[str, str]) -> frozenset[int] | None:
     if "types" not in options:
         return None
-    names = _names("types", options["types"])
+    names = names_of("types", options["types"])
     wrong = [name for name in names if not (name.isascii() and name.isdigit() and int(name) <= _MAX_TYPE)]
     if wrong or len(names) > _MAX_TYPES:
         raise OptionError(
@@ -333,7 +239,7 @@ def _types(options: Mapping[str, str]) -> frozenset[int] | None:
 def _more_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     if "moreColumns" not in options:
         return ()
-    names = _names("moreColumns", options["moreColumns"])
+    names = names_of("moreColumns", options["moreColumns"])
     for name in names:
         if name not in MORE_COLUMNS:
             raise OptionError(f"the option 'moreColumns' names {name!r}: choose from {', '.join(MORE_COLUMNS)}")
@@ -342,83 +248,20 @@ def _more_columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _tick(options: Mapping[str, str], name: str) -> int:
     if name.endswith("Timestamp"):
-        return time_to_tick(_time_ms(name, options[name]))
+        return time_to_tick(time_ms_of(name, options[name]))
     return number_of(options, name, 0, 0, MAX_TICK)
 
 
 def _end_tick(options: Mapping[str, str], name: str) -> int:
     """Return the exclusive end; those of a cut are inclusive, as the MVCC tick that one would put there."""
     if name == "timestampAsOf":
-        return min(time_to_tick(_time_ms(name, options[name], rounded=floor_ms) + 1), MAX_TICK)
+        return min(time_to_tick(time_ms_of(name, options[name], rounded=floor_ms) + 1), MAX_TICK)
     tick = _tick(options, name)
     if name == "asOfTick":
         return tick + 1
     if tick == 0:
         raise OptionError(f"the option '{name}' is 0, and it is exclusive: nothing lies before it")
     return tick
-
-
-def _time_ms(name: str, text: str, rounded: Callable[[datetime], int] = ceil_ms) -> int:
-    """Return milliseconds since the epoch for digits or ISO 8601; rounded up unless said otherwise."""
-    if text.isascii() and text.isdigit():
-        milliseconds = int(text)
-    else:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise OptionError(
-                f"the option '{name}' is {text!r}: write milliseconds since the epoch, or ISO 8601 "
-                "such as 2026-03-01T12:00:00Z"
-            ) from None
-        milliseconds = rounded(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    if not 0 <= milliseconds <= MAX_TICK >> LOGICAL_BITS:
-        raise OptionError(f"the option '{name}' is {text!r}: times go from 1970 to the year 3084")
-    return milliseconds
-
-
-def number_of(options: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:
-    """Return an option that is a whole number. Raises OptionError if it is none from ``minimum`` to ``maximum``."""
-    text = options.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and minimum <= int(text) <= maximum):
-        raise OptionError(f"the option '{name}' is {text!r}: write a whole number from {minimum} to {maximum}")
-    return int(text)
-
-
-def _size(options: Mapping[str, str], name: str, default: int) -> int:
-    """Return an option that is a number of bytes, with units as Spark has them: each is 1,024 of the one before."""
-    if name not in options:
-        return default
-    found = _SIZE.fullmatch(options[name])
-    size_bytes = int(found[1]) << 10 * (_SIZE_PREFIXES.index(found[2].lower()) + 1 if found[2] else 0) if found else 0
-    if not 1 <= size_bytes <= _MAX_COUNT:
-        raise OptionError(
-            f"the option '{name}' is {options[name]!r}: write a number of bytes, such as 67108864 or 64MiB"
-        )
-    return size_bytes
-
-
-def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name, str(default)).lower()
-    if text not in {"true", "false"}:
-        raise OptionError(f"the option '{name}' is {options[name]!r}: write true or false")
-    return text == "true"
-
-
-def _folder(options: Mapping[str, str], name: str) -> str:
-    """Return the absolute path; empty if the option is not there. Executors may have another working directory."""
-    if name not in options:
-        return ""
-    scheme, colon, path = options[name].partition(":")
-    if not colon or scheme == "file":
-        text = path.removeprefix("//") if colon else options[name]
-        if text:
-            return os.path.abspath(text)
-    raise OptionError(
-        f"the option '{name}' is {options[name]!r}: write the path of a folder that the driver and all executors "
-        "reach, such as a mounted one"
-    )
 
 
 def _cores() -> int:

@@ -14,8 +14,8 @@ from tidelog import (
     UnavailableError,
     VchannelDescription,
 )
+from tidelog.spark.connection import Connection
 from tidelog.spark.names import channel_of
-from tidelog.spark.options import Connection
 
 _Result = TypeVar("_Result")
 

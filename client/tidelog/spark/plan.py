@@ -8,8 +8,9 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import ChannelDescription, Client, Plan, PositionTrimmedError, Split, Tick, VchannelDescription
+from tidelog.spark.connection import Connection
 from tidelog.spark.names import channel_of, parts_of
-from tidelog.spark.options import Connection, OptionError, ReadOptions
+from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 

@@ -20,16 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tidelog.spark.options import (
-    ALL_NAMES,
-    STREAM_NAMES,
-    OptionError,
-    ReadOptions,
-    known_options,
-    number_of,
-    only_one,
-    parse_options,
-)
+from tidelog.spark.option_error import OptionError
+from tidelog.spark.option_values import MAX_COUNT, known_options, number_of, only_one
+from tidelog.spark.options import ALL_NAMES, STREAM_NAMES, ReadOptions, parse_options
 from tidelog.spark.stream_admission import Limits
 
 Start = Literal["latest", "earliest", "given"]
@@ -44,7 +37,6 @@ _OF_BATCHES: Final = {
 _STARTS: Final = ("startingOffsets", "startingTick", "startingTimestamp")
 _MESSAGES: Final = ("maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger")
 _OFFSETS: Final[dict[str, Start]] = {"latest": "latest", "earliest": "earliest"}
-_MAX_LIMIT: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +78,8 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
         read=parse_options(raw),
         start=_start(options) if start in {None, "startingOffsets"} else "given",
         limits=Limits(
-            messages=number_of(options, messages, 0, 1, _MAX_LIMIT) if messages else 0,
-            size_bytes=number_of(options, "maxBytesPerTrigger", 0, 1, _MAX_LIMIT),
+            messages=number_of(options, messages, 0, 1, MAX_COUNT) if messages else 0,
+            size_bytes=number_of(options, "maxBytesPerTrigger", 0, 1, MAX_COUNT),
         ),
         commit_group=group,
     )

@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from tidelog import Durability
-from tidelog.spark.options import Connection, OptionError, connection_of, known_options, number_of
+from tidelog.spark.connection import Connection, connection_of
+from tidelog.spark.option_error import OptionError
+from tidelog.spark.option_values import MAX_COUNT, known_options, number_of
 
 _Choice = TypeVar("_Choice")
 Delivery = Literal["exactlyOnce", "atLeastOnce"]
@@ -36,7 +38,6 @@ NAMES: Final = (
 _DELIVERIES: Final[dict[str, Delivery]] = {"exactlyonce": "exactlyOnce", "atleastonce": "atLeastOnce"}
 _DURABILITIES: Final[dict[str, Durability]] = {"sync": "sync", "os": "os"}
 _MAX_APP_ID_BYTES: Final = 128
-_MAX_VERSION: Final = (1 << 63) - 1
 _DEFAULT_TIMEOUT_S: Final = 3_600
 _MAX_TIMEOUT_S: Final = 86_400
 
@@ -80,7 +81,7 @@ def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOpti
     app_id = options.get("txnAppId", "")
     if "txnAppId" in options and not 1 <= len(app_id.encode()) <= _MAX_APP_ID_BYTES:
         raise OptionError(f"the option 'txnAppId' has {len(app_id.encode())} bytes, expected 1 to {_MAX_APP_ID_BYTES}")
-    version = number_of(options, "txnVersion", 0, 0, _MAX_VERSION) if "txnVersion" in options else None
+    version = number_of(options, "txnVersion", 0, 0, MAX_COUNT) if "txnVersion" in options else None
     _check_identity(delivery, app_id, version, is_stream=is_stream)
     return WriteOptions(
         connection=connection_of(options),

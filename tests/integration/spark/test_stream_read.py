@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog import Client
-from tidelog.spark.options import Connection
+from tidelog.spark.connection import Connection
 from tidelog.spark.owners import Owners
 from tidelog.spark.stream_groups import GroupProgress
 from tidelog.spark.stream_offsets import cut_at

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.spark.options import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE, OptionError, parse_options
+from tidelog.spark.connection import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
+from tidelog.spark.options import OptionError, parse_options
 from tidelog.spark.payload_options import PayloadFormat
 
 
