@@ -17,10 +17,11 @@ from tidelog.spark.pipelines.checks import Sequences
 from tidelog.spark.pipelines.compaction import CompactError, CompactResult, compact, latest
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch, digest_contents, digest_frame
 from tidelog.spark.pipelines.pages import stats_page, verify_page
+from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
 from tidelog.spark.pipelines.statistics import StatsReport, stats
 from tidelog.spark.pipelines.together import Finding
 from tidelog.spark.pipelines.trim import Trimmed
-from tidelog.spark.pipelines.verification import LaneReport, VerifyReport, verify, verify_frame
+from tidelog.spark.pipelines.verification import verify, verify_frame
 
 __all__ = [
     "Archive",

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
+from tidelog.spark.pipelines.reports import VerifyReport
 from tidelog.spark.pipelines.statistics import StatsReport
-from tidelog.spark.pipelines.verification import VerifyReport
 
 _STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem; padding: 0 1rem; color: #1b1f24; }
