@@ -5,7 +5,7 @@ Light on imports, as ``plan``: the data source loads it with every query.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -44,8 +44,33 @@ class ArchivePartition(InputPartition):
         return f"{self.channel}/{self.index}"
 
 
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A read of archive and log as one table, divided between them.
+
+    Attributes:
+        archived: The files, or parts of files.
+        begins: By vchannel, where the log's part begins.
+        end_tick: Where that ends, exclusive.
+    """
+
+    archived: Sequence[ArchivePartition] = ()
+    begins: Mapping[str, "Begin"] = field(default_factory=dict)
+    end_tick: int = 0
+
+
 def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
     """Return the partitions of a read: of files up to where the archive ends on each vchannel, then of the log.
+
+    Raises:
+        As ``divide``.
+    """
+    divided = divide(options, pushdown)
+    return [*divided.archived, *plan_from(divided.begins, divided.end_tick, options, pushdown)]
+
+
+def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
+    """Return what of a read comes from files and what from the log, as of one cut.
 
     Raises:
         OptionError: A vchannel does not exist, or there are too many.
@@ -53,24 +78,22 @@ def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPar
         TidelogError: The server cannot be reached, a channel does not exist, or what is asked for was lost.
     """
     if pushdown.is_empty or wanted_types(options, pushdown) == frozenset():
-        return []
+        return Divided()
     archive = load(options.archive)
     if options.archive_only:
         lanes = [name for name in _lanes_of(archive, options) if pushdown.passes(*parts_of(name))]
         ends = [archive.lanes[name].end_tick for name in lanes]
-        return _archived(archive, lanes, options, pushdown, _archived_end(options, ends)) if lanes else []
+        return Divided(_archived(archive, lanes, options, pushdown, _archived_end(options, ends)) if lanes else ())
     with Owners(options.connection) as owners:
         described, channels = describe(owners, options)
         wanted = [lane for lane in described if pushdown.passes(*parts_of(lane.name))]
         if not wanted:
-            return []
+            return Divided()
         lanes = [lane.name for lane in wanted]
         check_channels(archive, channels)
         end_tick = _end(owners, wanted, options)
-    return [
-        *_archived(archive, lanes, options, pushdown, end_tick),
-        *plan_from(_begins(archive.lanes, wanted, options), end_tick, options, pushdown),
-    ]
+    archived = _archived(archive, lanes, options, pushdown, end_tick)
+    return Divided(archived, _begins(archive.lanes, wanted, options), end_tick)
 
 
 def _end(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
@@ -81,7 +104,7 @@ def _end(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOpti
 
 def _archived(
     archive: Archive, lanes: Sequence[str], options: ReadOptions, pushdown: Pushdown, end_tick: int
-) -> list[InputPartition]:
+) -> list[ArchivePartition]:
     """Return a partition for each file that has rows of the read."""
     if options.end_tick:
         # Here, so that a read that needs no file loads no pyarrow on the driver.

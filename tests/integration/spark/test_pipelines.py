@@ -32,6 +32,7 @@ from tidelog.spark.pipelines import (
     digest_contents,
     digest_frame,
     load_archive,
+    read_table,
     stats,
     stats_page,
     verify,
@@ -110,6 +111,12 @@ def test_each_message_is_archived_once_and_read_from_there_when_it_is_trimmed(
     assert payloads(load(spark, archived, startingTick=before[-1].tick)) == ["all", "d", "e"]
     text = load(spark, archived, payloadFormat="string").where("payload IN ('a', 'e')")
     assert sorted(row.payload for row in text.collect()) == ["a", "e"]
+    ranges: list[Options] = [{}, {"types": "7"}, {"startingTick": before[1].tick}, {"asOfTick": before[2].tick}]
+    for range_ in [*ranges, {"endingTick": before[4].tick}, {"startingTimestamp": before[0].tick >> 18}]:
+        asked = {**archived, **range_, "moreColumns": MORE}
+        table = read_table(spark, asked)
+        assert table.columns == load(spark, asked).columns
+        assert table.orderBy("tick", "vchannel").collect() == load(spark, asked).orderBy("tick", "vchannel").collect()
     assert digest_frame(load(spark, archived)) == (
         8,
         digest_contents(
@@ -133,6 +140,7 @@ def test_no_cut_tears_a_transaction_that_is_archived(
 
     for cut in (first, first + 1, last - 1):
         assert payloads(load(spark, archived, asOfTick=cut)) == ["a"]
+        assert payloads(read_table(spark, {**archived, "asOfTick": cut})) == ["a"]
     assert payloads(load(spark, archived, asOfTick=last)) == ["a", "t1", "t2", "t3"]
     # A filter is no cut.
     assert payloads(load(spark, archived).where(f"tick <= {first}")) == ["a", "t1"]

@@ -19,6 +19,7 @@ from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch, digest
 from tidelog.spark.pipelines.pages import stats_page, verify_page
 from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
 from tidelog.spark.pipelines.statistics import StatsReport, stats
+from tidelog.spark.pipelines.table import read_table
 from tidelog.spark.pipelines.together import Finding
 from tidelog.spark.pipelines.trim import Trimmed
 from tidelog.spark.pipelines.verification import verify, verify_frame
@@ -44,6 +45,7 @@ __all__ = [
     "digest_frame",
     "latest",
     "load_archive",
+    "read_table",
     "stats",
     "stats_page",
     "verify",
