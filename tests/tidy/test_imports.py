@@ -24,6 +24,7 @@ HOMES = {
         "server/tidelog_server/cli/bench/*",
         "server/tidelog_server/cli/probes_tls.py",
     ],
+    "deltalake": ["client/tidelog/spark/pipelines/delta.py"],
     "google": ["client/tidelog/*", "server/tidelog_server/rpc/*"],
     "grpc": [
         "client/tidelog/*",

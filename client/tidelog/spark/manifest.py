@@ -5,6 +5,7 @@ An archive is a folder that the driver and all executors reach under the same pa
     <root>/_tidelog/00000000000000000001.json    commit 1, then 2, ...; never changed once it is there
     <root>/_tidelog/lock                         held by the run that writes
     <root>/data/channel=orders/vchannel=0/*.parquet
+    <root>/_delta_log                            a second view for others; see tidelog.spark.pipelines.delta
 
 A commit is there whole or not at all: it is written under another name, synced, and linked to its number, which fails
 if somebody else has it. A file that no commit names does not belong to the archive, whatever lies in ``data``. An
@@ -26,6 +27,7 @@ from tidelog.spark.names import parts_of
 FORMAT: Final = 1
 FOLDER: Final = "_tidelog"
 DATA: Final = "data"
+DELTA_LOG: Final = "_delta_log"
 _SUFFIX: Final = ".json"
 _DIGITS: Final = 20
 
@@ -172,7 +174,7 @@ def load(root: str | Path, *, must_exist: bool = True) -> Archive:
     if numbers != list(range(1, len(numbers) + 1)):
         missing = min(set(range(1, len(numbers) + 1)) - set(numbers))
         raise ArchiveError(f"the archive at {folder} has no commit {missing}, but later ones: restore it from a copy")
-    return fold(folder, (_read(folder, number) for number in numbers))
+    return fold(folder, (read_commit(folder, number) for number in numbers))
 
 
 def fold(root: Path, commits: Iterable[Commit]) -> Archive:
@@ -192,6 +194,22 @@ def fold(root: Path, commits: Iterable[Commit]) -> Archive:
             in_order = sorted(files.get(name, ()), key=lambda file: file.first_tick)
             lanes[name] = _extended(lanes.get(name), name, added, in_order)
     return Archive(root, last, lanes)
+
+
+def read_commit(root: Path, number: int) -> Commit:
+    """Return the commit of a number.
+
+    Raises:
+        ArchiveError: It is not there, or damaged.
+    """
+    name = _file_name(number)
+    try:
+        commit = Commit.from_json((root / FOLDER / name).read_text(), name)
+    except FileNotFoundError:
+        raise ArchiveError(f"the archive at {root} has no commit {number}: restore it from a copy") from None
+    if commit.number != number:
+        raise ArchiveError(f"the commit {name} says that it is {commit.number}: restore it from a copy")
+    return commit
 
 
 def append(root: str | Path, commit: Commit) -> None:
@@ -259,14 +277,6 @@ def _numbers(folder: Path) -> Iterator[int]:
         for path in folder.iterdir():
             if path.suffix == _SUFFIX and path.stem.isdigit():
                 yield int(path.stem)
-
-
-def _read(root: Path, number: int) -> Commit:
-    name = _file_name(number)
-    commit = Commit.from_json((root / FOLDER / name).read_text(), name)
-    if commit.number != number:
-        raise ArchiveError(f"the commit {name} says that it is {commit.number}: restore it from a copy")
-    return commit
 
 
 def _extended(

@@ -77,6 +77,12 @@ def archive(
     trim: Annotated[
         bool, typer.Option("--trim", help="Then trim the log up to where it is archived and nobody needs it.")
     ] = False,
+    delta: Annotated[
+        bool,
+        typer.Option(
+            "--delta", help="Make a Delta table of the files, which later runs keep up; needs tidelog[delta]."
+        ),
+    ] = False,
     option: SourceOption = None,
     master: MasterOption = _LOCAL,
     conf: ConfOption = None,
@@ -91,7 +97,7 @@ def archive(
     with job.session() as (spark, on_progress):
         from tidelog.spark.pipelines import archive as run
 
-        done = run(spark, root, options, trim=trim, on_progress=on_progress)
+        done = run(spark, root, options, trim=trim, delta=delta, on_progress=on_progress)
     if not done.commit:
         note("nothing is new: the archive is as it was", quiet=quiet)
     for name, lane in done.trimmed.items():

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -173,6 +174,50 @@ def test_a_run_that_dies_before_its_commit_leaves_nothing_that_counts(
         archive(spark, tmp_path, options)
     with pytest.raises(OptionError, match="has everything of its channels"):
         archive(spark, tmp_path, {**options, "types": "7"})
+
+
+def rows_in_delta(root: Path) -> list[dict[str, Any]]:
+    rows = DeltaTable(root).to_pyarrow_table().to_pylist()
+    return sorted(({**row, "properties": dict(row["properties"])} for row in rows), key=lambda row: int(row["tick"]))
+
+
+def test_the_delta_table_has_what_the_archive_has_whoever_died(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    append(client, f"{channel}/0", "a")
+    archive(spark, tmp_path, options)
+    sent = Message(b"b", key=b"k", type=7, properties={"p": "1"}, event_time=datetime(2026, 1, 2, tzinfo=UTC))
+    client.append(f"{channel}/1", [sent])
+    read = parse_options({name: str(value) for name, value in options.items()})
+    with manifest.writing(tmp_path):
+        # A run that died between the manifest and Delta.
+        commit(load_archive(tmp_path), stage(spark, load_archive(tmp_path), read))
+
+    first = archive(spark, tmp_path, options, delta=True)
+
+    assert (first.commit, first.messages, first.delta_version) == (0, 0, 2)
+    alone = load(spark, {**options, "archive": str(tmp_path), "archiveOnly": "true"}, moreColumns=MORE)
+    assert rows_in_delta(tmp_path) == [
+        {
+            name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+            for name, value in row.asDict().items()
+        }
+        for row in alone.orderBy("tick").collect()
+    ]
+    # The table is there: a run keeps it up unasked, before it trims, and what a loss of power took comes back.
+    append(client, f"{channel}/0", "c")
+    last = tmp_path / manifest.DELTA_LOG / f"{2:020d}.json"
+    last.unlink()
+    second = archive(spark, tmp_path, options, trim=True)
+    assert (second.commit, second.delta_version, archive(spark, tmp_path, options).delta_version) == (3, 3, 3)
+    assert [row["payload"] for row in rows_in_delta(tmp_path)] == [b"a", b"b", b"c"]
+    # A run that cannot keep it up does nothing at all.
+    append(client, f"{channel}/0", "d")
+    last.write_text("{")
+    with pytest.raises(ArchiveError, match=r"the Delta table at .* cannot be read or written"):
+        archive(spark, tmp_path, options, trim=True)
+    assert load_archive(tmp_path).last_commit == 3
+    assert payloads(load(spark, options)) == ["d"]
 
 
 def test_nothing_is_trimmed_that_a_group_or_a_broadcast_needs(

@@ -62,7 +62,7 @@ def _run(spark: SparkSession, given: Any, options: dict[str, str]) -> tuple[dict
     """Return what the job tells, its page if it has one, and whether all is well."""
     match given.job:
         case "archive":
-            return archive(spark, given.folder, options, trim=given.trim).as_record(), "", True
+            return archive(spark, given.folder, options, trim=given.trim, delta=given.delta).as_record(), "", True
         case "compact":
             made = compact(spark, given.folder, options, tombstones=given.tombstones, unkeyed=given.unkeyed)
             return made.as_record(), "", True
@@ -89,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     job = jobs.add_parser("archive", parents=[common], help="add what is new to an archive")
     job.add_argument("folder", help="of the archive")
     job.add_argument("--trim", action="store_true", help="trim the log up to where it is archived")
+    job.add_argument(
+        "--delta", action="store_true", help="make a Delta table of the archive's files; needs tidelog[delta]"
+    )
     job = jobs.add_parser("compact", parents=[common], help="write the latest message of each key")
     job.add_argument("folder", help="of snapshots")
     job.add_argument("--tombstones", choices=["drop", "keep"], default="drop")

@@ -9,7 +9,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,6 +55,7 @@ class ArchiveResult:
         digests: Of what it added.
         end_ticks: By vchannel: everything below is archived.
         removed_files: Files of runs that died.
+        delta_version: Of the Delta table, which has all of the archive; None if the archive has no such table.
         trimmed: What was trimmed, by vchannel; empty without ``trim``.
         seconds: How long it took.
     """
@@ -66,6 +67,7 @@ class ArchiveResult:
     digests: Digests
     end_ticks: Mapping[str, int]
     removed_files: int
+    delta_version: int | None = None
     trimmed: Mapping[str, Trimmed] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -79,6 +81,7 @@ class ArchiveResult:
             "digest": str(self.digests.full),
             "content_digest": str(self.digests.content),
             "removed_files": self.removed_files,
+            "delta_version": self.delta_version,
             "trimmed": {name: lane.as_record() for name, lane in self.trimmed.items()},
             "seconds": round(self.seconds, 3),
         }
@@ -105,6 +108,7 @@ def archive(
     options: SourceOptions,
     *,
     trim: bool = False,
+    delta: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ArchiveResult:
     """Add to the archive at ``root`` what the channels of ``options`` have got since the last run.
@@ -116,10 +120,13 @@ def archive(
             ``vchannels``. With ``failOnDataLoss=false`` a run goes on where messages were trimmed before they were
             archived, and notes the gap.
         trim: Trim the log up to where it is archived afterwards, after reading the files again.
+        delta: Make a Delta table of the archive's files, in ``<root>/_delta_log``. Where there is one, each run adds
+            to it, with or without this.
         on_progress: See there.
 
     Raises:
-        ArchiveError: Another run writes there, it is the archive of other channels, or messages were lost.
+        ArchiveError: Another run writes there, it is the archive of other channels, or messages were lost. Or there is
+            a Delta table, and it is not of this archive, or the extra ``delta`` is not installed.
         TidelogError: The server cannot be reached, or a channel does not exist.
         OptionError: An option is wrong, or would leave messages out.
     """
@@ -133,11 +140,14 @@ def archive(
     folder = Path(root).absolute()
     with manifest.writing(folder):
         there = manifest.load(folder, must_exist=False)
+        publish = _delta_publisher(there, is_wanted=delta)
         removed = remove_orphans(there)
         staged = stage(spark, there, read, on_progress)
         if staged.files:
             commit(there, staged)
             there = manifest.load(folder)
+        # Also what runs committed that died here; before anything is trimmed.
+        version = publish(there) if publish and there.last_commit else None
         trimmed = trim_archived(spark, there, read, on_progress) if trim else {}
     digests = [Digests(Digest.parse(file.digest), Digest.parse(file.content_digest)) for file in staged.files]
     return ArchiveResult(
@@ -148,6 +158,7 @@ def archive(
         digests=Digests(Digest.total(each.full for each in digests), Digest.total(each.content for each in digests)),
         end_ticks={name: there.lanes[name].end_tick for name in staged.ranges if name in there.lanes},
         removed_files=removed,
+        delta_version=version,
         trimmed=trimmed,
         seconds=time.perf_counter() - started,
     )
@@ -212,6 +223,17 @@ def remove_orphans(there: Archive) -> int:
     for path in attempts.values():
         path.unlink()
     return removed
+
+
+def _delta_publisher(there: Archive, *, is_wanted: bool) -> Callable[[Archive], int] | None:
+    """Return what publishes to the Delta table of an archive; None if it has none and none is wanted."""
+    # A table that is not kept up would be taken for the archive, and lack messages in silence.
+    if not is_wanted and not (there.root / manifest.DELTA_LOG).is_dir():
+        return None
+    from tidelog.spark.pipelines.delta import check_table, publish
+
+    check_table(there)
+    return publish
 
 
 def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], list[ReadPartition]]:
