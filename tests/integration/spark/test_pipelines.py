@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -177,8 +178,8 @@ def test_a_run_that_dies_before_its_commit_leaves_nothing_that_counts(
 
 
 def rows_in_delta(root: Path) -> list[dict[str, Any]]:
-    rows = DeltaTable(root).to_pyarrow_table().to_pylist()
-    return sorted(({**row, "properties": dict(row["properties"])} for row in rows), key=lambda row: int(row["tick"]))
+    found = QueryBuilder().register("t", DeltaTable(root)).execute("SELECT * FROM t ORDER BY tick").read_all()
+    return [{**row, "properties": dict(row["properties"])} for row in pa.table(found).to_pylist()]
 
 
 def test_the_delta_table_has_what_the_archive_has_whoever_died(
@@ -452,14 +453,15 @@ def test_the_module_runs_where_there_is_only_the_client(
     append(client, f"{channel}/0", "a")
 
     ran = subprocess.run(
-        [sys.executable, "-m", "tidelog.spark.pipelines", "archive", str(tmp_path / "archive"),
+        [sys.executable, "-m", "tidelog.spark.pipelines", "archive", str(tmp_path / "archive"), "--delta",
          "-o", f"endpoint={server.endpoint}", "-o", f"channel={channel}"],
         capture_output=True, text=True, check=False, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout)["messages"] == 1
+    record = json.loads(ran.stdout)
+    assert (record["messages"], record["delta_version"]) == (1, 1)
 
 
 def test_the_example_of_the_page_prints_what_the_page_says(

@@ -70,8 +70,10 @@ def archived(there: Archive) -> list[dict[str, Any]]:
     )
 
 
-def in_delta(root: Path) -> list[dict[str, Any]]:
-    return rows(DeltaTable(root).to_pyarrow_table())
+def in_delta(root: Path, where: str = "true", version: int | None = None) -> list[dict[str, Any]]:
+    # Not `to_pyarrow_table`, which often ends the process with SIGABRT when Python exits.
+    query = QueryBuilder().register("t", DeltaTable(root, version=version))
+    return rows(pa.table(query.execute(f"SELECT * FROM t WHERE {where}").read_all()))
 
 
 def log_files(root: Path) -> list[Path]:
@@ -102,9 +104,7 @@ def test_the_table_has_the_rows_of_the_archive_and_a_version_for_each_commit(tmp
     assert delta.publish(there) == 2
 
     assert in_delta(root) == archived(there)
-    assert rows(DeltaTable(root, version=1).to_pyarrow_table()) == archived(
-        manifest.fold(root, [manifest.read_commit(root, 1)])
-    )
+    assert in_delta(root, version=1) == archived(manifest.fold(root, [manifest.read_commit(root, 1)]))
     assert delta.publish(commit(root, 3, "orders/0")) == delta.publish(manifest.load(root)) == 3
     assert len(log_files(root)) == 4
 
@@ -113,16 +113,14 @@ def test_filters_pass_over_files(tmp_path: Path) -> None:
     commit(tmp_path, 1, *NAMES)
     there = commit(tmp_path, 2, *NAMES)
     delta.publish(there)
-    table = DeltaTable(tmp_path)
 
     # Files that are not there are noticed as soon as they are read.
     for file in there.files:
         if file.vchannel != "orders/1" or file.first_tick < 2_000 << LOGICAL_BITS:
             (tmp_path / file.path).unlink()
     for where in (f"tick >= {2_000 << LOGICAL_BITS}", "timestamp > '1970-01-01T00:00:01.500Z'"):
-        query = f"SELECT payload FROM t WHERE channel = 'orders' AND vchannel = 1 AND {where}"
-        assert len(pa.table(QueryBuilder().register("t", table).execute(query).read_all())) == 10
-    with pytest.raises(FileNotFoundError):
+        assert len(in_delta(tmp_path, f"channel = 'orders' AND vchannel = 1 AND {where}")) == 10
+    with pytest.raises(Exception, match="No such file"):
         in_delta(tmp_path)
 
 
