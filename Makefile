@@ -89,7 +89,7 @@ $(INSTALLED): constraints.txt pyproject.toml
 	  "newer, and $(PYTHON) is $$($(PYTHON) --version). Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments." \
 	  "On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@echo "Installing into .venv; the first time this downloads about 800 MB, 480 of them PySpark."
+	@echo "Installing into .venv; the first time this downloads about 850 MB, 480 of them PySpark."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@awk '/^[^ ]/ { keep = /^setuptools==/ } keep' constraints.txt > .venv/setuptools.txt
 	$(PIP) install --quiet --no-deps --require-hashes --requirement .venv/setuptools.txt
