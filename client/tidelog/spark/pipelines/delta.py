@@ -18,8 +18,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from tidelog.spark import manifest
-from tidelog.spark.archive_plan import parts
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError, Commit
+from tidelog.spark.names import parts_of
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, arrow_schema
 from tidelog.spark.ticks import LOGICAL_BITS
 
@@ -104,7 +104,7 @@ def adds_of(commit: Commit) -> list[AddAction]:
 
 
 def _add_of(file: ArchivedFile, made_ms: int) -> AddAction:
-    channel, index = parts(file.vchannel)
+    channel, index = parts_of(file.vchannel)
     return AddAction(
         path=file.path,
         size=file.bytes,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import StructType
 
 from tidelog.spark.archive_plan import ArchivePartition, Begin, divide
-from tidelog.spark.options import ALL_NAMES, OptionError, ReadOptions, known_options, parse_options
+from tidelog.spark.option_values import known_options
+from tidelog.spark.options import ALL_NAMES, OptionError, ReadOptions, parse_options
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, SourceOptions
 from tidelog.spark.pushdown import Pushdown
