@@ -6,7 +6,6 @@ left is then listed, verified, and used by the next run.
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,13 +15,12 @@ from tidelog import AsyncClient
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_server.storage.backup_folder import open_backup_folder
+from tidelog_testing.commands import COMMAND
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.storm import KILLED
 from tidelog_testing.system_faults import injected, injection, require_strace
 
 pytestmark = pytest.mark.crash
-
-COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
 
 
 def run(*arguments: object, point: str = "", wrapper: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:

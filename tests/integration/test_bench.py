@@ -6,15 +6,14 @@ Method: each with very few messages in a process of its own. The figures mean no
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidelog_server.cli.child_environment import child_environment
+from tidelog_testing.commands import COMMAND
 
-COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
 FIGURES = {"messages_per_second", "megabytes_per_second"}
 
 

@@ -16,9 +16,9 @@ import pytest
 from tidelog import AsyncClient
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import CheckCode
+from tidelog_testing.commands import COMMAND, run_command
 from tidelog_testing.processes import ServerProcess
 
-COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
 # Nobody listens there.
 NOWHERE = "127.0.0.1:1"
 
@@ -33,11 +33,8 @@ def check(server: ServerProcess | None, *arguments: str) -> tuple[int, dict[str,
     places = {"TIDELOG_ENDPOINT": NOWHERE, "TIDELOG_HTTP_ENDPOINT": NOWHERE}
     if server is not None:
         places = {"TIDELOG_ENDPOINT": server.grpc, "TIDELOG_HTTP_ENDPOINT": server.http}
-    done = subprocess.run(
-        [*COMMAND, "check", *arguments, "--json"],
-        capture_output=True, text=True, env=child_environment() | places, timeout=60, check=False,
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
+    done = run_command(["check", *arguments, "--json"], environment=places)
+    assert b"Traceback" not in done.stderr
     found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
     assert not found or CheckCode[found["status"].upper()] == done.returncode
     return done.returncode, found

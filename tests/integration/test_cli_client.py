@@ -1,6 +1,6 @@
 """The client commands as people and scripts use them: forms of output, framings, exit codes, interruption.
 
-Method: one real server for the module, and each command in a process of its own, with pipes instead of a terminal.
+Method: one real server for the module, and each command in a process of its own, without a terminal.
 """
 
 import json
@@ -19,8 +19,7 @@ import tidelog
 from tidelog_server.cli.bench.server_process import ServerProcess
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import ExitCode
-
-COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
+from tidelog_testing.commands import COMMAND, run_command
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +37,7 @@ def channel(endpoint: str) -> str:
 
 
 def run(endpoint: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    environment = child_environment() | {"TIDELOG_ENDPOINT": endpoint}
-    return subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, env=environment, timeout=60, check=False
-    )
+    return run_command(arguments, stdin=stdin, environment={"TIDELOG_ENDPOINT": endpoint})
 
 
 def succeeds(endpoint: str, *arguments: str, stdin: bytes = b"") -> bytes:

@@ -5,7 +5,6 @@ One runs in a process of its own, for what the outermost frame makes of an error
 
 import json
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -18,8 +17,7 @@ from tidelog.testing import start_server
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 from tidelog_server.cli.root import app
-
-COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
+from tidelog_testing.commands import COMMAND
 
 
 @pytest.fixture(scope="module")

@@ -6,19 +6,17 @@ and environment; then everything the server wrote is searched for what must not 
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tidelog import Client, TlsOptions
-from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import ExitCode
 from tidelog_testing.certificates import Authority
+from tidelog_testing.commands import run_command
 from tidelog_testing.processes import ServerProcess
 
-COMMAND = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
 CANARY = b"canary-4b1d-payload"
 
 
@@ -40,9 +38,8 @@ def tidelog(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command that trusts the authority."""
     variables = {"TIDELOG_ENDPOINT": server.grpc, "TIDELOG_TLS_CA": str(authority.ca), **(env or {})}
-    return subprocess.run(
-        [*COMMAND, *arguments], env={**child_environment(), **variables}, capture_output=True, text=True, check=False
-    )
+    done = run_command(arguments, environment=variables)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_tokens_are_made_shown_once_used_and_revoked(

@@ -1,0 +1,104 @@
+"""The command line in processes of its own, without starting Python and loading everything anew for each command.
+
+A parent process has loaded the modules and forks for each command; gRPC begins in the child, as it would otherwise.
+"""
+
+import atexit
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from tidelog_server import cli
+from tidelog_server.cli.child_environment import child_environment
+from tidelog_server.cli.grpc_stack import use_polling_stack
+
+COMMAND: Final = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
+"""The command line as a program, for what signals, pipes and starts are about."""
+_SERVE: Final = "from tidelog_testing.commands import serve; serve()"
+_STREAMS: Final = (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))
+# They load Spark, or measure.
+_NOT_LOADED: Final = {"bench", "local_spark", "pipeline"}
+
+
+def run_command(
+    arguments: Sequence[str], *, stdin: bytes = b"", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run ``tidelog ARGUMENTS`` to its end, without a terminal and without our own variables TIDELOG_*."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "stdin").write_bytes(stdin)
+        (folder / "stdout").touch()
+        (folder / "stderr").touch()
+        request = {
+            "arguments": list(arguments),
+            "environment": child_environment() | dict(environment or {}),
+            "cwd": os.getcwd(),
+            "folder": name,
+        }
+        code = _parent().run(request)
+        output = [(folder / stream).read_bytes() for stream in ("stdout", "stderr")]
+    return subprocess.CompletedProcess(["tidelog", *arguments], code, *output)
+
+
+class _Parent:
+    """The process that forks."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join([str(Path(__file__).parents[1]), child_environment()["PYTHONPATH"]])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE],
+            env=child_environment() | {"PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        atexit.register(self._end)
+
+    def run(self, request: Mapping[str, Any]) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the process that runs commands has died"
+        return int(answer)
+
+    def _end(self) -> None:
+        self._process.communicate()
+
+
+@cache
+def _parent() -> _Parent:
+    return _Parent()
+
+
+def serve() -> None:
+    """Fork for each request on stdin, and write the exit code of what was run to stdout."""
+    use_polling_stack()
+    for module in pkgutil.iter_modules(cli.__path__):
+        if module.name not in _NOT_LOADED:
+            importlib.import_module(f"tidelog_server.cli.{module.name}")
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    for line in requests:
+        child = os.fork()
+        if child == 0:
+            _become(json.loads(line))
+        _, status = os.waitpid(child, 0)
+        os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _become(request: Mapping[str, Any]) -> None:
+    """Be what was asked for; never returns."""
+    for descriptor, (name, flags) in enumerate(_STREAMS):
+        opened = os.open(Path(request["folder"]) / name, flags)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    cli.main(request["arguments"])
