@@ -7,31 +7,15 @@ each batch, and keeps its checkpoint in ``<folder>/checkpoint``. Killed and star
 import sys
 from pathlib import Path
 
+from tidelog_testing.spark_session import session
+
 APP = "spark-sink"
 
 
 def main() -> None:
     """Run the query to its end."""
-    # Here, so that tests may import this module without PySpark.
-    from pyspark.sql import SparkSession
-
-    from tidelog.spark import TidelogDataSource
-
     master, endpoint, channel, folder = sys.argv[1:]
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.sql.shuffle.partitions", "2")
-        # An executor that was killed is not the task's fault.
-        .config("spark.task.maxFailures", "100")
-        .config("spark.deploy.maxExecutorRetries", "-1")
-        .getOrCreate()
-    )
-    spark.dataSource.register(TidelogDataSource)
+    spark = session(master)
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(Path(folder) / "lines"))
     # In two tasks at least, so that one can die while the other one has prepared.
     rows = lines.selectExpr("value AS payload", "substring_index(value, '-', -1) AS key").repartition(2)

@@ -1,0 +1,32 @@
+"""The Spark session of programs that tests run and kill."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def session(master: str) -> "SparkSession":
+    """Return a session that knows the data source and outlives its executors."""
+    # Here, so that tests may import the programs without PySpark.
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark import TidelogDataSource
+
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
+        .config("spark.sql.shuffle.partitions", "2")
+        # An executor that was killed is not the task's fault.
+        .config("spark.task.maxFailures", "100")
+        .config("spark.deploy.maxExecutorRetries", "-1")
+        # Tests look at the offsets of all batches.
+        .config("spark.sql.streaming.minBatchesToRetain", "100000")
+        .getOrCreate()
+    )
+    spark.dataSource.register(TidelogDataSource)
+    return spark
