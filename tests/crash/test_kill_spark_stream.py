@@ -156,13 +156,11 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> str:
                     query.start_again()
 
             for victim in kills:
-                before = _written(client)
-                wait_for_batch(query, runs_or_again, lambda: _written(client) > before)  # noqa: B023
+                wait_for_batch(client, query, runs_or_again)
                 time.sleep(chance.uniform(0.0, 1.5))
                 kill(victim, server, query)
                 judge_part(rows_of(client, SOURCES), rows_of(client, COPIES), f"seed {seed}, after {victim}")
-            before = _written(client)
-            wait_for_batch(query, runs_or_again, lambda: _written(client) > before)
+            wait_for_batch(client, query, runs_or_again)
             producers.stop()
             (folder / "stop").touch()
             query.wait_for("the end", lambda: query.code is not None, within_s=120.0)
@@ -180,12 +178,14 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> str:
             )
 
 
-def wait_for_batch(query: SparkProgram, runs_or_again: Callable[[], None], is_so: Callable[[], bool]) -> None:
+def wait_for_batch(client: Client, query: SparkProgram, runs_or_again: Callable[[], None]) -> None:
+    """Return once something is written again, so that what is killed next is not the start of a driver."""
+    before = _written(client)
+
     def look() -> bool:
         runs_or_again()
-        return is_so()
+        return _written(client) > before
 
-    # Something is written again, so what is killed next is not the start of a driver.
     query.wait_for("a batch after the last kill", look)
 
 

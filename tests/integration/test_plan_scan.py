@@ -64,3 +64,22 @@ async def test_a_plan_between_two_ticks_holds_just_those(tmp_path: Path) -> None
         ticks = [tick for split in response.splits for tick in await read(client, split)]
         assert ticks == list(range(begin, end))
         assert len(response.splits) >= 8
+
+
+async def test_a_plan_of_part_of_a_log_counts_what_lies_within(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "data") as server, connected(server) as client:
+        await client.create("a", vchannels=2)
+        await client.create("b")
+        ticks: dict[str, list[int]] = {name: [] for name in NAMES}
+        for count in range(1, 40):
+            name = NAMES[count % 3]
+            result = await client.append(name, *[b"x"] * count)
+            ticks[name] += range(result.first_tick, result.last_tick + 1)
+        together = sorted(tick for some in ticks.values() for tick in some)
+        for begin, end in [(0, 7), (3, 400), (101, 103), (399, len(together) - 1)]:
+            request = wal.PlanScanRequest(vchannels=NAMES, begin_tick=together[begin], end_tick=together[end])
+            response = await client.wal.PlanScan(request)
+            for name in NAMES:
+                full = "b/0" if name == "b" else name
+                found = sum(split.estimated_messages for split in response.splits if split.vchannel == full)
+                assert found == sum(together[begin] <= tick < together[end] for tick in ticks[name])

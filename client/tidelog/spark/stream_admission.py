@@ -2,8 +2,9 @@
 
 What lies in a range is asked of the server, by plans: sums from its sparse index, never messages. A plan costs what the
 index of its range costs, so no range that is asked for is much longer than a batch: the search starts with a step in
-ticks and doubles it until there is too much. How long the log is behind that does not matter. What a coarse plan says
-may be wrong by a chunk of each vchannel, so the end is chosen by plans that are divided more and more finely.
+ticks and doubles it until there is too much. How long the log is behind that does not matter. A plan counts what lies
+in it, but of each split it says only how much it has, not where: so the end is chosen by plans that are divided more
+and more finely, and what lies before it is asked for once more.
 """
 
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ class Limits:
 
 COARSE: Final = Limits()
 """Splits as large as the server makes them."""
-# Each batch of the log is a split of its own, unless so little of its chunk is asked for that it counts as one byte.
+# Each message is a split of its own.
 _EXACT: Final = Limits(1, 1)
 
 
@@ -105,6 +106,10 @@ def admit(ask: Ask, low: int, cut: int, limits: Limits, step: int = FIRST_STEP) 
         fits, step = reach, 2 * max(step, reach - fits)
     end = furthest(plan.splits, limits, low, int(plan.end_tick))
     admitted = ask(end, grain)
+    while not limits.allow(admitted.splits):
+        # The splits that were cut had more than their share there.
+        end = furthest(admitted.splits, limits, low, int(admitted.end_tick))
+        admitted = ask(end, grain)
     if admitted.splits:
         return int(admitted.end_tick)
     # Not even the first message fits, or the first transaction: that alone is taken.
@@ -153,11 +158,10 @@ def _past(splits: Sequence[Split], limits: Limits) -> int | None:
 
 
 def _first(ask: Ask, low: int, plan: Plan, limits: Limits) -> int:
-    """Return an end above ``low`` and in no transaction, with something before it, or where a transaction begins.
+    """Return an end above ``low`` and in no transaction, with something before it.
 
-    What a part of a split is said to have is a guess, and at least one: with more vchannels than messages in a batch,
-    each tick seems to be too much. So batches are looked at one by one here; a split that no end of a plan cuts ends
-    behind a message.
+    A part of a split counts as one message at least: with more vchannels than a batch may have messages, each tick
+    seems to be too much. So messages are looked at one by one here.
     """
     ends = [int(split.end_tick) for split in plan.splits if low < split.end_tick < plan.end_tick]
     exact = ask(min(ends, default=int(plan.end_tick)), _EXACT)
@@ -166,10 +170,10 @@ def _first(ask: Ask, low: int, plan: Plan, limits: Limits) -> int:
     if stops:
         fits = furthest(exact.splits, limits, low, int(exact.end_tick))
         end = max((stop for stop in stops if stop <= fits), default=stops[0])
-        clean = int(ask(end, _EXACT).end_tick)
-        if clean > low:
-            return clean
-    # A transaction begins here, which is taken as a whole.
+        before = ask(end, _EXACT)
+        if before.splits:
+            return int(before.end_tick)
+    # A transaction comes first, which is taken as a whole.
     return _least(ask, _EXACT, end, int(plan.end_tick))
 
 

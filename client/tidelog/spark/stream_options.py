@@ -4,9 +4,9 @@
 ``startingOffsets``           where a query without a checkpoint begins: ``latest`` (default): behind all that was
                               acknowledged when its first trigger runs; ``earliest``: with all that was not trimmed.
                               ``startingTick`` and ``startingTimestamp`` may be given instead
-``maxMessagesPerTrigger``     about so many messages in a micro-batch at most; ``maxRecordsPerTrigger`` and
+``maxMessagesPerTrigger``     so many messages in a micro-batch at most; ``maxRecordsPerTrigger`` and
                               ``maxOffsetsPerTrigger`` mean the same
-``maxBytesPerTrigger``        about so many bytes in a micro-batch at most, as the log counts them
+``maxBytesPerTrigger``        so many bytes in a micro-batch at most, as the log counts them: ``64MiB``
 ``commitGroup``               name of a consumer group that is told how far the query is, so that its lag can be seen
 ``failOnDataLoss``            ``true`` (default): the query fails where messages that it was to read are gone;
                               ``false``: it goes on with what is left and logs a warning
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tidelog.spark.option_error import OptionError
-from tidelog.spark.option_values import MAX_COUNT, known_options, number_of, only_one
+from tidelog.spark.option_values import MAX_COUNT, known_options, number_of, only_one, size_of
 from tidelog.spark.options import ALL_NAMES, STREAM_NAMES, ReadOptions, parse_options
 from tidelog.spark.stream_admission import Limits
 
@@ -79,7 +79,7 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
         start=_start(options) if start in {None, "startingOffsets"} else "given",
         limits=Limits(
             messages=number_of(options, messages, 0, 1, MAX_COUNT) if messages else 0,
-            size_bytes=number_of(options, "maxBytesPerTrigger", 0, 1, MAX_COUNT),
+            size_bytes=size_of(options, "maxBytesPerTrigger", 0),
         ),
         commit_group=group,
     )

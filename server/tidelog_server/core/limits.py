@@ -139,6 +139,8 @@ MIN_WATERMARK_INTERVAL_MS: Final = 10
 MAX_WATERMARK_INTERVAL_MS: Final = 60_000
 DEFAULT_SPLIT_BYTES: Final = 64 * MIB
 MAX_SPLITS: Final = 100_000
+# Headers that a plan reads of chunks that its range cuts, to count them exactly: some 150 ms.
+MAX_EDGE_HEADERS: Final = 65_536
 
 # A cluster.
 ETCD_CALL_TIMEOUT_S: Final = 3.0

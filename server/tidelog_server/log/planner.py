@@ -9,7 +9,7 @@ from typing import Final
 
 from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError
-from tidelog_server.core.limits import MAX_SPLITS
+from tidelog_server.core.limits import MAX_EDGE_HEADERS, MAX_SPLITS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
 from tidelog_server.log.positions import check_not_trimmed
@@ -21,6 +21,7 @@ from tidelog_server.log.splits import (
     extents_of_chunks,
     extents_of_headers,
     join,
+    merged,
 )
 from tidelog_server.storage.log_store import Chunk
 
@@ -115,7 +116,7 @@ class _Divide:
     def __call__(self) -> tuple[Tick, list[list[Split]]]:
         ranges = self._ranges_of_chunks()
         end_tick = min(end for _, end, _ in ranges)
-        extents = [list(clip(extents_of_chunks(chunks), begin, end_tick)) for begin, _, chunks in ranges]
+        extents = self._extents(ranges, end_tick)
         limits = self._limits(extents)
         room = MAX_SPLITS
         splits = []
@@ -152,6 +153,28 @@ class _Divide:
         if last is None or last.txn is None or last.txn.last_tick < end_tick:
             return end_tick
         return last.txn.first_tick
+
+    def _extents(self, ranges: Sequence[tuple[int, int, Sequence[Chunk]]], end_tick: int) -> list[list[Extent]]:
+        """Return what each vchannel has from where its range begins to ``end_tick``, in chunks or what is left of them.
+
+        Of a chunk that the range cuts, the headers tell what lies within. For MAX_EDGE_HEADERS of them, that is; behind
+        that it is said to have the share of its ticks.
+        """
+        room = MAX_EDGE_HEADERS
+        found: list[list[Extent]] = []
+        for vchannel_id, (begin_tick, _, chunks) in zip(self.vchannel_ids, ranges, strict=True):
+            extents: list[Extent] = []
+            for chunk in chunks:
+                parts = list(clip(extents_of_chunks([chunk]), begin_tick, end_tick))
+                is_cut = chunk.first_tick < begin_tick or chunk.last_tick >= end_tick
+                # Ticks of one batch follow each other, so there the share is exact.
+                if parts and is_cut and 1 < chunk.batches <= room:
+                    headers = list(self._headers(vchannel_id, parts[0].first_tick, parts[0].last_tick + 1))
+                    room -= len(headers)
+                    parts = merged(list(clip(extents_of_headers(headers), begin_tick, end_tick)))
+                extents += parts
+            found.append(extents)
+        return found
 
     def _limits(self, extents: Sequence[Sequence[Extent]]) -> SplitBounds:
         """Return how large a split may become so that there are about ``min_splits`` of them."""

@@ -50,18 +50,31 @@ def extents_of_chunks(chunks: Iterable[Chunk]) -> list[Extent]:
     return [Extent(chunk.first_tick, chunk.last_tick, chunk.messages, chunk.columns_bytes) for chunk in chunks]
 
 
-def extents_of_headers(headers: Iterable[EntryHeader], max_messages: int) -> Iterator[Extent]:
+def extents_of_headers(headers: Iterable[EntryHeader], max_messages: int | None = None) -> Iterator[Extent]:
     """Yield one extent for each entry, or several of at most ``max_messages`` where an entry has more."""
     for header in headers:
-        for begin in range(0, header.count, max_messages):
-            count = min(max_messages, header.count - begin)
+        most = max_messages or header.count
+        for begin in range(0, header.count, most):
+            count = min(most, header.count - begin)
             first_tick = header.base_tick + begin
             size_bytes = header.columns_bytes * count // header.count
             yield Extent(first_tick, first_tick + count - 1, count, size_bytes)
 
 
+def merged(extents: Sequence[Extent]) -> list[Extent]:
+    """Return one extent for all of them, which follow each other; none for none."""
+    if not extents:
+        return []
+    messages = sum(extent.messages for extent in extents)
+    size_bytes = sum(extent.columns_bytes for extent in extents)
+    return [Extent(extents[0].first_tick, extents[-1].last_tick, messages, size_bytes)]
+
+
 def clip(extents: Iterable[Extent], begin_tick: int, end_tick: int) -> Iterator[Extent]:
-    """Yield the parts of ``extents`` within ``[begin_tick, end_tick)``; sizes shrink in proportion to ticks."""
+    """Yield the parts of ``extents`` within ``[begin_tick, end_tick)``; sizes shrink in proportion to ticks.
+
+    Of an entry that is exact in messages, for each has a tick, and they follow each other.
+    """
     for extent in extents:
         first_tick, last_tick = max(extent.first_tick, begin_tick), min(extent.last_tick, end_tick - 1)
         if first_tick > last_tick:

@@ -4,6 +4,7 @@ Method: a node on the memory store, appends that go on while plans are made, and
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +97,51 @@ async def test_splits_are_within_their_bounds_and_estimate_what_they_hold() -> N
             tick for base in ticks for tick in range(base, base + 10) if ticks[3] + 5 <= tick < ticks[7] + 2
         ]
         assert max(split.messages for split in halves) <= 4
+
+
+async def test_a_range_that_cuts_chunks_is_counted_exactly() -> None:
+    async with running_node(FaultyStore()) as node:
+        await created(node)
+        ticks = []
+        for _ in range(3):
+            ticks += [await node.append("b", a_batch(*[b"x"] * 10)) for _ in range(5)]
+            # So these are crowds far apart, and the shares of ticks would be wrong.
+            await node.append("a/0", a_batch(*[b"x"] * 1_000))
+        held = [tick for base in ticks for tick in range(base, base + 10)]
+        target = [node.broker.find("b")]
+        for begin, end in [(3, 5), (3, 48), (3, 52), (48, 53), (51, 148), (0, 149), (3, 149)]:
+            _, (splits,) = await node.broker.planner.plan(
+                target, replace(ALL, begin_tick=held[begin], end_tick=held[end])
+            )
+            assert [split.messages for split in splits] == [end - begin]
+            assert (splits[0].begin_tick, splits[0].end_tick) == (held[begin], held[end - 1] + 1)
+        _, (splits,) = await node.broker.planner.plan(
+            target, replace(ALL, begin_tick=held[49] + 1, end_tick=held[50] - 1)
+        )
+        assert splits == []
+
+
+async def test_of_more_than_a_plan_may_count_it_tells_the_share_of_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog_server.log.planner.MAX_EDGE_HEADERS", 5)
+    async with running_node(FaultyStore()) as node:
+        await created(node)
+        ticks: dict[str, list[int]] = {lane: [] for lane in LANES}
+        for size in (10, 10, 10, 40):
+            for lane in LANES:
+                ticks[lane].append(await node.append(lane, a_batch(*[b"x"] * size)))
+        begin, end = ticks["a/0"][0] + 5, ticks["b/0"][-1] + 5
+        targets = [node.broker.find(lane) for lane in LANES]
+        _, (first, _, last) = await node.broker.planner.plan(targets, replace(ALL, begin_tick=begin, end_tick=end))
+        assert [split.messages for split in first] == [5 + 10 + 10 + 40]
+        # It has 35, and so many of its chunk's 70 as it has of its ticks.
+        chunk = ticks["b/0"][-1] + 40 - ticks["b/0"][0]
+        assert [split.messages for split in last] == [-(-70 * (end - ticks["b/0"][0]) // chunk)] != [35]
+        assert await scanned(node, "b/0", last[0]) == [
+            tick
+            for base, size in zip(ticks["b/0"], (10, 10, 10, 40), strict=True)
+            for tick in range(base, base + size)
+            if tick < end
+        ]
 
 
 async def test_about_as_many_splits_are_made_as_were_asked_for() -> None:

@@ -35,6 +35,7 @@ def test_a_batch_may_have_a_limit_of_messages_by_any_of_its_names(name: str) -> 
     [
         ({}, ReadAllAvailable()),
         ({"maxBytesPerTrigger": "9"}, ReadMaxBytes(9)),
+        ({"maxBytesPerTrigger": "2KiB"}, ReadMaxBytes(2_048)),
         ({"maxMessagesPerTrigger": "5", "maxBytesPerTrigger": "9"}, ReadMaxRows(5)),
     ],
 )
@@ -56,7 +57,7 @@ def test_a_limit_that_spark_does_not_have_for_us_is_refused() -> None:
         ({"endingTick": "9"}, "a stream has no end: leave out the option 'endingTick'"),
         ({"timestampAsOf": "9"}, "a stream has no end: leave out the option 'timestampAsOf'"),
         ({"maxMessagesPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "contradict each other"),
-        ({"maxBytesPerTrigger": "0"}, "write a whole number from 1"),
+        ({"maxBytesPerTrigger": "0"}, "write a number of bytes"),
         ({"archive": "/tmp"}, "leave out the option 'archive': a stream reads the log alone"),
         ({"pushFilters": "true"}, "leave out the option 'pushFilters'"),
         ({"commitGroup": ""}, "'commitGroup' is empty"),
