@@ -58,6 +58,8 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
         details={
             "python_source_that_reads_nothing_messages_per_second": load.messages / times.ceiling,
             "its_ratio_to_the_floor": times.floor / times.ceiling,
+            "archived_messages_per_second": load.messages / times.archived,
+            "archived_ratio": times.floor / times.archived,
             "python_worker_peak_bytes": worker_peak_bytes,
             "written_messages_per_second": load.messages / times.written,
             "written_as_parquet_messages_per_second": load.messages / times.written_floor,
@@ -67,10 +69,11 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
 
 
 class _Seconds(NamedTuple):
-    """Medians: reading Parquet, the log, and a source in Python that reads nothing; writing Parquet and the log."""
+    """Medians: reading Parquet, the log, its archive, and a source in Python that reads nothing; writing both."""
 
     floor: float
     ours: float
+    archived: float
     ceiling: float
     written_floor: float
     written: float
@@ -101,6 +104,7 @@ def _copy_of(channel: str) -> str:
 
 def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, size: int) -> _Measured:
     """Return how long it takes to read and to write the rows."""
+    from tidelog.spark.pipelines import archive, read_table
     from tidelog_server.cli.bench.spark_ceiling import FORMAT, CeilingDataSource
 
     with spark_session(folder, name="tidelog bench") as session:
@@ -114,7 +118,11 @@ def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, s
         session.dataSource.register(CeilingDataSource)
         shape = {"rows": messages, "size": size, "partitions": log.rdd.getNumPartitions()}
         ceiling = session.read.format(FORMAT).options(**shape).load()
-        reads = _interleaved(*(partial(_read, frame) for frame in (parquet, log, ceiling)))
+        options = {"endpoint": endpoint, "vchannels": ",".join(vchannels), "archive": str(folder / "archive")}
+        archive(session, folder / "archive", {name: options[name] for name in ("endpoint", "vchannels")})
+        table = read_table(session, options)
+        _require_equal(_row(table, _DIGEST), _row(parquet, _DIGEST), messages)
+        reads = _interleaved(*(partial(_read, frame) for frame in (parquet, log, table, ceiling)))
         payloads = parquet.select("payload")
         copy = payloads.write.format("tidelog").mode("append").option("endpoint", endpoint)
         copy_path, copy_name = str(folder / "copy"), _copy_of(vchannels[0].partition("/")[0])
