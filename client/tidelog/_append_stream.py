@@ -24,6 +24,7 @@ from tidelog._numbering import Numbering
 from tidelog._retry import may_repeat, retry_after_s
 from tidelog._sizes import Appendable
 from tidelog._status import error_of_answer, error_of_status, max_request_bytes_of
+from tidelog._stream_end import StreamEnd
 from tidelog._transport import Transport, deadline_error
 from tidelog._types import AppendResult, TransactionResult
 from tidelog.v1 import wal_service_pb2
@@ -277,7 +278,7 @@ class AppendStream:
     async def _serve(self, call: Any) -> TidelogError:
         """Write and read until the stream ends; then settle what was sent and not answered, and return the reason."""
         self._max_request_bytes = inf
-        reader = asyncio.create_task(self._read(call), name="tidelog-append-read")
+        reader = asyncio.create_task(self._read(call, StreamEnd(call)), name="tidelog-append-read")
         self._call, self._reader = call, reader
         writer = asyncio.create_task(self._write(call), name="tidelog-append-write")
         try:
@@ -306,7 +307,7 @@ class AppendStream:
                 else:
                     await call.write(batch.request)
 
-    async def _read(self, call: Any) -> TidelogError:
+    async def _read(self, call: Any, end: StreamEnd) -> TidelogError:
         """Settle batches as answers come; return what the end of the stream means for the rest."""
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
@@ -319,7 +320,8 @@ class AppendStream:
                     self._has_released, self._release_pauses_s = False, self._transport.retry.pauses_s()
                 self._wake.set()
                 self._changed.set()
-        except grpc.aio.AioRpcError as failure:
+        except grpc.aio.AioRpcError:
+            failure = await end.failure(call)
             # Even a detail speaks of the stream only: what was sent on it may have been written before.
             reason = error_of_status(failure, is_read=False)
             if isinstance(reason, UnauthenticatedError | PermissionDeniedError | OverloadedError):

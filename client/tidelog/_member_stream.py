@@ -11,6 +11,7 @@ import grpc.aio
 from tidelog._errors import ClosedError, GroupFencedError, TidelogError, UnavailableError
 from tidelog._retry import may_repeat
 from tidelog._status import error_of_answer, error_of_status, is_of_server
+from tidelog._stream_end import StreamEnd
 from tidelog._transport import Transport
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
@@ -211,7 +212,7 @@ class MemberStream:
         self._has_answered = False
         connection = transport.lease()
         call = connection.join_group(metadata=transport.metadata())
-        self._call = call
+        self._call, end = call, StreamEnd(call)
         writer: asyncio.Task[None] | None = None
         try:
             await call.write(pb.JoinGroupRequest(join=self._join))
@@ -221,10 +222,10 @@ class MemberStream:
                 self._take(response)
             if not self._is_leaving:
                 raise UnavailableError("the server ended the stream of the member", effect="unknown")
-        except grpc.aio.AioRpcError as failure:
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            # The latter is what a write says that begins after the end.
+            failure = await end.failure(call)
             raise _error_of(failure) from failure
-        except asyncio.InvalidStateError as error:
-            raise await _why_ended(call) from error
         finally:
             self._put_back()
             if writer is not None:
@@ -316,18 +317,9 @@ class MemberStream:
         self._on_changed()
 
 
-async def _why_ended(call: Any) -> TidelogError:
-    """Return why a call has ended that was written to."""
-    failure = grpc.aio.AioRpcError(
-        await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
-    )
-    return _error_of(failure)
-
-
 def _error_of(failure: grpc.aio.AioRpcError) -> TidelogError:
     if is_of_server(failure):
         return error_of_status(failure, is_read=False)
-    # Whatever its code: a write that meets the end of a stream is told as an internal error, for instance.
     return UnavailableError(f"the stream of the member broke: {failure.details()}", effect="unknown")
 
 
