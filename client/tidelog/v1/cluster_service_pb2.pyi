@@ -92,12 +92,12 @@ class AllocateTickRangeResponse(_message.Message):
     first_tick: int
     def __init__(self, first_tick: _Optional[int] = ...) -> None: ...
 
-class OpenChannelsRequest(_message.Message):
+class NoteChannelsRequest(_message.Message):
     __slots__ = ("names",)
     NAMES_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class OpenChannelsResponse(_message.Message):
+class NoteChannelsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

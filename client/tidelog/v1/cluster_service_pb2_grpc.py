@@ -56,10 +56,10 @@ class ClusterServiceStub:
                 request_serializer=tidelog_dot_v1_dot_cluster__service__pb2.AllocateTickRangeRequest.SerializeToString,
                 response_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.AllocateTickRangeResponse.FromString,
                 _registered_method=True)
-        self.OpenChannels = channel.unary_unary(
-                '/tidelog.v1.ClusterService/OpenChannels',
-                request_serializer=tidelog_dot_v1_dot_cluster__service__pb2.OpenChannelsRequest.SerializeToString,
-                response_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.OpenChannelsResponse.FromString,
+        self.NoteChannels = channel.unary_unary(
+                '/tidelog.v1.ClusterService/NoteChannels',
+                request_serializer=tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsRequest.SerializeToString,
+                response_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsResponse.FromString,
                 _registered_method=True)
 
 
@@ -96,8 +96,8 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def OpenChannels(self, request, context):
-        """OpenChannels has a node open channels that were created for it. For nodes only.
+    def NoteChannels(self, request, context):
+        """NoteChannels tells a node of channels that were created: it opens those that are its own. For nodes only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,10 +126,10 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     request_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.AllocateTickRangeRequest.FromString,
                     response_serializer=tidelog_dot_v1_dot_cluster__service__pb2.AllocateTickRangeResponse.SerializeToString,
             ),
-            'OpenChannels': grpc.unary_unary_rpc_method_handler(
-                    servicer.OpenChannels,
-                    request_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.OpenChannelsRequest.FromString,
-                    response_serializer=tidelog_dot_v1_dot_cluster__service__pb2.OpenChannelsResponse.SerializeToString,
+            'NoteChannels': grpc.unary_unary_rpc_method_handler(
+                    servicer.NoteChannels,
+                    request_deserializer=tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsRequest.FromString,
+                    response_serializer=tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -253,7 +253,7 @@ class ClusterService:
             _registered_method=True)
 
     @staticmethod
-    def OpenChannels(request,
+    def NoteChannels(request,
             target,
             options=(),
             channel_credentials=None,
@@ -266,9 +266,9 @@ class ClusterService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/tidelog.v1.ClusterService/OpenChannels',
-            tidelog_dot_v1_dot_cluster__service__pb2.OpenChannelsRequest.SerializeToString,
-            tidelog_dot_v1_dot_cluster__service__pb2.OpenChannelsResponse.FromString,
+            '/tidelog.v1.ClusterService/NoteChannels',
+            tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsRequest.SerializeToString,
+            tidelog_dot_v1_dot_cluster__service__pb2.NoteChannelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -208,7 +208,8 @@ class Broker:
             for record in created:
                 if record.name in self._catalog.foreign():
                     insort(self._names, record.name)
-        await self.ownership.tell(created)
+        if wanted.is_placed:
+            await self.ownership.tell(created)
         return [self.describe_anywhere(name) for name in names or [record.name for record in created]]
 
     async def _create_missing(
@@ -225,12 +226,12 @@ class Broker:
         nodes = self.ownership.place(len(missing) or wanted.number, wanted.vchannels) if wanted.is_placed else []
         return await self._catalog.create(missing, wanted, tick, nodes)
 
-    async def open_created(self, names: Sequence[str]) -> None:
-        """Open channels that another node has created for this one. Those that are open stay as they are."""
+    async def note_created(self, names: Sequence[str]) -> None:
+        """Learn of channels that another node has created; open this one's, unless they are open."""
         self._node.admission.check_storage()
-        await self._tasks.finish(self._open_created(names))
+        await self._tasks.finish(self._note_created(names))
 
-    async def _open_created(self, names: Sequence[str]) -> None:
+    async def _note_created(self, names: Sequence[str]) -> None:
         async with self._changes:
             await self._catalog.refresh(names)
             await self._open_new()

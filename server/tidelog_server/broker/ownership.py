@@ -51,17 +51,16 @@ class Ownership:
         return place({node_id: loads.get(node_id, 0) for node_id in self._cluster.nodes}, channels, vchannels)
 
     async def tell(self, records: Sequence[ChannelRecord]) -> None:
-        """Have other nodes open the channels that were created for them, so that they serve them from now on.
+        """Tell the other nodes of channels that were created.
 
-        A node that does not answer opens them by itself, once it sees their records.
+        From now on each serves its own, and says of the rest where they are; it would see their records by itself, but
+        a moment later, and say until then that they do not exist. So does one that does not answer.
         """
-        if self._cluster is None:
+        if self._cluster is None or not records:
             return
-        names: dict[str, list[str]] = {}
-        for record in records:
-            if record.node_id != self._cluster.node_id:
-                names.setdefault(record.node_id, []).append(record.name)
-        await asyncio.gather(*(self._tell(node_id, theirs) for node_id, theirs in names.items()))
+        others = [node_id for node_id in self._cluster.nodes if node_id != self._cluster.node_id]
+        names = [record.name for record in records]
+        await asyncio.gather(*(self._tell(node_id, names) for node_id in others))
 
     async def _tell(self, node_id: str, names: Sequence[str]) -> None:
         assert self._cluster is not None
@@ -69,7 +68,7 @@ class Ownership:
         try:
             async with asyncio.timeout(_TELL_WITHIN_S):
                 if node is not None:
-                    await self._cluster.peers.open_channels(node.record.address, names)
+                    await self._cluster.peers.note_channels(node.record.address, names)
         except (TidelogServerError, TimeoutError) as error:
             _log.warning("node_not_told", node=node_id, channels=len(names), error=str(error))
 

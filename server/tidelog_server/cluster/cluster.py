@@ -44,8 +44,8 @@ class Peers(Protocol):
         """Return the first of ``count`` ticks from the node that leads."""
         ...
 
-    async def open_channels(self, address: str, names: Sequence[str]) -> None:
-        """Have a node open channels that were created for it."""
+    async def note_channels(self, address: str, names: Sequence[str]) -> None:
+        """Tell a node of channels that were created, and have it open those that are its own."""
         ...
 
 

@@ -32,7 +32,7 @@ class ClusterService:
             "LocateChannels": self.locate_channels,
             "WatchOwners": self.watch_owners,
             "AllocateTickRange": self.allocate_tick_range,
-            "OpenChannels": self.open_channels,
+            "NoteChannels": self.note_channels,
         }
 
     @property
@@ -106,11 +106,11 @@ class ClusterService:
         first_tick = await self._cluster.hand_out(request.count)
         return pb.AllocateTickRangeResponse(first_tick=first_tick)
 
-    async def open_channels(self, request: pb.OpenChannelsRequest, _: Context) -> pb.OpenChannelsResponse:
-        """Open channels that another node has created for this one."""
+    async def note_channels(self, request: pb.NoteChannelsRequest, _: Context) -> pb.NoteChannelsResponse:
+        """Learn of channels that another node has created, and open those that are this one's."""
         _check_names(request.names)
-        await self._broker.open_created(request.names)
-        return pb.OpenChannelsResponse()
+        await self._broker.note_created(request.names)
+        return pb.NoteChannelsResponse()
 
     async def _changed(self, watcher: asyncio.Event) -> None:
         """Wait until an owner may have changed, or the node ends."""

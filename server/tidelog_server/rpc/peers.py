@@ -53,9 +53,9 @@ class GrpcPeers:
         answer = await self._call(address, "AllocateTickRange", request)
         return int(answer.first_tick)
 
-    async def open_channels(self, address: str, names: Sequence[str]) -> None:
+    async def note_channels(self, address: str, names: Sequence[str]) -> None:
         """See Peers."""
-        await self._call(address, "OpenChannels", pb.OpenChannelsRequest(names=names))
+        await self._call(address, "NoteChannels", pb.NoteChannelsRequest(names=names))
 
     async def close(self) -> None:
         """End all connections. Idempotent."""

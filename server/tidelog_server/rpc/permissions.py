@@ -190,7 +190,7 @@ ROWS: Final[dict[str, Row]] = {
     # It tells of what the caller has any permission on.
     f"{_CLUSTER}WatchOwners": _ANYBODY,
     f"{_CLUSTER}AllocateTickRange": Row(somewhere=Verb.CLUSTER, is_read=True),
-    f"{_CLUSTER}OpenChannels": Row(somewhere=Verb.CLUSTER),
+    f"{_CLUSTER}NoteChannels": Row(somewhere=Verb.CLUSTER),
     "grpc.health.v1.Health/Check": _PUBLIC,
     "grpc.health.v1.Health/List": _PUBLIC,
     "grpc.health.v1.Health/Watch": _PUBLIC,
