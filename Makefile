@@ -26,7 +26,7 @@ serve: setup ## run a server on 127.0.0.1:7420 with its files in ./tidelog-data
 
 # Twice as many workers as cores: half of the time a test waits, for a disk, a lease or a process that starts.
 test: setup ## run every test but the soak tests; under ten minutes on two cores
-	$(BIN)/pytest --numprocesses 4 --dist loadgroup -m "not soak" $(ARGS)
+	$(BIN)/pytest --numprocesses 4 -m "not soak" $(ARGS)
 
 soak: setup ## run the tests that take minutes or gigabytes
 	$(BIN)/pytest -m soak $(ARGS)

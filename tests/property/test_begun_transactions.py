@@ -220,7 +220,10 @@ class Model:
         targets = [Target(*node.broker.find(name)) for name in step.vchannels]
         session = await node.broker.transactions.begin(targets, round(KEEPALIVE_S * 1e6), CLIENT)
         assert all(session.txn_id > txn.txn_id for txn in self.slots.values())
-        self.slots[step.slot] = Txn(session.txn_id, step.vchannels, self.clock.monotonic_s() + KEEPALIVE_S)
+        # Those that it is bound to have joined it already.
+        lanes: dict[str, list[tuple[bytes, int]]] = {name: [] for name in step.vchannels}
+        expires_s = self.clock.monotonic_s() + KEEPALIVE_S
+        self.slots[step.slot] = Txn(session.txn_id, step.vchannels, expires_s, lanes=lanes)
 
     async def append(self, node: Node, step: Append) -> None:
         tick = await node.append(step.vchannel, a_batch(*[b"plain"] * step.count))
@@ -406,3 +409,10 @@ async def play(steps: list[Step], ring_bytes: int) -> None:
 @given(STEPS, st.sampled_from([1, 1_000, 1 << 20]))
 def test_a_begun_transaction_is_there_as_a_whole_or_not_at_all(steps: list[Step], ring_bytes: int) -> None:
     asyncio.run(play(steps, ring_bytes))
+
+
+@pytest.mark.parametrize("first", ["a/0", "b/0"])
+def test_a_bound_transaction_has_its_vchannels_in_the_order_of_its_begin(first: str) -> None:
+    second = "b/0" if first == "a/0" else "a/0"
+    staged: list[Step] = [Stage(0, name, 1, 0, False) for name in (first, second)]
+    asyncio.run(play([Begin(0, ("a/0", "b/0")), *staged, Commit(0, None, False)], ring_bytes=1))
