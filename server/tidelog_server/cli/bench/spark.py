@@ -42,9 +42,10 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
     load = Load(messages // vchannels * vchannels, _PER_BATCH, names, producers=vchannels)
     event_loop.run(_fill(target.grpc, channel, load, size))
     try:
-        times, worker_peak_bytes = _measure(target.grpc, names, folder, load.messages, size)
+        measured = _measure(target.grpc, names, folder, load.messages, size)
     finally:
         event_loop.run(_remove(target.grpc, channel))
+    times = measured.times
     return Report(
         name="spark",
         settings={"messages": messages, "size": size, "vchannels": vchannels},
@@ -60,7 +61,8 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
             "its_ratio_to_the_floor": times.floor / times.ceiling,
             "archived_messages_per_second": load.messages / times.archived,
             "archived_ratio": times.floor / times.archived,
-            "python_worker_peak_bytes": worker_peak_bytes,
+            "python_worker_peak_bytes": measured.reader_peak_bytes,
+            "python_worker_peak_bytes_of_archive": measured.archiver_peak_bytes,
             "written_messages_per_second": load.messages / times.written,
             "written_as_parquet_messages_per_second": load.messages / times.written_floor,
             "write_ratio": times.written_floor / times.written,
@@ -80,10 +82,17 @@ class _Seconds(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """What a session was measured at, and the most that one of its Python workers had in memory."""
+    """What a session was measured at, and the most that one of its Python workers had in memory.
+
+    Attributes:
+        times: As they are.
+        reader_peak_bytes: Once the log was read as a whole, twice.
+        archiver_peak_bytes: Once it was archived as well.
+    """
 
     times: _Seconds
-    worker_peak_bytes: int
+    reader_peak_bytes: int
+    archiver_peak_bytes: int
 
 
 async def _fill(endpoint: str, channel: str, load: Load, size: int) -> None:
@@ -115,11 +124,13 @@ def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, s
         log.write.parquet(parquet_path)
         parquet = session.read.parquet(parquet_path)
         _require_equal(_row(log, _DIGEST), _row(parquet, _DIGEST), messages)
+        reader_peak_bytes = _worker_peak_bytes()
         session.dataSource.register(CeilingDataSource)
         shape = {"rows": messages, "size": size, "partitions": log.rdd.getNumPartitions()}
         ceiling = session.read.format(FORMAT).options(**shape).load()
         options = {"endpoint": endpoint, "vchannels": ",".join(vchannels), "archive": str(folder / "archive")}
         archive(session, folder / "archive", {name: options[name] for name in ("endpoint", "vchannels")})
+        archiver_peak_bytes = _worker_peak_bytes()
         table = read_table(session, options)
         _require_equal(_row(table, _DIGEST), _row(parquet, _DIGEST), messages)
         reads = _interleaved(*(partial(_read, frame) for frame in (parquet, log, table, ceiling)))
@@ -127,7 +138,7 @@ def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, s
         copy = payloads.write.format("tidelog").mode("append").option("endpoint", endpoint)
         copy_path, copy_name = str(folder / "copy"), _copy_of(vchannels[0].partition("/")[0])
         writes = _interleaved(lambda: payloads.write.mode("overwrite").parquet(copy_path), lambda: copy.save(copy_name))
-        return _Measured(_Seconds(*reads, *writes), _worker_peak_bytes())
+        return _Measured(_Seconds(*reads, *writes), reader_peak_bytes, archiver_peak_bytes)
 
 
 def _worker_peak_bytes() -> int:
