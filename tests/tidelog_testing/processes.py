@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tidelog_testing.server_forks import ServerFork
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 _START_WITHIN_S: Final = 60.0
 _END_WITHIN_S: Final = 60.0
@@ -67,7 +69,7 @@ class ServerProcess:
         settings: Mapping[str, object] | None = None,
         env: Mapping[str, str] | None = None,
         wrapper: Sequence[str] = (),
-        program: Sequence[str] = ("-m", "tidelog_server"),
+        program: Sequence[str] = (),
     ) -> None:
         """Start a server on ``folder``.
 
@@ -76,7 +78,8 @@ class ServerProcess:
             settings: More settings, such as ``{"limits.min_free_disk_bytes": 0}``.
             env: More variables.
             wrapper: A command that runs the server as its child, such as strace or setpriv with options.
-            program: What Python runs instead of the server's own module.
+            program: What Python runs instead of the server's own module. Without this and a wrapper, the server is a
+                fork of a process that has loaded it.
 
         Raises:
             ServerDiedError: It ended before it was ready.
@@ -87,15 +90,21 @@ class ServerProcess:
         arguments = [
             text for name, value in {**flags, **(settings or {})}.items() for text in (f"--{name}", f"{value}")
         ]
-        with self._errors_path.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [*wrapper, sys.executable, *program, *arguments],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**os.environ, "PYTHONPATH": _PYTHON_PATH, **(env or {})},
-                # A group of its own: a wrapper and its child are ended together.
-                start_new_session=True,
-            )
+        environment = {**os.environ, "PYTHONPATH": _PYTHON_PATH, **(env or {})}
+        self._process: ServerFork | subprocess.Popen[bytes]
+        if wrapper or program:
+            command = [*wrapper, sys.executable, *(program or ("-m", "tidelog_server")), *arguments]
+            with self._errors_path.open("wb") as errors:
+                self._process = subprocess.Popen(
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=environment,
+                    # A group of its own: a wrapper and its child are ended together.
+                    start_new_session=True,
+                )
+        else:
+            self._process = ServerFork(arguments, environment, self._errors_path)
         ready = self._wait_ready()
         self.grpc = str(ready["grpc"])
         self.http = str(ready["http"])

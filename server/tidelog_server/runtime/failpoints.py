@@ -48,12 +48,20 @@ class _Armed:
     __slots__ = ("hits_left", "name")
 
     def __init__(self, setting: str) -> None:
+        self.set(setting)
+
+    def set(self, setting: str) -> None:
         name, _, hits = setting.partition(":")
-        self.name = Failpoint(name) if name else None
+        self.name: Failpoint | None = Failpoint(name) if name else None
         self.hits_left = int(hits) if hits else 1
 
 
 _armed: Final = _Armed(os.environ.get(VARIABLE, ""))
+
+
+def arm(setting: str) -> None:
+    """Arm what ``setting`` says and not what the variable said at the start: for a process that was forked."""
+    _armed.set(setting)
 
 
 def hit(name: Failpoint) -> None:

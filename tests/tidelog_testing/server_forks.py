@@ -1,0 +1,76 @@
+"""Servers as forks of a process that has loaded them, since loading takes most of a start and tests start hundreds.
+
+Each is a process of its own all the same, in a session of its own, and gRPC and RocksDB begin in it.
+"""
+
+import multiprocessing
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from unittest import mock
+
+from tidelog_server.cli import main
+from tidelog_server.runtime import failpoints
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+
+
+class ServerFork:
+    """A server that was forked, with the part of ``subprocess.Popen`` that tests use.
+
+    Attributes:
+        pid: Of its process and its group.
+        stdout: What it writes there.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], errors_path: Path) -> None:
+        """Start ``tidelog serve ARGUMENTS``; what it writes to stderr goes to a file."""
+        _start_parent(environment["PYTHONPATH"])
+        reader, writer = _CONTEXT.Pipe(duplex=False)
+        with reader, writer:
+            self._process = _CONTEXT.Process(
+                # As a daemon, it is ended with the tests at the latest.
+                target=_serve, args=(list(arguments), dict(environment), writer, str(errors_path)), daemon=True
+            )  # fmt: skip
+            self._process.start()
+            self.stdout = os.fdopen(os.dup(reader.fileno()), "rb")
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """Return what it exited with, negative for a signal; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait until it has ended; return what it exited with. Raises subprocess.TimeoutExpired."""
+        self._process.join(timeout_s)
+        code = self._process.exitcode
+        if code is None:
+            assert timeout_s is not None
+            raise subprocess.TimeoutExpired("tidelog serve", timeout_s)
+        return code
+
+
+@cache
+def _start_parent(python_path: str) -> None:
+    _CONTEXT.set_forkserver_preload(["tidelog_testing.server_preload", __name__])
+    # Of all that Python is told about paths, it takes over only this.
+    with mock.patch.dict(os.environ, {"PYTHONPATH": python_path}):
+        forkserver.ensure_running()
+
+
+def _serve(arguments: list[str], environment: dict[str, str], stdout: Connection, errors_path: str) -> None:
+    os.setsid()
+    errors = os.open(errors_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(stdout.fileno(), 1)
+    os.dup2(errors, 2)
+    os.close(errors)
+    stdout.close()
+    os.environ.clear()
+    os.environ.update(environment)
+    failpoints.arm(environment.get(failpoints.VARIABLE, ""))
+    main(["serve", *arguments])
