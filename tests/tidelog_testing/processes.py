@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -129,7 +130,9 @@ class ServerProcess:
     def kill(self) -> None:
         """End it with SIGKILL and wait until it is gone. Idempotent."""
         if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            # A fork may be gone before its end is told.
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._close_pipe()
 
