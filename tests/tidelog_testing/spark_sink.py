@@ -1,7 +1,8 @@
-"""A Spark query that writes files of lines to a channel, exactly once, until all are written; run as a program.
+"""A Spark query that writes files of lines to a channel, exactly once, as they come; run as a program.
 
 ``python -m tidelog_testing.spark_sink <master> <endpoint> <channel> <folder>``: reads ``<folder>/lines``, one file for
-each batch, and keeps its checkpoint in ``<folder>/checkpoint``. Killed and started again, it goes on.
+each batch, and keeps its checkpoint in ``<folder>/checkpoint``. Killed and started again, it goes on. Once there is a
+file ``<folder>/stop``, it ends behind the files that are there then.
 """
 
 import sys
@@ -13,7 +14,7 @@ APP = "spark-sink"
 
 
 def main() -> None:
-    """Run the query to its end."""
+    """Run the query until it is to stop."""
     master, endpoint, channel, folder = sys.argv[1:]
     spark = session(master)
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(Path(folder) / "lines"))
@@ -24,10 +25,13 @@ def main() -> None:
         .option("endpoint", endpoint)
         .option("txnAppId", APP)
         .option("checkpointLocation", str(Path(folder) / "checkpoint"))
-        .trigger(availableNow=True)
         .start(channel)
     )
-    query.awaitTermination()
+    # Raises what the query failed of, and the program ends with an error.
+    while not (Path(folder) / "stop").exists():
+        query.awaitTermination(1)
+    query.processAllAvailable()
+    query.stop()
     spark.stop()
 
 
