@@ -8,7 +8,7 @@ what is in the log then.
 import sys
 from pathlib import Path
 
-from tidelog_testing.spark_session import session
+from tidelog_testing.spark_session import session, write_until_told
 
 APP = "spark-copy"
 MAX_MESSAGES = 500
@@ -28,20 +28,7 @@ def main() -> None:
         .load()
     )
     rows = source.selectExpr("payload", "substring_index(CAST(payload AS STRING), ' ', 1) AS key")
-    query = (
-        # In two tasks at least, so that one can die while the other one has prepared.
-        rows.repartition(2)
-        .writeStream.format("tidelog")
-        .option("endpoint", endpoint)
-        .option("txnAppId", APP)
-        .option("checkpointLocation", str(Path(folder) / "checkpoint"))
-        .start(channel)
-    )
-    # Raises what the query failed of, and the program ends with an error.
-    while not (Path(folder) / "stop").exists():
-        query.awaitTermination(1)
-    query.processAllAvailable()
-    query.stop()
+    write_until_told(rows, endpoint, channel, APP, Path(folder))
     spark.stop()
 
 

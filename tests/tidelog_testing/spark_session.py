@@ -1,9 +1,10 @@
-"""The Spark session of programs that tests run and kill."""
+"""What programs of Spark have in common that tests run and kill: their session, and the query that writes."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def session(master: str) -> "SparkSession":
@@ -30,3 +31,23 @@ def session(master: str) -> "SparkSession":
     )
     spark.dataSource.register(TidelogDataSource)
     return spark
+
+
+def write_until_told(rows: "DataFrame", endpoint: str, channel: str, app: str, folder: Path) -> None:
+    """Write a stream to ``channel`` exactly once, until ``folder/stop`` is there and all that is there then is written.
+
+    Raises what the query failed of; ``folder/checkpoint`` lets the next one go on.
+    """
+    query = (
+        # In two tasks at least, so that one can die while the other one has prepared.
+        rows.repartition(2)
+        .writeStream.format("tidelog")
+        .option("endpoint", endpoint)
+        .option("txnAppId", app)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start(channel)
+    )
+    while not (folder / "stop").exists():
+        query.awaitTermination(1)
+    query.processAllAvailable()
+    query.stop()

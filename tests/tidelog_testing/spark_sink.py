@@ -8,7 +8,7 @@ file ``<folder>/stop``, it ends behind the files that are there then.
 import sys
 from pathlib import Path
 
-from tidelog_testing.spark_session import session
+from tidelog_testing.spark_session import session, write_until_told
 
 APP = "spark-sink"
 
@@ -18,20 +18,8 @@ def main() -> None:
     master, endpoint, channel, folder = sys.argv[1:]
     spark = session(master)
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(Path(folder) / "lines"))
-    # In two tasks at least, so that one can die while the other one has prepared.
-    rows = lines.selectExpr("value AS payload", "substring_index(value, '-', -1) AS key").repartition(2)
-    query = (
-        rows.writeStream.format("tidelog")
-        .option("endpoint", endpoint)
-        .option("txnAppId", APP)
-        .option("checkpointLocation", str(Path(folder) / "checkpoint"))
-        .start(channel)
-    )
-    # Raises what the query failed of, and the program ends with an error.
-    while not (Path(folder) / "stop").exists():
-        query.awaitTermination(1)
-    query.processAllAvailable()
-    query.stop()
+    rows = lines.selectExpr("value AS payload", "substring_index(value, '-', -1) AS key")
+    write_until_told(rows, endpoint, channel, APP, Path(folder))
     spark.stop()
 
 
