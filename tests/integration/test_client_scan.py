@@ -9,7 +9,9 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, At, Message, Tick
-from tidelog.testing import server
+from tidelog._transport import MIB, SCAN_WINDOW_BYTES
+from tidelog.testing import server, start_server
+from tidelog_testing.fault_proxy import FaultProxy
 
 
 @pytest.fixture
@@ -153,6 +155,26 @@ async def test_more_scans_than_one_connection_carries_run_at_once(client: AsyncC
     assert {(await anext(tail)).payloads[0] for tail in tails} == {b"for all"}
     for tail in tails:
         await tail.aclose()
+
+
+async def test_a_scan_receives_a_bounded_number_of_bytes_ahead_however_long_the_way() -> None:
+    response_bytes = 2 * MIB
+    with await asyncio.to_thread(start_server) as running:
+        async with AsyncClient(running.endpoint) as near:
+            await near.create_channel("orders")
+            for _ in range(96):
+                await near.append("orders/0", bytes(MIB))
+
+        async with FaultProxy(running.endpoint, delay_s=0.03) as proxy, AsyncClient(proxy.endpoint) as client:
+            scan = client.scan("orders/0", max_response_bytes=response_bytes)
+            taken = [await anext(scan) for _ in range(48)]
+
+            # gRPC gives a window anew before all of the last one was asked for, and lets a response come that is begun.
+            ahead_bytes = 2 * (SCAN_WINDOW_BYTES + response_bytes)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await proxy.wait_answered(len(taken) * MIB + ahead_bytes)
+            assert len([batch async for batch in scan]) == 48
 
 
 async def test_arrow_has_every_column(client: AsyncClient) -> None:

@@ -1,6 +1,7 @@
-"""A TCP proxy that can stop passing anything on: to both ends it looks as if the other one had vanished."""
+"""A TCP proxy that passes bytes on late, or not at all: then to both ends it looks as if the other one had vanished."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -11,9 +12,14 @@ class FaultProxy:
 
     Attributes:
         endpoint: Where it listens.
+        answered_bytes: How many bytes of the target's it has passed on.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, delay_s: float = 0.0) -> None:
+        """Pass bytes on ``delay_s`` later, in both directions, and as many meanwhile as come."""
+        self._delay_s = delay_s
+        self.answered_bytes = 0
+        self._answered = asyncio.Condition()
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
         self._passes = asyncio.Event()
@@ -29,6 +35,11 @@ class FaultProxy:
     def heal(self) -> None:
         """Pass everything on again."""
         self._passes.set()
+
+    async def wait_answered(self, count: int) -> None:
+        """Return once ``count`` bytes of the target's were passed on."""
+        async with self._answered:
+            await self._answered.wait_for(lambda: self.answered_bytes >= count)
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
@@ -56,16 +67,46 @@ class FaultProxy:
             await self._passes.wait()
             target_reader, target_writer = await asyncio.open_connection(self._host, self._port)
             try:
-                await asyncio.gather(self._pump(reader, target_writer), self._pump(target_reader, writer))
+                await asyncio.gather(
+                    self._pump(reader, target_writer), self._pump(target_reader, writer, self._count_answered)
+                )
             finally:
                 target_writer.close()
         writer.close()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(1 << 16):
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        passed_on: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        """Pass on until the end; what is on its way meanwhile is bounded by what the two ends allow each other."""
+        loop = asyncio.get_running_loop()
+        on_its_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def deliver() -> None:
+            data = b"."
+            while data:
+                due, data = await on_its_way.get()
+                await asyncio.sleep(due - loop.time())
                 await self._passes.wait()
                 writer.write(data)
                 await writer.drain()
+                if passed_on is not None:
+                    await passed_on(len(data))
+
+        delivery = asyncio.create_task(deliver())
+        try:
+            data = b"."
+            while data and not delivery.done():
+                data = await reader.read(1 << 16)
+                on_its_way.put_nowait((loop.time() + self._delay_s, data))
+            await delivery
         finally:
+            delivery.cancel()
             writer.close()
+
+    async def _count_answered(self, count: int) -> None:
+        async with self._answered:
+            self.answered_bytes += count
+            self._answered.notify_all()
