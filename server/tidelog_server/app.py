@@ -84,6 +84,7 @@ class Server:
         self._broker = Broker(
             self._node, self._tasks, retention_check_interval_ms=config.storage.retention_check_interval_ms
         )
+        self._node.slow_appends.set_threshold(config.log.slow_append_ms)
         self._tracer = _open_tracing(config)
         self._security = Security(_security_settings(config), clock, self._metrics)
         has_files = isinstance(store, RocksdbLogStore) and config.metadata.kind == "embedded"
@@ -321,6 +322,9 @@ class Server:
         def logging(config: Config) -> Callable[[], None]:
             return lambda: configure_logging(config.log.level, config.log.format)
 
+        def slow_appends(config: Config) -> Callable[[], None]:
+            return lambda: self._node.slow_appends.set_threshold(config.log.slow_append_ms)
+
         def admission(config: Config) -> Callable[[], None]:
             limits = config.limits
 
@@ -337,6 +341,7 @@ class Server:
 
         for keys, prepare in (
             (("log.level", "log.format"), logging),
+            (("log.slow_append_ms",), slow_appends),
             (("limits.min_free_disk_bytes", "limits.txn_keepalive_ms"), admission),
             (("server.shutdown_grace_s",), grace),
         ):

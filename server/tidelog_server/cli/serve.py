@@ -59,8 +59,9 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
 
     Prints one line once it takes requests: text on a terminal, else {"event": "ready", "grpc": "HOST:PORT", "http":
     "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT finishes what is in flight, within server.shutdown_grace_s; the
-    second ends at once. SIGHUP reads the configuration again: log.level, log.format, limits.min_free_disk_bytes,
-    limits.txn_keepalive_ms and server.shutdown_grace_s take effect, and the log names what needs a restart.
+    second ends at once. SIGHUP reads the configuration again: log.level, log.format, log.slow_append_ms,
+    limits.min_free_disk_bytes, limits.txn_keepalive_ms and server.shutdown_grace_s take effect, and the log names what
+    needs a restart.
     """
 
     def load() -> "Config":

@@ -24,6 +24,7 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.transactions import AppCommit, TxnOutcome
+from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -152,6 +153,8 @@ class GroupCommitter:
         store: LogStore,
         clock: Clock,
         metrics: Metrics,
+        *,
+        slow_appends: SlowAppends,
         on_committed: Callable[[Sequence[PendingAppend]], None],
         on_failure: Callable[[LogFailure], None],
     ) -> None:
@@ -160,6 +163,7 @@ class GroupCommitter:
         self._store = store
         self._clock = clock
         self._metrics = metrics
+        self._slow_appends = slow_appends
         self._on_committed = on_committed
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -449,7 +453,14 @@ class GroupCommitter:
 
     def _note(self, group: _Group) -> None:
         """Keep a group's figures for the metrics: to tell them of one at a time costs four times as much."""
-        ack_s = self._clock.monotonic_s() - group.appends[0].started_s
+        oldest = group.appends[0]
+        ack_s = self._clock.monotonic_s() - oldest.started_s
+        if ack_s > self._slow_appends.threshold_s:
+            vchannel_ids = [entry.vchannel_id for entry in oldest.entries]
+            vchannel_ids += [batch.vchannel_id for batch in oldest.staged]
+            self._slow_appends.note(
+                ack_s, vchannel_ids, size_bytes=group.size_bytes, write_s=group.write_s, sync_s=group.sync_s
+            )
         counts = [entry.count for append in group.appends for entry in append.entries]
         self._figures.append(_Figures(len(counts), sum(counts), group.size_bytes, group.write_s, group.sync_s, ack_s))
         if len(self._figures) == _MAX_FIGURES:

@@ -15,6 +15,7 @@ from tidelog_server.log.channel_log import Admission, ChannelLog, NodeLog, Vchan
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, PositionChange
 from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable
+from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tail_ring import TailRing
 from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
@@ -61,7 +62,11 @@ class LogNode:
         self.watchers: set[asyncio.Event] = set()
         self._logs: dict[str, ChannelLog] = {}
         self._by_vchannel_id: dict[int, tuple[ChannelLog, VchannelLog]] = {}
-        self.committer = GroupCommitter(store, clock, metrics, self._committed, self._failed)
+        self.slow_appends = SlowAppends(clock, self.vchannel_name)
+        self.committer = GroupCommitter(
+            store, clock, metrics,
+            slow_appends=self.slow_appends, on_committed=self._committed, on_failure=self._failed,
+        )  # fmt: skip
         self.shared: NodeLog
         # Is told of positions of consumer groups once they are durable, before whoever committed them is.
         self.on_positions: Callable[[Sequence[PositionChange]], None] = lambda _: None

@@ -8,11 +8,13 @@ import threading
 from itertools import pairwise
 
 import pytest
+import structlog
 
 from tidelog_server.core.errors import ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
 from tidelog_testing.batches import a_batch
+from tidelog_testing.clocks import SteppedClock
 from tidelog_testing.nodes import Node, Submitted, running_node
 from tidelog_testing.stores import FaultyStore
 
@@ -62,6 +64,38 @@ async def test_what_arrives_during_a_sync_shares_the_next_groups() -> None:
         await outcomes(appends)
         # One for what arrived while the first was synced; perhaps one more for what the second turn picked up early.
         assert len(store.written) <= 4
+
+
+async def test_an_append_that_takes_too_long_is_logged_and_of_several_in_a_second_one() -> None:
+    store, clock = FaultyStore(), SteppedClock()
+    async with running_node(store, clock=clock) as node:
+        await node.create("a", 2)
+        node.log.slow_appends.set_threshold(100)
+        with structlog.testing.capture_logs() as logs:
+            for number, seconds in enumerate((0.05, 0.2, 0.3, 0.9), 1):
+                store.may_sync.clear()
+                append = node.submit("a/1", a_batch(b"x"))
+                await until(store, number)
+                clock.now_s += seconds
+                store.may_sync.set()
+                await append.outcome()
+                # Told behind the acknowledgement, in the next turn.
+                await asyncio.sleep(0)
+    told = [(event["vchannels"], event["took_ms"], event["passed_over"]) for event in logs]
+    assert told == [(["a/1"], 200.0, 0), (["a/1"], 900.0, 1)]
+
+
+async def test_no_append_is_too_slow_without_a_threshold() -> None:
+    store, clock = FaultyStore(), SteppedClock()
+    async with running_node(store, clock=clock) as node:
+        node.log.slow_appends.set_threshold(0)
+        with structlog.testing.capture_logs() as logs:
+            append = await written_and_not_synced(node, store)
+            clock.now_s += 1_000
+            store.may_sync.set()
+            await append.outcome()
+            await asyncio.sleep(0)
+    assert logs == []
 
 
 async def test_a_group_is_bounded_in_bytes_and_batches() -> None:
