@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 # Arrow's Java checks bounds, and for NULL, at each access unless told not to: a tenth of a read. Spark itself looks at
 # nothing that is not there.
 _ARROW_WITHOUT_CHECKS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-# Read before the session exists: what Spark says while it starts is no concern of somebody who watches.
+# Read before the session exists: what Spark says while it starts is no concern of somebody who watches. Without stacks:
+# what fails a job is told by the exception that it ends with.
 _ONLY_ERRORS: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -25,7 +26,7 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
+appender.stderr.layout.pattern = %p %c{1}: %m%n%ex{0}
 """
 
 

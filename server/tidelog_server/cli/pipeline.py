@@ -252,7 +252,7 @@ class _Job:
         from pyspark.errors import PySparkException
 
         from tidelog.spark.options import OptionError
-        from tidelog.spark.pipelines import ArchiveError, CompactError
+        from tidelog.spark.pipelines import ArchiveError, CompactError, reason_of
 
         conf = _pairs(self.conf, "--conf")
         try:
@@ -270,8 +270,7 @@ class _Job:
         except (ArchiveError, CompactError) as error:
             raise CommandError(str(error), ExitCode.CONFLICT) from error
         except PySparkException as error:
-            # Of an error in a task, the last line is what it said; before it is where.
-            raise CommandError(str(error).strip().splitlines()[-1], ExitCode.FAILURE) from error
+            raise CommandError(reason_of(error), ExitCode.FAILURE) from error
 
 
 @contextmanager

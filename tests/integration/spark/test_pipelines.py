@@ -35,12 +35,14 @@ from tidelog.spark.pipelines import (
     digest_frame,
     load_archive,
     read_table,
+    reason_of,
     stats,
     stats_page,
     verify,
     verify_frame,
     verify_page,
 )
+from tidelog.spark.pipelines.__main__ import main as run_job
 from tidelog.spark.pipelines.archiving import commit, stage
 from tidelog_server.cli.bench.pipeline import run_jobs
 from tidelog_server.testing import RunningServer
@@ -444,6 +446,35 @@ def test_the_command_reports_findings_and_its_exit_code(
     assert "1 findings: the digest digest is" in ran.stderr
     assert json.loads(ran.stdout)["messages"] == 1
     assert "was expected" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("job", ["archive", "compact", "verify", "stats"])
+def test_what_fails_is_told_in_one_line_whether_spark_met_it_or_we(
+    spark: SparkSession, server: RunningServer, tmp_path: Path, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del spark  # The job takes the session that runs.
+    folder = [str(tmp_path / job)] if job in ("archive", "compact") else []
+
+    code = run_job([job, *folder, "-o", f"endpoint={server.endpoint}", "-o", "channel=nope"])
+
+    assert code == 1
+    assert capsys.readouterr().err == "tidelog: 'nope' does not exist: create the channel, or correct the name\n"
+
+
+def test_a_job_without_java_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert run_job(["stats", "-o", "channel=orders"]) == 1
+    assert "apt-get install" in capsys.readouterr().err
+
+
+def test_the_reason_of_an_error_of_sparks_own_is_its_first_line(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException) as raised:
+        spark.sql("SELECT 1 AS a").select("b")
+
+    assert reason_of(raised.value).startswith("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column")
 
 
 @pytest.mark.soak

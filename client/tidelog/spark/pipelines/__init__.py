@@ -20,6 +20,7 @@ from tidelog.spark.pipelines.pages import stats_page, verify_page
 from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
 from tidelog.spark.pipelines.statistics import StatsReport, stats
 from tidelog.spark.pipelines.table import read_table
+from tidelog.spark.pipelines.tasks import reason_of
 from tidelog.spark.pipelines.together import Finding
 from tidelog.spark.pipelines.trim import Trimmed
 from tidelog.spark.pipelines.verification import verify, verify_frame
@@ -46,6 +47,7 @@ __all__ = [
     "latest",
     "load_archive",
     "read_table",
+    "reason_of",
     "stats",
     "stats_page",
     "verify",

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog import TidelogError
-from tidelog.spark import require_java
+from tidelog.spark import JavaMissingError, require_java
 from tidelog.spark.options import OptionError
 from tidelog.spark.pipelines import (
     ArchiveError,
@@ -26,6 +27,7 @@ from tidelog.spark.pipelines import (
     Sequences,
     archive,
     compact,
+    reason_of,
     stats,
     stats_page,
     verify,
@@ -49,8 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OptionError, argparse.ArgumentTypeError) as error:
         sys.stderr.write(f"tidelog: {error}\n")
         return _USAGE
-    except (TidelogError, ArchiveError, CompactError) as error:
+    except (TidelogError, ArchiveError, CompactError, JavaMissingError) as error:
         sys.stderr.write(f"tidelog: {error}\n")
+        return _FAILURE
+    except PySparkException as error:
+        sys.stderr.write(f"tidelog: {reason_of(error)}\n")
         return _FAILURE
     sys.stdout.write(json.dumps(record) + "\n")
     if page and given.html:

@@ -1,5 +1,6 @@
 """How jobs run on executors: one Spark task for each partition of a read, and what is told of it meanwhile."""
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -30,6 +32,8 @@ SourceOptions = Mapping[str, Any]
 """Options of ``spark.read.format("tidelog")``: what to read, and from where."""
 
 _POLL_S: Final = 0.25
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_OUR_ERROR: Final = re.compile(r"^tidelog[\w.]*Error: ")
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,15 @@ def load_frame(spark: "SparkSession", options: SourceOptions, *names: str) -> "D
     schema = StructType([ALL_COLUMNS[name] for name in names])
     texts = {name: str(value) for name, value in options.items()}
     return spark.read.format("tidelog").schema(schema).options(**texts).load()
+
+
+def reason_of(error: PySparkException) -> str:
+    """Return in one line why something failed: what our code said, if the error is its, else Spark's first line."""
+    lines = [line for line in map(str.strip, str(error).splitlines()) if line and not line.startswith("SQLSTATE:")]
+    if _TRACEBACK not in str(error):
+        return lines[0] if lines else type(error).__name__
+    # Where it happened comes before what was said.
+    return _OUR_ERROR.sub("", lines[-1])
 
 
 @contextmanager
