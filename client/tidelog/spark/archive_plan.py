@@ -14,7 +14,7 @@ from tidelog.spark.manifest import Archive, ArchivedLane, ArchiveError, load
 from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
-from tidelog.spark.plan import cut_of, describe, plan, wanted_types
+from tidelog.spark.plan import cut_of, describe, naming_the_cut, plan, wanted_types
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 
 _log = logging.getLogger("tidelog.spark")
@@ -99,7 +99,8 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
 def _end(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
     """Return the exclusive end of the read: that of the options, if that is durable, or a consistent cut made now."""
     asked = options.end_tick if options.is_cut else 0
-    return min(options.end_tick or END_OF_TIME, cut_of(owners, lanes, asked))
+    with naming_the_cut(options):
+        return min(options.end_tick or END_OF_TIME, cut_of(owners, lanes, asked))
 
 
 def _archived(
@@ -161,7 +162,7 @@ def plan_from(
         if begin.tick < end_tick:
             part = replace(
                 options, archive="", channels=(), pattern=None, vchannels=tuple(names), begin_tick=begin.tick,
-                begin_is_tick=begin.must_be_there, end_tick=end_tick, is_cut=False,
+                begin_is_tick=begin.must_be_there, end_tick=end_tick, cut="",
             )  # fmt: skip
             partitions += plan(part, pushdown)
     return partitions

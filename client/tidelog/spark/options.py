@@ -130,7 +130,7 @@ class ReadOptions:
         begin_tick: First tick, inclusive; 0 for all that was not trimmed.
         begin_is_tick: Whether the user named this very tick, so that it must still be there.
         end_tick: Last tick, exclusive; 0 for the consistent cut at planning.
-        is_cut: Whether ``end_tick`` comes from ``asOfTick`` or ``timestampAsOf``, so that all below must be durable.
+        cut: What was said of ``end_tick``, ``asOfTick=5``, if all below it must be durable; empty if not.
         types: Only messages of these types; None for all.
         pushes_filters: Whether Spark hands its filters over.
         more_columns: Some of MORE_COLUMNS, in their order.
@@ -150,7 +150,7 @@ class ReadOptions:
     begin_tick: int = 0
     begin_is_tick: bool = False
     end_tick: int = 0
-    is_cut: bool = False
+    cut: str = ""
     types: frozenset[int] | None = None
     pushes_filters: bool = False
     more_columns: tuple[str, ...] = ()
@@ -161,6 +161,11 @@ class ReadOptions:
     archive: str = ""
     archive_only: bool = False
     payloads: PayloadFormat = AS_THEY_ARE
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether ``end_tick`` is a consistent cut that the user named."""
+        return bool(self.cut)
 
 
 def parse_options(raw: Mapping[str, str]) -> ReadOptions:
@@ -191,7 +196,7 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         begin_tick=_tick(options, begin) if begin else 0,
         begin_is_tick=begin == "startingTick",
         end_tick=_end_tick(options, end) if end else 0,
-        is_cut=end in _CUTS,
+        cut=f"{end}={options[end]}" if end in _CUTS else "",
         types=_types(options),
         pushes_filters=flag_of(options, "pushFilters", default=False),
         more_columns=_more_columns(options),

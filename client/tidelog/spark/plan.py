@@ -1,13 +1,23 @@
 """Planning: fixes the cut and divides what lies before it. Runs once a query, on the driver."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-from tidelog import ChannelDescription, Client, Plan, PositionTrimmedError, Split, Tick, VchannelDescription
+from tidelog import (
+    ChannelDescription,
+    Client,
+    Plan,
+    PositionBeyondEndError,
+    PositionTrimmedError,
+    Split,
+    Tick,
+    VchannelDescription,
+)
 from tidelog.spark.connection import Connection
 from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
@@ -59,7 +69,7 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
     if pushdown.is_empty or wanted == frozenset():
         return []
     types = tuple(sorted(wanted or ()))
-    with Owners(options.connection) as owners:
+    with Owners(options.connection) as owners, naming_the_cut(options):
         try:
             splits = _plan(owners, options, pushdown)
         except PositionTrimmedError:
@@ -162,6 +172,22 @@ def describe(owners: Owners, options: ReadOptions) -> tuple[list[VchannelDescrip
             "read fewer channels at once"
         )
     return lanes, channels
+
+
+@contextmanager
+def naming_the_cut(options: ReadOptions) -> Iterator[None]:
+    """Say of a cut that lies in the future which option it comes from: the server was asked for a tick behind it."""
+    try:
+        yield
+    except PositionBeyondEndError as error:
+        if not options.is_cut:
+            raise
+        latest = error.latest_tick
+        raise PositionBeyondEndError(
+            f"{options.cut} lies in the future: the latest tick is {latest}, of {latest.time:%Y-%m-%d %H:%M:%S} UTC. "
+            "Name a cut before it, or leave it out for one that is made now",
+            values=error.values,
+        ) from None
 
 
 def cut_of(owners: Owners, lanes: Iterable[VchannelDescription], end_tick: int = 0) -> int:

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from tidelog.spark.archive_plan import ArchivePartition, plan_with_archive
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
+from tidelog.spark.plain_errors import plainly
 from tidelog.spark.plan import ReadPartition, plan
 from tidelog.spark.pushdown import Pushdown, push
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, check_write
@@ -82,6 +83,7 @@ class TidelogDataSource(DataSource):
         """Return the name for ``format``."""
         return "tidelog"
 
+    @plainly
     def schema(self) -> StructType | str:
         """Return all columns, and those on request that the options name."""
         columns = [*SCHEMA, *(MORE[name] for name in self._read_options.more_columns)]
@@ -92,6 +94,7 @@ class TidelogDataSource(DataSource):
         nullable = {each.name: each.nullable for each in columns} | {"payload": payloads.may_be_null}
         return ", ".join(f"`{name}` {kind}{'' if nullable[name] else ' NOT NULL'}" for name, kind in types.items())
 
+    @plainly
     def reader(self, schema: StructType) -> "TidelogReader":
         """Return a reader of the columns in ``schema``: those of ``self.schema()`` unless the user chose some.
 
@@ -103,6 +106,7 @@ class TidelogDataSource(DataSource):
         kind = PushingTidelogReader if self._read_options.pushes_filters else TidelogReader
         return kind(self._read_options, schema)
 
+    @plainly
     def streamReader(self, schema: StructType) -> TidelogStreamReader:
         """Return a reader of a stream with the columns in ``schema``. ``tidelog.spark.stream_options`` lists options.
 
@@ -112,6 +116,7 @@ class TidelogDataSource(DataSource):
         _check_columns(schema, self._read_options.payloads)
         return TidelogStreamReader(parse_stream_options(self._raw_options), schema)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> TidelogWriter:
         """Return a writer of rows with ``schema``. ``tidelog.spark.write_options`` lists its options.
 
@@ -122,6 +127,7 @@ class TidelogDataSource(DataSource):
         check_write(schema, options, overwrite=overwrite)
         return TidelogWriter(options)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> TidelogStreamWriter:
         """Return a writer of a stream of rows with ``schema``. As ``writer``."""
         options = parse_write_options(self._raw_options, is_stream=True)
@@ -137,6 +143,7 @@ class TidelogReader(DataSourceReader):
         self._schema = schema
         self._pushdown = Pushdown()
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """Fix the cut and divide what lies before it; the driver's only conversation with the server.
 
@@ -189,12 +196,15 @@ def _check_columns(schema: StructType, payloads: PayloadFormat) -> None:
             payloads.check_column(field.dataType, nullable=field.nullable)
             if payloads.kind == "json":
                 continue
-        if types.get(field.name) != field.dataType:
-            expected = ", ".join(f"{name} {kind.simpleString()}" for name, kind in types.items())
+        wanted = types.get(field.name)
+        if wanted is not None and wanted != field.dataType:
             raise OptionError(
-                f"the tidelog source has no column '{field.name} {field.dataType.simpleString()}': "
-                f"choose from {expected}"
+                f"the column '{field.name}' of the tidelog source is {wanted.simpleString()}, not "
+                f"{field.dataType.simpleString()}: read it as that and cast it"
             )
+        if wanted is None:
+            expected = ", ".join(f"{name} {kind.simpleString()}" for name, kind in types.items())
+            raise OptionError(f"the tidelog source has no column '{field.name}': choose from {expected}")
     if CORRUPT_RECORD in schema.names:
         payloads.check_corrupt_record()
         if "payload" not in schema.names:

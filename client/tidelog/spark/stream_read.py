@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tidelog.spark.payload_options import PayloadFormat
+from tidelog.spark.plain_errors import plainly
 from tidelog.spark.plan import ReadPartition
 from tidelog.spark.stream_admission import Limits
 from tidelog.spark.stream_offsets import BEGINNING, cut_at, offset_of
@@ -59,10 +60,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(limits.messages)
         return ReadMaxBytes(limits.size_bytes) if limits.size_bytes else ReadAllAvailable()
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where the query ends: behind all that is acknowledged now."""
         self._target = self._opened().now()
 
+    @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the batch after ``start`` ends; ``start`` itself if there is nothing to read.
 
@@ -89,6 +92,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the log ended when the last batch was planned, for the progress of the query."""
         return self._latest
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divide the batch from ``start`` to ``end``.
 

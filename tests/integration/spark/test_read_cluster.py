@@ -76,7 +76,7 @@ def test_one_cut_over_all_nodes(nodes: ClusterOfProcesses, cluster: Cluster, spa
             if tick <= second[0]
         ]
         assert payloads(cut) == sorted(expected)
-        with pytest.raises(PySparkException, match="beyond the latest tick"):
+        with pytest.raises(PySparkException, match="lies in the future"):
             read(spark, node.grpc, channelPattern="shop.*", asOfTick=second[0] + (1 << 40)).collect()
         end = read(spark, node.grpc, channelPattern="*", startingTick=min(first), endingTick=max(second) + 1)
         assert payloads(end) == [*of(f"{text}-1-"), *of(f"{text}-2-")]

@@ -1,0 +1,29 @@
+"""Errors as Spark shows them: it prints the whole traceback, and what was said stands below all of it."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from tidelog import TidelogError
+from tidelog.spark.manifest import ArchiveError
+from tidelog.spark.option_error import OptionError
+from tidelog.spark.stream_offsets import OffsetError
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def plainly(call: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Let errors that a person can act on leave ``call``, which Spark calls, without where they come from.
+
+    All others are defects and keep it.
+    """
+
+    @wraps(call)
+    def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
+        try:
+            return call(*arguments, **named)
+        except (TidelogError, OptionError, ArchiveError, OffsetError) as error:
+            raise error.with_traceback(None) from None
+
+    return called
