@@ -18,9 +18,10 @@ from tidelog.spark.plan import ReadPartition
 
 _log = logging.getLogger("tidelog.spark")
 
-# Spark pays about 100 µs for each record batch whatever its size, and holds a few of them in memory at once.
-_TARGET_ROWS: Final = 32_768
-_TARGET_BYTES: Final = 4 << 20
+# Spark pays about 100 µs for each record batch whatever its size, and holds a few of them in memory at once: of twice
+# the size a worker has 20 MB more, and is not measurably faster.
+_TARGET_ROWS: Final = 16_384
+_TARGET_BYTES: Final = 2 << 20
 # Of 4 MiB, more than twice as many pages are new to the process: malloc gives such blocks back each time.
 _RESPONSE_BYTES: Final = 2 << 20
 
