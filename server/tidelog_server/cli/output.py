@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -36,8 +37,8 @@ NoProgressOption = Annotated[
 
 Record = Mapping[str, object]
 
-# No table is wider: rich measures one no wider than it may become.
-_WIDEST = 100_000
+# Between two columns of rich's tables.
+_GAP = 2
 
 
 def chosen_output(output: Output | None) -> Output:
@@ -84,11 +85,39 @@ def _print_table(records: Sequence[Record], title: str | None) -> None:
         return
     # A column in which nobody has anything takes the room of others.
     names = [name for name in records[0] if any(_cell(record[name]) for record in records)]
-    table = _table(records, names, title)
-    wide = console.options.update(max_width=_WIDEST)
-    if len(records) == 1 and console.width < console.measure(table, options=wide).maximum:
-        table = _upright_table(records[0], names, title)
-    console.print(table)
+    if _fits(records, names, console.width):
+        console.print(_table(records, names, title))
+        return
+    for number, record in enumerate(records):
+        if number:
+            console.print()
+        console.print(_upright_table(record, names, title if number == 0 else None))
+
+
+def _fits(records: Sequence[Record], names: Sequence[str], width: int) -> bool:
+    """Tell whether a table of ``width`` columns has everything: numbers and names whole, texts in several lines.
+
+    Of a lone record texts too must fit on one line, for standing upright it is easier to read.
+    """
+    needed = [
+        _widest(records, name) if len(records) == 1 or not _is_text(records, name) else _longest_word(records, name)
+        for name in names
+    ]
+    return sum(needed) + (len(needed) - 1) * _GAP <= width
+
+
+def _is_text(records: Sequence[Record], name: str) -> bool:
+    """Tell whether a column has words, which may go on in the next line; numbers and names people copy."""
+    return any(" " in _cell(record[name]) for record in records)
+
+
+def _widest(records: Sequence[Record], name: str) -> int:
+    return max(len(name), *(cell_len(line) for record in records for line in _cell(record[name]).splitlines()), 0)
+
+
+def _longest_word(records: Sequence[Record], name: str) -> int:
+    words = [*name.split("_"), *(word for record in records for word in _cell(record[name]).split())]
+    return max(map(cell_len, words))
 
 
 def _table(records: Sequence[Record], names: Sequence[str], title: str | None) -> Table:
@@ -96,9 +125,12 @@ def _table(records: Sequence[Record], names: Sequence[str], title: str | None) -
     for name in names:
         value = records[0][name]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        # Numbers stay whole where a terminal is narrow, for people copy them; texts go on in the next line.
+        # Rich makes columns narrower that may wrap, and without a word crops the others where that is not enough.
         table.add_column(
-            name.replace("_", " "), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
+            name.replace("_", " "),
+            justify="right" if is_number else "left",
+            no_wrap=not _is_text(records, name),
+            overflow="fold",
         )
     for record in records:
         table.add_row(*(_cell(record[name]) for name in names))
@@ -106,9 +138,9 @@ def _table(records: Sequence[Record], names: Sequence[str], title: str | None) -
 
 
 def _upright_table(record: Record, names: Sequence[str], title: str | None) -> Table:
-    """Return a table with a line for each column, for a record that is wider than the terminal."""
+    """Return a table with a line for each column, for records that are wider than the terminal."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
+    table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name in names:
         table.add_row(name.replace("_", " "), _cell(record[name]))

@@ -1,6 +1,7 @@
 """Records as tables, JSON and text. Method: what is printed, on a terminal of 80 columns."""
 
 import json
+import re
 
 import pytest
 
@@ -40,6 +41,46 @@ def test_a_lone_record_that_is_too_wide_stands_upright(
 
     print_records([{"a": 1, "b": "x"}], Output.TABLE)
     assert capsys.readouterr().out.split() == ["a", "b", "1", "x"]
+
+
+DESCRIBED = [
+    {
+        "name": f"a-channel-with-a-name/{number}",
+        "messages": 1_000_000 + number,
+        "bytes": 123_456_789_012 + number,
+        "trim_tick": TXN_ID + number,
+        "last_tick": TXN_ID + 10 + number,
+        "retention": "age=259200s bytes=1073741824",
+    }
+    for number in range(3)
+]
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_records_that_are_too_wide_stand_upright_one_after_the_other(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    print_records(DESCRIBED, Output.TABLE)
+
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns
+    blocks = [dict(re.split(r" {2,}", line.strip()) for line in block.splitlines()) for block in shown.split("\n\n")]
+    assert blocks == [{name.replace("_", " "): str(value) for name, value in record.items()} for record in DESCRIBED]
+
+
+def test_what_no_terminal_is_wide_enough_for_goes_on_in_the_next_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+
+    print_records(DESCRIBED, Output.TABLE)
+
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 20
+    values = "".join(line[11:].strip() for line in shown.splitlines())
+    assert values == "".join(str(value).replace(" ", "") for record in DESCRIBED for value in record.values())
 
 
 def test_a_table_leaves_out_columns_without_anything(capsys: pytest.CaptureFixture[str]) -> None:
