@@ -379,7 +379,9 @@ def test_a_broadcast_is_sent_shown_acknowledged_and_waited_for(endpoint: str, ch
     assert "belongs to broadcast" in refused(
         endpoint, ExitCode.CONFLICT, "broadcast", "send", channel, "-m", "x", "--key", key
     )
-    refused(endpoint, ExitCode.TIMEOUT, "broadcast", "wait", key, "--timeout", "0.2")
+    told = refused(endpoint, ExitCode.TIMEOUT, "broadcast", "wait", key, "--timeout", "0.2")
+    assert f"waiting for {channel}/0 {channel}/1: `tidelog broadcast ack {broadcast_id} " in told
+    assert "waiting for" not in refused(endpoint, ExitCode.TIMEOUT, "broadcast", "wait", key, "--timeout", "0", "-q")
     refused(endpoint, ExitCode.USAGE, "broadcast", "ack", broadcast_id, "nowhere/0")
     succeeds(endpoint, "broadcast", "ack", broadcast_id, f"{channel}/0")
     succeeds(endpoint, "broadcast", "wait", broadcast_id, "--once")

@@ -5,7 +5,17 @@ from typing import Annotated, Final
 
 import typer
 
-from tidelog import AckMode, BroadcastDescription, BroadcastResult, BroadcastState, BroadcastSummary, ResourceKey
+from tidelog import (
+    AckMode,
+    AsyncClient,
+    BroadcastDescription,
+    BroadcastNotFoundError,
+    BroadcastResult,
+    BroadcastState,
+    BroadcastSummary,
+    PermissionDeniedError,
+    ResourceKey,
+)
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.cli.output import OutputOption, QuietOption, Record, note, print_records
@@ -120,6 +130,8 @@ def wait(
 
     async def command() -> None:
         async with connected(endpoint) as client:
+            for line in () if quiet else await _what_is_missing(client, target):
+                note(line)
             await client.wait_acked(
                 target, mode=AckMode.ONCE if once else AckMode.ALL, timeout_s=_FOREVER_S if timeout is None else timeout
             )
@@ -127,6 +139,29 @@ def wait(
     # A little more, so that the answer to the wait itself is told.
     run(command(), None if timeout is None else timeout + _ANSWER_S)
     note(f"acknowledged: {what}", quiet=quiet)
+
+
+async def _what_is_missing(client: AsyncClient, target: int | ResourceKey) -> list[str]:
+    """Return which vchannels have not acknowledged, a line for each broadcast, as far as the caller may know."""
+    lines = []
+    try:
+        ids = [target] if isinstance(target, int) else await _holders(client, target)
+        for broadcast_id in ids:
+            if missing := (await client.describe_broadcast(broadcast_id)).missing:
+                names = " ".join(missing)
+                lines.append(f"waiting for {names}: `tidelog broadcast ack {broadcast_id} {names}` acknowledges")
+    except (PermissionDeniedError, BroadcastNotFoundError):
+        # Waiting takes fewer permissions than looking, and says itself what is not known.
+        pass
+    return lines
+
+
+async def _holders(client: AsyncClient, key: ResourceKey) -> list[int]:
+    return [
+        summary.broadcast_id
+        async for summary in client.list_broadcasts()
+        if any((held.domain, held.key) == (key.domain, key.key) for held in summary.resource_keys)
+    ]
 
 
 _FOREVER_S = 1e9
