@@ -8,4 +8,4 @@ from tidelog_testing.documents import output_of_example, page
 def test_the_example_runs(tmp_path: Path) -> None:
     lines = output_of_example(page("CLUSTERS.md"), tmp_path).splitlines()
     assert lines[0].startswith("appended at ")
-    assert lines[1] == "orders/0 [b'one more']"
+    assert lines[1] == "parcels/0 [b'one more']"

@@ -37,17 +37,27 @@ def run_example(name: str, changes: Mapping[str, str]) -> dict[str, Any]:
 
 def output_of_example(text: str, folder: Path) -> str:
     """Run the one Python example of a page against a server of its own, and return what it prints; it must succeed."""
-    program = folder / "example.py"
     with start_server() as running:
-        program.write_text(_example_of(text).replace(ENDPOINT, running.endpoint))
-        done = subprocess.run(
-            [sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False,
-            env={"PYTHONPATH": f"{ROOT / 'client'}"},
-        )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
+        return output_of(_example_of(text), running.endpoint, folder)
+
+
+def examples_of(text: str, language: str = "python") -> list[str]:
+    """Return the examples of a page in a language, or ``console``, in order."""
+    return [str(example) for example in re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+
+
+def output_of(program: str, endpoint: str, folder: Path) -> str:
+    """Run a program of a page against the server at ``endpoint``, and return what it prints; it must succeed."""
+    file = folder / "example.py"
+    file.write_text(program.replace(ENDPOINT, endpoint))
+    done = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, timeout=60, check=False,
+        env={"PYTHONPATH": f"{ROOT / 'client'}"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), f"{program}\nended with {done.stderr}"
     return done.stdout
 
 
 def _example_of(text: str) -> str:
-    [example] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return str(example)
+    [example] = examples_of(text)
+    return example
