@@ -24,6 +24,7 @@ from tidelog._async_wal import AsyncWal
 from tidelog._broadcast_ids import BroadcastIds
 from tidelog._channel_types import OwnerDescription, Retention
 from tidelog._credentials import TlsOptions, TokenSource, check_endpoint
+from tidelog._endpoints import check_address
 from tidelog._errors import ClosedError
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
 from tidelog._producer import AsyncProducer, ProducerOptions
@@ -89,7 +90,7 @@ class AsyncClient(
         """Name the server.
 
         Args:
-            endpoint: ``host:port``, as gRPC takes it.
+            endpoint: ``host:port``, an IPv6 address in brackets, or another target that gRPC takes: ``unix:PATH``.
             timeout_s: How long a call may take, its repetitions included, unless it says otherwise.
             connect_timeout_s: How long a call waits for a connection.
             max_in_flight_bytes: How much may be appended and not yet acknowledged; further appends wait.
@@ -100,10 +101,11 @@ class AsyncClient(
             token: Shown with each call: a text, or what returns the one to show now, such as a ``TokenFile``.
 
         Raises:
-            ValueError: The client id is none, or the token would travel unencrypted to another machine.
+            ValueError: The endpoint or the client id is none, or the token would travel unencrypted to another machine.
         """
         if client_id is not None and not _CLIENT_ID.fullmatch(client_id):
             raise ValueError(f"the client id is {client_id!r}, expected 1 to 64 visible ASCII characters")
+        check_address(endpoint)
         check_endpoint(endpoint, has_token=token is not None, has_tls=tls is not None)
         self.endpoint = endpoint
         self._tls = tls

@@ -12,6 +12,7 @@ from tidelog._async_client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, AsyncClie
 from tidelog._async_handles import AsyncChannel, AsyncVchannel
 from tidelog._channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
 from tidelog._cluster_types import ChannelOwner, ClusterDescription
+from tidelog._endpoints import check_address
 from tidelog._errors import ChannelNotFoundError, ChannelsPartlyDoneError, ClosedError, TidelogError, UnavailableError
 from tidelog._retry import DEFAULT_RETRY
 
@@ -144,9 +145,11 @@ class AsyncCluster:
             options: Of ``AsyncClient``, for each of its connections.
 
         Raises:
-            ValueError: There is no endpoint.
+            ValueError: There is no endpoint, or one of them is none.
         """
         self.endpoints = endpoint_list(endpoints)
+        for endpoint in self.endpoints:
+            check_address(endpoint)
         self.timeout_s = timeout_s
         self._options = options
         self._clients: dict[str, AsyncClient] = {}

@@ -283,6 +283,13 @@ def test_exit_codes_tell_what_went_wrong(endpoint: str, channel: str) -> None:
     refused(endpoint, ExitCode.USAGE, "scan")
 
 
+@pytest.mark.parametrize("command", [("channel", "ls"), ("doctor",), ("group", "describe", "g")])
+def test_an_endpoint_that_is_none_is_a_usage_error_of_one_line(command: tuple[str, ...]) -> None:
+    [line] = refused("http://127.0.0.1:7420", ExitCode.USAGE, *command).splitlines()
+
+    assert line.startswith("tidelog: the endpoint 'http://127.0.0.1:7420' is a URL: expected host:port, such as ")
+
+
 def test_the_doctor_reports_a_server_and_misses_one_that_was_named(endpoint: str, tmp_path: Path) -> None:
     flags = ["--storage.data_dir", str(tmp_path), "--limits.min_free_disk_bytes", "0"]
 

@@ -7,8 +7,13 @@ import asyncio
 import urllib.error
 import urllib.request
 
+import pytest
+from structlog.testing import capture_logs
+
+from tidelog import AsyncClient, UnavailableError
 from tidelog.v1 import channel_service_pb2, error_pb2
 from tidelog_server.app import Server
+from tidelog_server.rpc.http import HttpServer
 from tidelog_testing.grpc_calls import a_request, connected, refusal_in, refused, running_server
 from tidelog_testing.stores import FaultyStore
 
@@ -52,6 +57,50 @@ async def test_metrics_count_what_was_done() -> None:
         assert await metric(server, "tidelog_scanners") == 0
         assert await metric(server, "tidelog_storage_failed") == 0
         assert await metric(server, 'tidelog_append_errors_total{reason="REASON_CHANNEL_NOT_EXIST"}') == 1
+
+
+async def test_a_grpc_client_at_the_http_port_is_told_so_and_logged_in_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        running_server(log__level="warning") as server,
+        AsyncClient(server.http_endpoint, connect_timeout_s=0.3) as client,
+    ):
+        with capture_logs() as logged:
+            with pytest.raises(UnavailableError, match="speaks HTTP/1, not gRPC") as error:
+                await client.wal_name()
+            assert "Is it the server's HTTP port" in str(error.value)
+            assert error.value.effect == "none"
+    events = {event["event"]: event for event in logged}
+    assert "server.grpc_port" in events["http_request_malformed"]["reason"]
+    assert events["http_request_malformed"]["peer"] == "127.0.0.1"
+    assert "exc_info" not in events["http_request_malformed"]
+    assert caplog.records == [], "a traceback on several lines"
+
+
+async def test_a_defect_behind_the_http_port_is_logged_with_its_traceback() -> None:
+    async def broken() -> bytes:
+        raise ArithmeticError("a defect")
+
+    server = HttpServer(lambda: None, broken)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        with capture_logs() as logged:
+            status, _ = await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics")
+    finally:
+        await server.stop()
+    assert status == 500
+    [event] = logged
+    assert (event["event"], event["log_level"], event["message"]) == (
+        "http_server", "error", "Error handling request from 127.0.0.1"
+    )  # fmt: skip
+    assert isinstance(event["exc_info"], ArithmeticError)
+
+
+async def test_a_client_is_told_why_there_is_no_connection() -> None:
+    async with AsyncClient("127.0.0.1:1", connect_timeout_s=0.3) as client:
+        with pytest.raises(UnavailableError, match=r"no connection to 127\.0\.0\.1:1 .* \(Connection refused\): start"):
+            await client.wal_name()
 
 
 async def test_readiness_turns_red_when_storage_fails_and_says_why() -> None:

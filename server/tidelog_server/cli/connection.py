@@ -81,12 +81,16 @@ def refused(error: tidelog.TidelogError) -> CommandError:
 @asynccontextmanager
 async def connected(endpoint: str) -> AsyncIterator[AsyncClient]:
     """Yield a client of the server at ``endpoint``; it is closed with the context."""
+    async with _client(endpoint) as client:
+        yield client
+
+
+def _client(endpoint: str) -> AsyncClient:
+    """Return a client, which has done nothing yet. Raises CommandError for what cannot be an endpoint."""
     try:
-        client = AsyncClient(endpoint, tls=_shown.tls, token=_shown.token)
+        return AsyncClient(endpoint, tls=_shown.tls, token=_shown.token)
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
-    async with client:
-        yield client
 
 
 class _Shown:
@@ -147,7 +151,13 @@ class _ShowToken(grpc.aio.UnaryUnaryClientInterceptor):
 
 
 def secured_channel(endpoint: str) -> grpc.aio.Channel:
-    """Return a bare channel with the TLS and the token of all commands."""
+    """Return a bare channel with the TLS and the token of all commands.
+
+    Raises:
+        CommandError: The endpoint is none, or the token would travel unencrypted to another machine.
+    """
+    # For what it refuses: this must go nowhere where a client would not.
+    _client(endpoint)
     interceptors = [_ShowToken()]
     if _shown.tls is None:
         return grpc.aio.insecure_channel(endpoint, interceptors=interceptors)

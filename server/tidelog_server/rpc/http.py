@@ -1,13 +1,20 @@
 """The HTTP port: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus."""
 
+import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
+_log = structlog.get_logger()
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
+# What aiohttp says when a connection begins as HTTP/2 does.
+_HTTP2_PREFACE: Final = "PRI/Upgrade"
+_HTTP2: Final = "HTTP/2, which gRPC uses: its clients belong to the other port, server.grpc_port"
+_MAX_REASON: Final = 200
 
 # What a probe or a scrape that is under way gets when the server stops.
 _END_WITHIN_S: Final = 0.5
@@ -32,7 +39,7 @@ class HttpServer:
         application.add_routes(
             [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)]
         )
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_END_WITHIN_S)
+        self._runner = web.AppRunner(application, access_log=None, logger=_logger(), shutdown_timeout=_END_WITHIN_S)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, over TLS if there is one, and return the port. Raises OSError if the address is taken."""
@@ -57,3 +64,21 @@ class HttpServer:
             text = "metrics need a token with admin.read here: Authorization: Bearer TOKEN\n"
             return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
         return web.Response(body=await self._render_metrics(), headers={"Content-Type": _METRICS_TYPE})
+
+
+class _ToStructlog(logging.Handler):
+    """Gives what aiohttp says to our log. Of a request that is malformed one line: it says nothing of this server."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            reason = _HTTP2 if _HTTP2_PREFACE in str(error) else (str(error).splitlines() or [""])[0][:_MAX_REASON]
+            _log.warning("http_request_malformed", peer=str(*(record.args or ())), reason=reason)
+        else:
+            _log.log(record.levelno, "http_server", message=record.getMessage(), exc_info=error)
+
+
+def _logger() -> logging.Logger:
+    logger = logging.Logger("tidelog.http")
+    logger.addHandler(_ToStructlog())
+    return logger
