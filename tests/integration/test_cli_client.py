@@ -283,6 +283,17 @@ def test_exit_codes_tell_what_went_wrong(endpoint: str, channel: str) -> None:
     refused(endpoint, ExitCode.USAGE, "scan")
 
 
+def test_the_endpoint_may_stand_before_the_command_and_that_of_the_command_counts(endpoint: str, channel: str) -> None:
+    elsewhere = "127.0.0.1:1"
+
+    assert channel in succeeds(elsewhere, "--endpoint", endpoint, "channel", "ls", "--names").decode()
+    assert (
+        channel
+        in succeeds(elsewhere, "--endpoint", elsewhere, "channel", "ls", "--names", "--endpoint", endpoint).decode()
+    )
+    assert elsewhere in refused(endpoint, ExitCode.UNAVAILABLE, "--endpoint", elsewhere, "channel", "ls")
+
+
 @pytest.mark.parametrize("command", [("channel", "ls"), ("doctor",), ("group", "describe", "g")])
 def test_an_endpoint_that_is_none_is_a_usage_error_of_one_line(command: tuple[str, ...]) -> None:
     [line] = refused("http://127.0.0.1:7420", ExitCode.USAGE, *command).splitlines()

@@ -17,8 +17,9 @@ from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 
+_ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 EndpointOption = Annotated[
-    str, typer.Option("--endpoint", envvar="TIDELOG_ENDPOINT", help="host:port of the server's gRPC.")
+    str, typer.Option("--endpoint", envvar=_ENDPOINT_VARIABLE, help="host:port of the server's gRPC.")
 ]
 TimeoutOption = Annotated[
     float | None,
@@ -119,8 +120,15 @@ def credentials(
             envvar="TIDELOG_TOKEN_FILE", help="File with the token to show; or the token itself in TIDELOG_TOKEN."
         ),
     ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(help="host:port of the server's gRPC; that of the command itself counts.", show_default=False),
+    ] = None,
 ) -> None:
-    """Note what the commands show; these options stand before the command."""
+    """Note what the commands show, and to whom; these options stand before the command."""
+    if endpoint is not None:
+        # Where each command looks for it, unless it has one of its own.
+        os.environ[_ENDPOINT_VARIABLE] = endpoint
     try:
         _shown.tls = TlsOptions(tls_ca, tls_cert, tls_key) if tls_ca or tls_cert or tls_key else None
     except ValueError as error:
