@@ -30,7 +30,7 @@ from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, 
 from tidelog._producer import AsyncProducer, ProducerOptions
 from tidelog._retry import DEFAULT_RETRY, Retry
 from tidelog._scan import AsyncScan, ScanCore
-from tidelog._scan_plan import ScanOptions, scan_plan
+from tidelog._scan_plan import ScanOptions, check_options, scan_plan
 from tidelog._sizes import Appendable, measured
 from tidelog._tick import Tick
 from tidelog._transaction import AsyncTransaction
@@ -391,6 +391,7 @@ class AsyncClient(
     def _scan(
         self, resolve: Callable[[], Awaitable[Sequence[str]]], start: Start, until: End, options: ScanOptions
     ) -> AsyncScan:
+        check_options(options)
         plan = scan_plan(position(start), position(until), **options)
         return AsyncScan(ScanCore(lambda: self._session().transport, resolve, plan))
 

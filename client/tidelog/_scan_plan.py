@@ -1,6 +1,6 @@
 """What a scan is asked for."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
@@ -30,6 +30,13 @@ class ScanOptions(TypedDict, total=False):
     tick_gte: int | None
     max_response_bytes: int
     watermark_interval_s: float
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise TypeError, in the words of ``scan``, for an option that it does not have."""
+    if unknown := sorted(options.keys() - ScanOptions.__annotations__.keys()):
+        known = ", ".join(("start", "until", *ScanOptions.__annotations__))
+        raise TypeError(f"scan() got an unexpected keyword argument '{unknown[0]}': it has {known}")
 
 
 @dataclass(frozen=True, slots=True)
