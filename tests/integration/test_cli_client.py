@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,12 @@ def test_a_bad_line_is_refused_with_its_number(endpoint: str, channel: str) -> N
     )
 
     assert "line 2" in text
+    plain = refused(endpoint, ExitCode.USAGE, "append", f"{channel}/0", "--framing", "jsonl", stdin=b"one\n")
+    assert "line 1 of the input is no JSON" in plain
+
+
+def test_a_scan_with_a_limit_says_what_it_is_called(endpoint: str, channel: str) -> None:
+    assert "say -n 5 or --count 5" in refused(endpoint, ExitCode.USAGE, "scan", channel, "--limit", "5")
 
 
 def test_a_scan_is_bounded_by_positions_count_and_type(endpoint: str, channel: str) -> None:
@@ -267,6 +273,9 @@ def test_a_fenced_vchannel_takes_appends_with_its_token_only(endpoint: str, chan
 
 def test_nothing_is_removed_without_a_word(endpoint: str, channel: str) -> None:
     assert "--yes" in refused(endpoint, ExitCode.USAGE, "channel", "rm", channel)
+    assert "--yes" in refused(endpoint, ExitCode.USAGE, "channel", "destroy", channel)
+    assert "nothere" in refused(endpoint, ExitCode.NOT_FOUND, "channel", "rm", channel, "nothere")
+    assert "--yes" in refused(endpoint, ExitCode.USAGE, "channel", "rm", "nothere", "--ignore-missing")
     assert "--yes" in refused(endpoint, ExitCode.USAGE, "channel", "trim", f"{channel}/0", "--all")
     assert succeeds(endpoint, "channel", "ls", channel, "-n").decode().split() == [channel]
 
@@ -334,18 +343,47 @@ def test_versions_are_shown(endpoint: str) -> None:
     assert {record["name"] for record in records(succeeds(endpoint, "version"))} >= {"tidelog", "python", "grpcio"}
 
 
-@pytest.mark.parametrize(("module", "extra"), [("typer", "cli"), ("uvloop", "cli"), ("pydantic", "server")])
-def test_a_missing_extra_is_answered_with_the_command_that_installs_it(module: str, extra: str) -> None:
+def run_without(modules: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command where modules are not installed."""
     program = (
-        f"import sys; sys.modules['{module}'] = None; from tidelog_server.cli import main; main(['config', 'show'])"
+        f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
+        f"from tidelog_server.cli import main; main({arguments!r})"
     )
-
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=child_environment(), check=False
     )
 
+
+@pytest.mark.parametrize(
+    ("module", "command", "extra"),
+    [
+        ("typer", ("channel", "ls"), "cli"),
+        ("uvloop", ("channel", "ls"), "cli"),
+        ("typer", ("serve",), "server"),
+        ("typer", ("config", "show"), "server"),
+        ("pydantic", ("config", "show"), "server"),
+        ("structlog", ("serve",), "server"),
+    ],
+)
+def test_a_missing_extra_is_answered_with_the_command_that_installs_it(
+    module: str, command: tuple[str, ...], extra: str
+) -> None:
+    done = run_without([module], *command)
+
     assert done.returncode == ExitCode.FAILURE
     assert f"pip install 'tidelog[{extra}]'" in done.stderr
+
+
+def test_client_commands_run_without_what_only_a_server_needs(endpoint: str, channel: str) -> None:
+    # Those of the extra `server` that no other extra brings.
+    modules = [
+        "aetcd", "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "prometheus_client",
+        "psutil", "rocksdict", "structlog",
+    ]  # fmt: skip
+
+    done = run_without(modules, "channel", "ls", channel, "--names", "--endpoint", endpoint)
+
+    assert (done.stdout.split(), done.stderr) == ([channel], "")
 
 
 def test_an_input_is_appended_as_one_transaction(endpoint: str, channel: str) -> None:

@@ -51,3 +51,16 @@ def test_stopping_twice_is_stopping_once() -> None:
 
     running.stop()
     running.stop()
+
+
+def test_what_the_server_lacks_is_named_with_the_command_that_installs_it() -> None:
+    program = "import sys; sys.modules['structlog'] = None; from tidelog.testing import start_server; start_server()"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+
+    assert done.stderr.endswith(
+        "RuntimeError: the Tidelog server needs structlog, which is not installed: pip install 'tidelog[server]'\n"
+    )

@@ -11,6 +11,7 @@ from typing import Final, Protocol, Self, cast
 from tidelog import AsyncClient
 
 ENTRY_POINT_GROUP: Final = "tidelog.test_server"
+_INSTALL: Final = "pip install 'tidelog[server]'"
 
 
 class _Handle(Protocol):
@@ -56,7 +57,7 @@ def start_server(folder: Path | str | None = None) -> TestServer:
     """Start a server whose log is in ``folder``, or in memory without one; return once it takes requests.
 
     Raises:
-        RuntimeError: No server is installed beside the client.
+        RuntimeError: No server is installed beside the client, or not all that it needs.
     """
     return TestServer(_starter()(None if folder is None else str(folder)))
 
@@ -74,5 +75,9 @@ async def server(folder: Path | str | None = None) -> AsyncIterator[AsyncClient]
 
 def _starter() -> Callable[[str | None], _Handle]:
     for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        return cast("Callable[[str | None], _Handle]", entry_point.load())
-    raise RuntimeError("no Tidelog server is installed beside the client: pip install 'tidelog[server]'")
+        try:
+            return cast("Callable[[str | None], _Handle]", entry_point.load())
+        except ModuleNotFoundError as error:
+            # The package has the server's code; what that needs comes with the extra.
+            raise RuntimeError(f"the Tidelog server needs {error.name}, which is not installed: {_INSTALL}") from error
+    raise RuntimeError(f"no Tidelog server is installed beside the client: {_INSTALL}")

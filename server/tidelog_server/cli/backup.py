@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
-import psutil
 import typer
 
 from tidelog_server.cli import event_loop
@@ -320,6 +319,9 @@ def _step_back() -> None:
     """Let others have the CPU and the disk first."""
     os.nice(_NICENESS)
     with suppress(OSError):
+        # Here: the tree of commands shall do without what only a server has.
+        import psutil
+
         psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
 
 

@@ -23,6 +23,8 @@ _EXTRAS: Final = {
     ),
 }  # fmt: skip
 
+_NEED_SERVER: Final = frozenset(("backup", "bench", "config", "doctor", "serve"))
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
@@ -59,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
+        if _NEED_SERVER.intersection(given[:1]) and extra == "cli":
+            # That extra has what the command line needs, too.
+            extra = "server"
         _fail(f"this command needs {error.name}: pip install 'tidelog[{extra}]'", ExitCode.FAILURE)
     sys.exit(ExitCode.OK)
 
