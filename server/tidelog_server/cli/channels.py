@@ -1,11 +1,13 @@
 """``tidelog channel``: create, alter, list, describe, trim, fence and remove channels."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from tidelog import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog import ChannelDescription, OwnerDescription, PermissionDeniedError, Retention, RetentionChange
 from tidelog_server.cli.confirmation import YesOption, confirm
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
@@ -40,6 +42,8 @@ def register(app: typer.Typer) -> None:
     group.command("ls", epilog=COMMON_CODES)(list_channels)
     group.command("describe", epilog=COMMON_CODES)(describe)
     group.command("rm", epilog=COMMON_CODES)(remove)
+    # As the client calls it.
+    group.command("destroy", epilog=COMMON_CODES, hidden=True)(remove)
     group.command("trim", epilog=COMMON_CODES)(trim)
     group.command("fence", epilog=COMMON_CODES)(fence)
     app.add_typer(group, name="channel")
@@ -152,6 +156,9 @@ def remove(
     quiet: QuietOption = False,
 ) -> None:
     """Remove channels with all their messages: all of them or none."""
+    if not yes:
+        # Nobody should be asked about what is not there.
+        run(_check_existence(names, endpoint, ignore_missing=ignore_missing), timeout)
     confirm(f"Remove {', '.join(names)} with all messages?", refusal=_NOTHING, yes=yes)
 
     async def command() -> list[str]:
@@ -204,6 +211,13 @@ def fence(
 
     run(command(), timeout)
     print_records([{"vchannel": vchannel, "fencing_token": fencing_token}], output)
+
+
+async def _check_existence(names: Sequence[str], endpoint: str, *, ignore_missing: bool) -> None:
+    """Raise ChannelNotFoundError for unknown names, as far as the caller may look."""
+    async with connected(endpoint) as client:
+        with suppress(PermissionDeniedError):
+            await client.describe_channels(names, ignore_missing=ignore_missing)
 
 
 def _retention_change(age: str | None, size: str | None, hard: str | None) -> RetentionChange:

@@ -182,10 +182,16 @@ class _JsonLines:
                 continue
             try:
                 fields = json.loads(line.payload)
-                if not isinstance(fields, dict):
-                    raise TypeError("expected an object")
+            except ValueError as error:
+                raise CommandError(
+                    f"line {self._count} of the input is no JSON ({error}): --framing lines takes plain text",
+                    ExitCode.USAGE,
+                ) from error
+            if not isinstance(fields, dict):
+                raise CommandError(f"line {self._count} of the input is JSON, but no object", ExitCode.USAGE)
+            try:
                 messages.append(message_of_json(fields))
-            except (ValueError, TypeError) as error:
+            except ValueError as error:
                 raise CommandError(f"line {self._count} of the input: {error}", ExitCode.USAGE) from error
         return messages
 

@@ -46,6 +46,8 @@ def register(app: typer.Typer) -> None:
     group.command("seek", epilog=COMMON_CODES)(seek)
     group.command("reset", epilog=COMMON_CODES)(reset)
     group.command("rm", epilog=COMMON_CODES)(remove)
+    # As the client calls it.
+    group.command("destroy", epilog=COMMON_CODES, hidden=True)(remove)
     app.add_typer(group, name="group")
 
 

@@ -89,6 +89,7 @@ def scan(
     start: Annotated[str | None, typer.Option("--from", help=f"Start: {POSITION_HELP}.", show_default=False)] = None,
     end: Annotated[str | None, typer.Option("--to", help="End, exclusive, as --from.", show_default=False)] = None,
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="At most so many messages.")] = None,
+    limit: Annotated[str | None, typer.Option("--limit", hidden=True)] = None,
     types: TypeOption = None,
     framing: FramingOption = Framing.LINES,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
@@ -98,6 +99,8 @@ def scan(
     quiet: QuietOption = False,
 ) -> None:
     """Print the messages of one or many vchannels in tick order, up to what is there now."""
+    if limit is not None:
+        raise CommandError(f"there is no --limit: say -n {limit} or --count {limit}", ExitCode.USAGE)
     begin = parse_position(start) if start is not None else At.earliest()
     until = parse_position(end) if end is not None else At.watermark()
 

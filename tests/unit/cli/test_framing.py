@@ -103,8 +103,10 @@ def test_a_key_delimiter_is_for_lines_only(framing: Framing) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b"{", "line 2 of the input"),
-        (b"[1]", "expected an object"),
+        (b"{", "line 2 of the input is no JSON"),
+        (b"\xff", "line 2 of the input is no JSON"),
+        (b"two", "--framing lines"),
+        (b"[1]", "JSON, but no object"),
         (b"{}", "neither 'payload' nor 'payload_base64'"),
         (b'{"payload": 1}', "'payload' must be a text"),
         (b'{"payload": "a", "payload_base64": "YQ=="}', "both there"),
