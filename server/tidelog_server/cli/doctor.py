@@ -37,12 +37,13 @@ def doctor(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the server.")] = 2.0,
     output: OutputOption = None,
 ) -> None:
-    """Check the disk of the data folder, the clock, limits, a server if one runs, and versions."""
+    """Check the disk of the data folder, the clock, limits, Java for Spark, a server if one runs, and versions."""
     settings = effective_config(config, context.args)
     findings = [
         *_storage(settings.storage.kind, settings.storage.data_dir, settings.limits.min_free_disk_bytes),
         *probes.check_clock(),
         probes.check_open_files(),
+        *probes.check_java(),
         event_loop.run(check_server(endpoint, timeout)),
         *_tls(settings),
         *_etcd(settings, timeout),

@@ -1,5 +1,6 @@
 """Probes of the machine under a server. Each returns findings; none raises for what it finds."""
 
+import importlib.util
 import os
 import resource
 import statistics
@@ -21,6 +22,8 @@ _PLAUSIBLE_FACTOR: Final = 2.0
 _GIB: Final = 1 << 30
 # Free space is scarce below so many times what appends need.
 _PLENTY: Final = 5
+# What reading with Spark imports; without it nobody needs Java.
+_OF_SPARK: Final = ("pyspark", "pyarrow", "numpy")
 _MIN_OPEN_FILES: Final = 4_096
 
 
@@ -138,6 +141,19 @@ def check_clock(seconds: float = 0.25) -> list[Finding]:
         behind = f"the clock is {newest - time.time():.0f} s behind the files of this program: set it"
         return [pace, Finding("clock date", Severity.WARNING, behind)]
     return [pace, Finding("clock date", Severity.OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))]
+
+
+def check_java() -> list[Finding]:
+    """Check that Spark finds the Java that it needs, where it is installed."""
+    if any(importlib.util.find_spec(name) is None for name in _OF_SPARK):
+        return []
+    from tidelog.spark import JavaMissingError, require_java
+
+    try:
+        return [Finding("java", Severity.OK, f"{require_java()}, for Spark")]
+    except JavaMissingError as error:
+        # The server does without it.
+        return [Finding("java", Severity.WARNING, str(error))]
 
 
 def check_open_files() -> Finding:

@@ -47,3 +47,28 @@ def test_the_folder_above_a_data_folder_that_is_not_there_yet_is_probed(tmp_path
 
 def test_the_clock_of_this_machine_passes() -> None:
     assert {finding.check for finding in probes.check_clock(0.01)} == {"clock pace", "clock date"}
+
+
+@pytest.mark.parametrize(("version", "expected"), [("21", Severity.OK), ("11", Severity.WARNING)])
+def test_the_java_of_spark_must_be_new_enough(
+    version: str, expected: Severity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'java.specification.version = {version}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    [finding] = probes.check_java()
+
+    assert (finding.check, finding.severity) == ("java", expected)
+    assert str(java) in finding.text
+
+
+def test_a_missing_java_is_reported_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    [finding] = probes.check_java()
+
+    assert finding.severity is Severity.WARNING
+    assert "apt-get install openjdk-17" in finding.text
