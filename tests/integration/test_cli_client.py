@@ -99,6 +99,15 @@ def test_every_form_of_output_is_printed(form: str, first: str, endpoint: str, c
     assert succeeds(endpoint, "channel", "ls", channel, "-o", form).decode().startswith(first)
 
 
+def test_a_channel_of_one_vchannel_stands_for_it_and_its_full_name_is_told(endpoint: str) -> None:
+    name = f"c-{uuid.uuid4().hex[:8]}"
+    succeeds(endpoint, "channel", "create", name)
+
+    for command in (("append", name), ("append", name, "--txn"), ("channel", "trim", name, "--all", "--yes")):
+        [told] = records(succeeds(endpoint, *command, stdin=b"one\n"))
+        assert told["vchannel"] == f"{name}/0"
+
+
 def test_lines_come_back_as_text(endpoint: str, channel: str) -> None:
     lines = b"".join(b"line %d \xff\n" % number for number in range(20_000))
 

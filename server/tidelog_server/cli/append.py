@@ -26,6 +26,7 @@ from tidelog_server.cli.output import (
     show_progress,
 )
 from tidelog_server.cli.progress import Progress
+from tidelog_server.cli.vchannel_names import full_name
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class _Appended:
         """Return what the command prints; everything is acknowledged."""
         seconds = time.monotonic() - self.started_s
         return {
-            "vchannel": vchannel,
+            "vchannel": full_name(vchannel),
             "messages": self.messages,
             "bytes": self.payload_bytes,
             "first_tick": int((await self.first).first_tick) if self.first else None,
@@ -143,7 +144,7 @@ async def _append_as_one(job: _Job, endpoint: str, progress: Progress) -> Record
                     progress.advance(len(several), size_bytes)
         result = txn.result if messages else None
     return {
-        "vchannel": job.vchannel,
+        "vchannel": full_name(job.vchannel),
         "messages": messages,
         "bytes": payload_bytes,
         "txn_id": result.txn_id if result else None,

@@ -13,6 +13,7 @@ from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, Time
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.cli.output import OutputOption, QuietOption, Record, note, print_records
 from tidelog_server.cli.positions import POSITION_HELP, parse_position
+from tidelog_server.cli.vchannel_names import full_name
 
 _DEFAULT_TIMEOUT_S = 30.0
 _NOTHING = "nothing was removed"
@@ -192,7 +193,7 @@ def trim(
         async with connected(endpoint) as client:
             return int(await client.vchannel(vchannel).trim(until, everything=everything))
 
-    print_records([{"vchannel": vchannel, "first_available_tick": run(command(), timeout)}], output)
+    print_records([{"vchannel": full_name(vchannel), "first_available_tick": run(command(), timeout)}], output)
 
 
 def fence(
@@ -210,7 +211,7 @@ def fence(
             await client.fence(vchannel, fencing_token)
 
     run(command(), timeout)
-    print_records([{"vchannel": vchannel, "fencing_token": fencing_token}], output)
+    print_records([{"vchannel": full_name(vchannel), "fencing_token": fencing_token}], output)
 
 
 async def _check_existence(names: Sequence[str], endpoint: str, *, ignore_missing: bool) -> None:

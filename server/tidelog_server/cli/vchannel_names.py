@@ -5,6 +5,11 @@ from collections.abc import Sequence
 from tidelog import AsyncClient
 
 
+def full_name(name: str) -> str:
+    """Return the name of a vchannel that a server took: a channel's name alone stands for its only one."""
+    return name if "/" in name else f"{name}/0"
+
+
 async def vchannels_of(client: AsyncClient, names: Sequence[str]) -> list[str]:
     """Return the vchannels that names of channels and vchannels mean, none twice."""
     channels = [name for name in names if "/" not in name]
