@@ -5,6 +5,7 @@ Method: real processes on free ports and temporary folders.
 
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -60,6 +61,27 @@ def test_a_signal_stops_the_server_gracefully(number: signal.Signals, tmp_path: 
         process.send_signal(number)
 
         assert process.wait(30) == ExitCode.OK
+
+
+@pytest.mark.parametrize("log_level", ["info", "error"])
+def test_a_person_at_a_terminal_reads_once_that_the_server_is_ready(log_level: str) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidelog_server", *FREE_PORTS, "--storage.kind", "memory", "--log.level", log_level],
+        env=environment(), stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        told = b""
+        while b"Ctrl-C stops it" not in told:
+            told += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == ExitCode.OK
+    finally:
+        process.kill()
+        os.close(ours)
+    assert told.count(b"ready") == 1, told
+    assert told.count(b"127.0.0.1:") == 2, told
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

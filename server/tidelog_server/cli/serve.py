@@ -79,7 +79,7 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
     # Before the start: recovery may take long, and a signal must count from the first moment on.
     _handle_signals(asyncio.get_running_loop(), stop_asked, reload_asked)
     server = await _start(config)
-    _announce(server)
+    _announce(server, config.log.level)
     while True:
         reloading = asyncio.create_task(_reload_on_demand(server, reload_asked, load))
         cause = await _run_until(server, stop_asked)
@@ -206,9 +206,12 @@ def _address_advice(error: OSError, config: "Config") -> str:
     )
 
 
-def _announce(server: "Server") -> None:
+def _announce(server: "Server", log_level: str) -> None:
     if sys.stdout.isatty():
-        text = f"ready: gRPC on {server.grpc_endpoint}, HTTP on {server.http_endpoint}. Ctrl-C stops it"
+        # Who sees the log has just read the rest.
+        is_logged = sys.stderr.isatty() and log_level in ("debug", "info")
+        where = "" if is_logged else f"ready: gRPC on {server.grpc_endpoint}, HTTP on {server.http_endpoint}. "
+        text = f"{where}Ctrl-C stops it"
     else:
         text = json.dumps(
             {"event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid()}
