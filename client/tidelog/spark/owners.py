@@ -142,7 +142,7 @@ class Owners:
         return self._clients[address]
 
 
-def find_again(seeds: Connection, channel: str) -> Connection:
+def owner_of(seeds: Connection, channel: str) -> Connection:
     """Return how to reach who owns ``channel`` now. Raises as ``Owners.describe``."""
     with Owners(seeds) as owners:
         owners.locate([channel])

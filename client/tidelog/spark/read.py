@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidelog import At, Batch, Client, NotOwnerError, PositionTrimmedError, UnavailableError
 from tidelog.spark.arrow import BatchRun, to_record_batch
-from tidelog.spark.owners import find_again
+from tidelog.spark.owners import owner_of
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.payloads import Payloads
 from tidelog.spark.plan import ReadPartition
@@ -47,7 +47,7 @@ def read_partition(
         # What was yielded cannot be taken back: then Spark's next attempt at the task comes here.
         if partition.seeds is None or is_begun:
             raise
-        found = find_again(partition.seeds, partition.channel)
+        found = owner_of(partition.seeds, partition.channel)
         if found == partition.connection:
             raise
         _log.warning(

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from tidelog import Client, Columns, PreparedCommit, PreparedTransaction, Transaction
+from tidelog.spark.owners import owner_of
 from tidelog.spark.routing import Router
 from tidelog.spark.write_options import WriteOptions
 
@@ -50,7 +51,7 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
         TidelogError: The rows cannot be staged. What was staged ends by itself.
     """
     written = _Written()
-    with options.connection.client() as client:
+    with _client(options) as client:
         txn = _Open(client)
         try:
             for vchannel, columns in _routed(client, options, rows):
@@ -72,7 +73,7 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
 def write_at_least_once(rows: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
     """Append the rows of a task as they come. Raises as ``write_exactly_once``; rows before that are in the log."""
     count = 0
-    with options.connection.client() as client:
+    with _client(options) as client:
         txn = _Open(client, options)
         try:
             for vchannel, columns in _routed(client, options, rows):
@@ -95,7 +96,7 @@ def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str
         TidelogError: The rows are not in the log, unless its effect is unknown: then repeating the batch is safe.
     """
     prepared = _prepared(written)
-    with options.connection.client() as client:
+    with _client(options) as client:
         result = client.commit_prepared(
             prepared, app_id, version, durability=options.durability, timeout_s=_COMMIT_TIMEOUT_S
         )
@@ -110,8 +111,14 @@ def abort(written: Sequence[Written | None], options: WriteOptions) -> None:
     """
     prepared = _prepared(written)
     if prepared:
-        with options.connection.client() as client:
+        with _client(options) as client:
             client.roll_back_prepared(prepared)
+
+
+def _client(options: WriteOptions) -> Client:
+    """Return a client of the node that has the channel, who is asked for if the options name several nodes."""
+    connection = options.connection
+    return (owner_of(connection, options.channel) if len(connection.endpoints) > 1 else connection).client()
 
 
 class _Written:

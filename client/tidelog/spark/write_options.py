@@ -83,8 +83,14 @@ def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOpti
         raise OptionError(f"the option 'txnAppId' has {len(app_id.encode())} bytes, expected 1 to {_MAX_APP_ID_BYTES}")
     version = number_of(options, "txnVersion", 0, 0, MAX_COUNT) if "txnVersion" in options else None
     _check_identity(delivery, app_id, version, is_stream=is_stream)
+    connection = connection_of(options)
+    if len(connection.endpoints) > 1 and not options.get("channel"):
+        raise OptionError(
+            f"the endpoint is {connection.endpoint!r}, and each row says its channel: a batch goes to one node of a "
+            "cluster, so name the one that has the channels; several may be named when all rows go to one channel"
+        )
     return WriteOptions(
-        connection=connection_of(options),
+        connection=connection,
         channel=options.get("channel", ""),
         delivery=delivery,
         app_id=app_id,

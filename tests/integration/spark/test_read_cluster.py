@@ -1,4 +1,5 @@
-"""Goal: one query reads channels of several nodes as one consistent cut, wherever it asks first.
+"""Goal: one query reads channels of several nodes as one consistent cut, wherever it asks first, and a write finds its
+node.
 
 Method: two real nodes on a real etcd, which share the channels out, and the Spark session of the other tests.
 """
@@ -57,6 +58,22 @@ def read(spark: SparkSession, endpoint: str, **options: object) -> DataFrame:
 
 def of(text: str) -> list[str]:
     return [f"{text}{name}" for name in NAMES]
+
+
+def test_a_write_finds_the_node_that_has_its_channel(
+    nodes: ClusterOfProcesses, cluster: Cluster, spark: SparkSession
+) -> None:
+    endpoints = ",".join(node.grpc for node in nodes.nodes.values())
+    names = ("written.a", "written.b", "written.c")
+    cluster.create_channels(names)
+    assert len({cluster.owner_of(name).node_id for name in names}) == 2
+    rows = spark.sql("SELECT 'x' AS payload")
+    for name in names:
+        for _ in range(2):
+            write = rows.write.format("tidelog").mode("append").option("endpoint", endpoints)
+            write.options(txnAppId=f"app-{name}", txnVersion="1").save(name)
+
+    assert payloads(read(spark, endpoints, channels=",".join(names))) == ["x", "x", "x"]
 
 
 def test_one_cut_over_all_nodes(nodes: ClusterOfProcesses, cluster: Cluster, spark: SparkSession) -> None:

@@ -37,6 +37,7 @@ def test_a_stream_may_have_what_spark_adds() -> None:
         ({"txnTimeout": "0"}, False, "whole number from 1 to 86400"),
         ({"durability": "maybe"}, False, "choose from sync, os"),
         ({"startingTick": "1"}, False, "no option 'startingTick'"),
+        ({"endpoint": "a:1,b:2"}, False, "a batch goes to one node of a cluster"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(raw: dict[str, str], is_stream: bool, match: str) -> None:
