@@ -15,6 +15,7 @@ object store would do the same with a conditional put.
 import fcntl
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidelog.spark.names import parts_of
+from tidelog.spark.option_error import OptionError
 
 FORMAT: Final = 1
 FOLDER: Final = "_tidelog"
@@ -30,6 +32,8 @@ DATA: Final = "data"
 DELTA_LOG: Final = "_delta_log"
 _SUFFIX: Final = ".json"
 _DIGITS: Final = 20
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_THIS_MACHINE: Final = re.compile(r"//(?:localhost)?(?=/)")
 
 
 class ArchiveError(RuntimeError):
@@ -161,13 +165,33 @@ class Archive:
         return sum(file.messages for file in self.files)
 
 
+def folder_path(text: str | Path) -> Path:
+    """Return the absolute path of a folder that a user named. A URL of the scheme ``file`` is taken as its path.
+
+    Raises:
+        OptionError: It is a URL of something else, such as an object store; as a path that is a folder ``s3:``.
+    """
+    found = _SCHEME.fullmatch(str(text))
+    if found is None:
+        return Path(text).absolute()
+    # A path that went through pathlib has one slash where the URL had two.
+    path = _THIS_MACHINE.sub("", found[2], count=1)
+    if found[1].lower() == "file" and path.startswith("/") and not path.startswith("//"):
+        return Path(path)
+    raise OptionError(
+        f"{str(text)!r} is no folder of a file system: object stores and other URLs are not supported. Write the path "
+        "of a folder that the driver and all executors reach, such as a mounted one (./ before a name with a colon)"
+    )
+
+
 def load(root: str | Path, *, must_exist: bool = True) -> Archive:
     """Return the archive at ``root``.
 
     Raises:
         ArchiveError: There is none and ``must_exist``, or it is damaged.
+        OptionError: See ``folder_path``.
     """
-    folder = Path(root)
+    folder = folder_path(root)
     numbers = sorted(_numbers(folder / FOLDER))
     if not numbers and must_exist:
         raise ArchiveError(f"there is no archive at {folder}: `tidelog pipeline archive` makes one")
@@ -241,8 +265,9 @@ def writing(root: str | Path) -> Iterator[None]:
 
     Raises:
         ArchiveError: Another run writes.
+        OptionError: See ``folder_path``.
     """
-    folder = Path(root) / FOLDER
+    folder = folder_path(root) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     sync_folder(folder.parent)
     with (folder / "lock").open("a") as lock:

@@ -46,8 +46,9 @@ SourceOption = Annotated[
     list[str] | None,
     typer.Option("--option", help="NAME=VALUE of the Spark source; may be repeated.", show_default=False),
 ]
+# Folders are texts: a path would make a folder "s3:" of s3://bucket.
 ArchiveOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(help="Read what is archived there from there, what is newer from the log.", show_default=False),
 ]
 ArchiveOnlyOption = Annotated[bool, typer.Option("--archive-only", help="Read the archive alone, without a server.")]
@@ -71,7 +72,7 @@ def register(app: typer.Typer) -> None:
 
 
 def archive(
-    root: Annotated[Path, typer.Argument(help="Folder of the archive; made if it is not there.", show_default=False)],
+    root: Annotated[str, typer.Argument(help="Folder of the archive; made if it is not there.", show_default=False)],
     channels: ChannelsArgument,
     *,
     trim: Annotated[
@@ -92,12 +93,13 @@ def archive(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Add what channels have got since the last run to an archive of Parquet files, each message once."""
+    place = _folder(root)
     job = _Job("archive", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option)
     with job.session() as (spark, on_progress):
         from tidelog.spark.pipelines import archive as run
 
-        done = run(spark, root, options, trim=trim, delta=delta, on_progress=on_progress)
+        done = run(spark, place, options, trim=trim, delta=delta, on_progress=on_progress)
     if not done.commit:
         note("nothing is new: the archive is as it was", quiet=quiet)
     for name, lane in done.trimmed.items():
@@ -113,7 +115,7 @@ def archive(
 
 
 def compact(
-    folder: Annotated[Path, typer.Argument(help="Folder of snapshots; each is named by its tick.", show_default=False)],
+    folder: Annotated[str, typer.Argument(help="Folder of snapshots; each is named by its tick.", show_default=False)],
     channels: ChannelsArgument,
     *,
     as_of_tick: AsOfOption = None,
@@ -134,12 +136,13 @@ def compact(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Write the latest message of each key, as of a tick, as Parquet."""
+    place = _folder(folder)
     job = _Job("compact", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
     with job.session() as (spark, on_progress):
         from tidelog.spark.pipelines import compact as run
 
-        done = run(spark, folder, options, tombstones=tombstones, unkeyed=unkeyed, on_progress=on_progress)
+        done = run(spark, place, options, tombstones=tombstones, unkeyed=unkeyed, on_progress=on_progress)
     if not done.written:
         note("the snapshot was there", quiet=quiet)
     print_records([done.as_record()], output)
@@ -298,7 +301,7 @@ def _options(
     channels: Sequence[str],
     endpoint: str,
     option: list[str] | None,
-    archive: Path | None = None,
+    archive: str | None = None,
     *,
     archive_only: bool = False,
     as_of_tick: int | None = None,
@@ -311,12 +314,23 @@ def _options(
     else:
         what = {"vchannels" if any("/" in name for name in channels) else "channels": ",".join(channels)}
     if archive is not None:
-        what["archive"] = str(archive.absolute())
+        what["archive"] = str(_folder(archive))
     if archive_only:
         what["archiveOnly"] = "true"
     if as_of_tick is not None:
         what["asOfTick"] = str(as_of_tick)
     return {"endpoint": endpoint, **source_options(), **what, **_pairs(option, "--option")}
+
+
+def _folder(text: str) -> Path:
+    """Return the absolute path of a folder that the arguments name; there is no Spark yet."""
+    from tidelog.spark.manifest import folder_path
+    from tidelog.spark.options import OptionError
+
+    try:
+        return folder_path(text)
+    except OptionError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
 
 
 def _pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:

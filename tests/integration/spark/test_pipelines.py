@@ -184,6 +184,20 @@ def rows_in_delta(root: Path) -> list[dict[str, Any]]:
     return [{**row, "properties": dict(row["properties"])} for row in pa.table(found).to_pylist()]
 
 
+@pytest.mark.parametrize("root", ["s3://bucket/x", "dbfs:/x"])
+def test_an_object_store_is_refused_by_all_that_take_a_folder(
+    spark: SparkSession, channel: str, options: Options, root: str
+) -> None:
+    for job in (archive, compact):
+        with pytest.raises(OptionError, match="object stores and other URLs are not supported"):
+            job(spark, root, options)
+    with pytest.raises(OptionError, match="object stores"):
+        load_archive(root)
+    for read in (read_table, verify, stats):
+        with pytest.raises((OptionError, PySparkException), match="write the path of a folder"):
+            read(spark, {**options, "archive": root})
+
+
 def test_the_delta_table_has_what_the_archive_has_whoever_died(
     spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
 ) -> None:

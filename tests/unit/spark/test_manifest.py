@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tidelog.spark import manifest
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.option_error import OptionError
 
 
 def a_file(vchannel: str, first: int, last: int) -> ArchivedFile:
@@ -133,3 +134,25 @@ def test_of_many_that_commit_at_once_one_wins(tmp_path: Path) -> None:
 
     assert sorted(outcomes) == ["lost"] * 7 + ["won"]
     assert manifest.load(tmp_path).last_commit == 1
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "s3a:/bucket/x", "dbfs:/x", "hdfs://name/x", "C:\\x"])
+def test_what_is_no_folder_of_a_file_system_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (url, Path(url)):
+        with pytest.raises(OptionError, match="object stores and other URLs are not supported"):
+            manifest.load(name, must_exist=False)
+        with pytest.raises(OptionError, match="no folder of a file system"), manifest.writing(name):
+            pytest.fail("it was taken for a folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_url_of_a_file_is_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (f"file://{tmp_path}/x", f"file:{tmp_path}/x", f"file://localhost{tmp_path}/x", "x", Path("x")):
+        assert manifest.folder_path(name) == tmp_path / "x"
+    with pytest.raises(OptionError, match="no folder of a file system"):
+        manifest.folder_path("file://another/x")
+    assert manifest.folder_path("./a:b") == tmp_path / "a:b"

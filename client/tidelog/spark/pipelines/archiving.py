@@ -128,7 +128,7 @@ def archive(
         ArchiveError: Another run writes there, it is the archive of other channels, or messages were lost. Or there is
             a Delta table, and it is not of this archive, or the extra ``delta`` is not installed.
         TidelogError: The server cannot be reached, or a channel does not exist.
-        OptionError: An option is wrong, or would leave messages out.
+        OptionError: An option is wrong, or would leave messages out; or ``root`` is no folder of a file system.
     """
     started = time.perf_counter()
     read = parse_options({name: str(value) for name, value in options.items()})
@@ -137,7 +137,7 @@ def archive(
             "an archive has everything of its channels: leave out the options that begin with 'starting' and 'ending', "
             "'asOfTick', 'timestampAsOf', 'types' and 'archive'"
         )
-    folder = Path(root).absolute()
+    folder = manifest.folder_path(root)
     with manifest.writing(folder):
         there = manifest.load(folder, must_exist=False)
         publish = _delta_publisher(there, is_wanted=delta)

@@ -76,12 +76,14 @@ def compact(
     Raises:
         CompactError: There is a message without a key and nothing was said of them, or the snapshot of this tick that
             is there was made with other options.
+        OptionError: An option is wrong, or ``output`` is no folder of a file system.
         TidelogError: The server cannot be reached, or a channel does not exist.
     """
+    snapshots = manifest.folder_path(output)
     texts = {name: str(value) for name, value in options.items()}
     read = parse_options(texts)
     tick, lanes = _cut(read)
-    folder = Path(output).absolute() / f"tick={tick}"
+    folder = snapshots / f"tick={tick}"
     made = {
         "tick": tick,
         "vchannels": lanes,
