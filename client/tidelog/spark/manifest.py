@@ -32,6 +32,9 @@ DATA: Final = "data"
 DELTA_LOG: Final = "_delta_log"
 _SUFFIX: Final = ".json"
 _DIGITS: Final = 20
+_SHOWN: Final = 3
+# What an empty disk has.
+_OF_THE_SYSTEM: Final = frozenset({"lost+found"})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _THIS_MACHINE: Final = re.compile(r"//(?:localhost)?(?=/)")
 
@@ -264,10 +267,16 @@ def writing(root: str | Path) -> Iterator[None]:
     """Keep every other writer out while the block runs; the lock goes with the process, however it ends.
 
     Raises:
-        ArchiveError: Another run writes.
+        ArchiveError: Another run writes, or something else than an archive is there.
         OptionError: See ``folder_path``.
     """
     folder = folder_path(root) / FOLDER
+    # The folder is what a first run makes first of all, so one that died is known by it.
+    if not folder.is_dir() and (others := entries_of(folder.parent)):
+        raise ArchiveError(
+            f"{folder.parent} is not empty, and no archive: it has {others}, and no {FOLDER}. Name an archive, or an "
+            "empty or new folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     sync_folder(folder.parent)
     with (folder / "lock").open("a") as lock:
@@ -276,6 +285,13 @@ def writing(root: str | Path) -> Iterator[None]:
         except BlockingIOError:
             raise ArchiveError(f"another run writes to the archive at {root}: wait for it") from None
         yield
+
+
+def entries_of(folder: Path) -> str:
+    """Return what lies in a folder, the first names of it; empty if it is empty or not there."""
+    names = sorted(path.name for path in folder.iterdir() if path.name not in _OF_THE_SYSTEM) if folder.is_dir() else []
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
 def sync_folder(folder: Path) -> None:

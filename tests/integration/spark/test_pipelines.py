@@ -387,6 +387,12 @@ def test_compaction_keeps_the_latest_of_each_key(
 
     with pytest.raises(CompactError, match="say unkeyed='keep'"):
         compact(spark, tmp_path, options)
+    (tmp_path / "table.csv").touch()
+    with pytest.raises(CompactError, match=r"it has 'table\.csv', and no folder 'tick=\.\.\.'"):
+        compact(spark, tmp_path, {**options, "asOfTick": cut})
+    with pytest.raises(ArchiveError, match=r"it has 'table\.csv', and no _tidelog"):
+        archive(spark, tmp_path, options, delta=True)
+    (tmp_path / "table.csv").unlink()
     first = compact(spark, tmp_path, {**options, "asOfTick": cut})
     again = compact(spark, tmp_path, {**options, "asOfTick": cut})
 

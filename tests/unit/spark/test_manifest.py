@@ -156,3 +156,23 @@ def test_a_url_of_a_file_is_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(OptionError, match="no folder of a file system"):
         manifest.folder_path("file://another/x")
     assert manifest.folder_path("./a:b") == tmp_path / "a:b"
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv", "c.csv", "d.csv"):
+        (tmp_path / name).touch()
+
+    with pytest.raises(ArchiveError, match=r"it has 'a\.csv', 'b\.csv', 'c\.csv' and 1 more, and no _tidelog"):
+        with manifest.writing(tmp_path):
+            pytest.fail("it was taken for an archive")
+
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_what_a_first_run_left_that_died_is_an_archive(tmp_path: Path) -> None:
+    # A disk of its own.
+    (tmp_path / "lost+found").mkdir()
+    with manifest.writing(tmp_path):
+        (tmp_path / manifest.DATA).mkdir()
+    with manifest.writing(tmp_path):
+        pass

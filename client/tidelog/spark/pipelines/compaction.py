@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -22,6 +23,7 @@ Tombstones = Literal["drop", "keep"]
 Unkeyed = Literal["error", "keep", "drop"]
 
 _NOTE: Final = "_tidelog.json"
+_SNAPSHOT: Final = re.compile(r"tick=\d+")
 _COLUMNS: Final = tuple(ALL_COLUMNS.names)
 _MARK: Final = "a message without a key"
 
@@ -75,11 +77,11 @@ def compact(
 
     Raises:
         CompactError: There is a message without a key and nothing was said of them, or the snapshot of this tick that
-            is there was made with other options.
+            is there was made with other options, or ``output`` is a folder of something else.
         OptionError: An option is wrong, or ``output`` is no folder of a file system.
         TidelogError: The server cannot be reached, or a channel does not exist.
     """
-    snapshots = manifest.folder_path(output)
+    snapshots = folder_of_snapshots(output)
     texts = {name: str(value) for name, value in options.items()}
     read = parse_options(texts)
     tick, lanes = _cut(read)
@@ -109,6 +111,23 @@ def compact(
         rows = spark.read.parquet(str(folder)).count()
     _note(folder, {**made, "rows": rows})
     return CompactResult(tick, str(folder), rows, written=True)
+
+
+def folder_of_snapshots(output: str | Path) -> Path:
+    """Return the absolute path of a folder that has snapshots, or nothing.
+
+    Raises:
+        CompactError: It has something else.
+        OptionError: It is no folder of a file system.
+    """
+    folder = manifest.folder_path(output)
+    others = manifest.entries_of(folder)
+    if others and not any(_SNAPSHOT.fullmatch(path.name) and path.is_dir() for path in folder.iterdir()):
+        raise CompactError(
+            f"{folder} is not empty, and has no snapshots: it has {others}, and no folder 'tick=...'. Name a folder of "
+            "snapshots, or an empty or new one"
+        )
+    return folder
 
 
 def latest(frame: "DataFrame", *, tombstones: Tombstones = "drop", unkeyed: Unkeyed = "error") -> "DataFrame":
