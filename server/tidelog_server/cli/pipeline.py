@@ -1,7 +1,7 @@
 """``tidelog pipeline``: archive, compact, verify and count channels in a Spark session of its own."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,8 @@ from tidelog_server.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from types import ModuleType as Preflight
+
     from pyspark.sql import SparkSession
 
     from tidelog.spark.pipelines.tasks import OnProgress
@@ -96,7 +98,7 @@ def archive(
     place = _folder(root)
     job = _Job("archive", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option)
-    with job.session() as (spark, on_progress):
+    with job.session(lambda check: check.check_archive(place, options, delta=delta)) as (spark, on_progress):
         from tidelog.spark.pipelines import archive as run
 
         done = run(spark, place, options, trim=trim, delta=delta, on_progress=on_progress)
@@ -139,7 +141,7 @@ def compact(
     place = _folder(folder)
     job = _Job("compact", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
-    with job.session() as (spark, on_progress):
+    with job.session(lambda check: check.check_compact(place, options)) as (spark, on_progress):
         from tidelog.spark.pipelines import compact as run
 
         done = run(spark, place, options, tombstones=tombstones, unkeyed=unkeyed, on_progress=on_progress)
@@ -176,7 +178,12 @@ def verify(
     """Audit log, archive or both: order, transactions, broadcasts, sequences, counts, digests; exit code 9 if wrong."""
     job = _Job("verify", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
-    with job.session() as (spark, on_progress):
+
+    def checks(check: "Preflight") -> None:
+        _check_page(check, html)
+        check.check_verify(options, digest=digest, content_digest=content_digest)
+
+    with job.session(checks) as (spark, on_progress):
         from tidelog.spark.pipelines import Sequences, verify_page
         from tidelog.spark.pipelines import verify as run
 
@@ -206,7 +213,7 @@ def stats(
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="How many keys of each channel are named.")] = 10,
     parquet: Annotated[
-        Path | None, typer.Option(help="Folder where the windows are written as Parquet.", show_default=False)
+        str | None, typer.Option(help="Folder where the windows are written as Parquet.", show_default=False)
     ] = None,
     as_of_tick: AsOfOption = None,
     archive: ArchiveOption = None,
@@ -223,7 +230,12 @@ def stats(
     """Count messages, bytes, sizes and keys over windows of time; a table has the channels, JSON has everything."""
     job = _Job("stats", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
-    with job.session() as (spark, on_progress):
+
+    def checks(check: "Preflight") -> None:
+        _check_page(check, html)
+        check.check_stats(options, output=parquet)
+
+    with job.session(checks) as (spark, on_progress):
         from tidelog.spark.pipelines import stats as run
         from tidelog.spark.pipelines import stats_page
 
@@ -250,30 +262,45 @@ class _Job:
     is_shown: bool
 
     @contextmanager
-    def session(self) -> "Iterator[tuple[SparkSession, OnProgress | None]]":
-        """Yield a session and what draws its progress; what fails within becomes a CommandError."""
-        from pyspark.errors import PySparkException
-
-        from tidelog.spark.options import OptionError
-        from tidelog.spark.pipelines import ArchiveError, CompactError, reason_of
-
+    def session(self, checks: "Callable[[Preflight], None]") -> "Iterator[tuple[SparkSession, OnProgress | None]]":
+        """Yield a session and what draws its progress, after ``checks``; what fails becomes a CommandError."""
         conf = _pairs(self.conf, "--conf")
-        try:
+        with _explained():
+            from tidelog.spark.pipelines import preflight
+
             check_java()
+            checks(preflight)
             with (
                 tempfile.TemporaryDirectory(prefix="tidelog-pipeline-", ignore_cleanup_errors=True) as folder,
                 spark_session(Path(folder), name=f"tidelog {self.name}", master=self.master, conf=conf) as spark,
                 _progress(is_shown=self.is_shown) as on_progress,
             ):
                 yield spark, on_progress
-        except tidelog.TidelogError as error:
-            raise refused(error) from error
-        except OptionError as error:
-            raise CommandError(str(error), ExitCode.USAGE) from error
-        except (ArchiveError, CompactError) as error:
-            raise CommandError(str(error), ExitCode.CONFLICT) from error
-        except PySparkException as error:
-            raise CommandError(reason_of(error), ExitCode.FAILURE) from error
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Make a CommandError of what fails in the block: one line, and its exit code."""
+    from pyspark.errors import PySparkException
+
+    from tidelog.spark.options import OptionError
+    from tidelog.spark.pipelines import ArchiveError, CompactError, reason_of
+    from tidelog.spark.pipelines.preflight import reason_of_os
+
+    try:
+        yield
+    except tidelog.TidelogError as error:
+        raise refused(error) from error
+    except OptionError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    except (ArchiveError, CompactError) as error:
+        raise CommandError(str(error), ExitCode.CONFLICT) from error
+    except PySparkException as error:
+        raise CommandError(reason_of(error)) from error
+    except OSError as error:
+        raise CommandError(reason_of_os(error)) from error
+    except KeyboardInterrupt as error:
+        raise CommandError("interrupted", ExitCode.INTERRUPTED) from error
 
 
 @contextmanager
@@ -323,14 +350,11 @@ def _options(
 
 
 def _folder(text: str) -> Path:
-    """Return the absolute path of a folder that the arguments name; there is no Spark yet."""
-    from tidelog.spark.manifest import folder_path
-    from tidelog.spark.options import OptionError
+    """Return the absolute path of a folder that the arguments name."""
+    with _explained():
+        from tidelog.spark.manifest import folder_path
 
-    try:
         return folder_path(text)
-    except OptionError as error:
-        raise CommandError(str(error), ExitCode.USAGE) from error
 
 
 def _pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
@@ -348,6 +372,13 @@ def _records(value: object) -> list[dict[str, object]]:
     return value
 
 
-def _write_page(path: Path | None, page: str) -> None:
+def _check_page(check: "Preflight", path: Path | None) -> None:
     if path is not None:
-        path.write_text(page)
+        check.check_file(path)
+
+
+def _write_page(path: Path | None, page: str) -> None:
+    """Write the page after everything else was said, so that nothing is lost if that fails."""
+    if path is not None:
+        with _explained():
+            path.write_text(page)

@@ -481,6 +481,33 @@ def test_what_fails_is_told_in_one_line_whether_spark_met_it_or_we(
     assert capsys.readouterr().err == "tidelog: 'nope' does not exist: create the channel, or correct the name\n"
 
 
+def test_what_spark_is_not_needed_for_is_told_before_it_starts(
+    server: RunningServer, channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", None)
+    common = ["-o", f"endpoint={server.endpoint}"]
+    ours, folder = [*common, "-o", f"channel={channel}"], str(tmp_path / "new")
+    (tmp_path / "file").touch()
+
+    for arguments, code, message in (
+        (["archive", folder, *common, "-o", "channel=nope"], 1, "'nope' does not exist"),
+        (["compact", folder, *common, "-o", "vchannels=nope/0"], 1, "'nope' does not exist"),
+        (["archive", folder, *ours, "-o", "chanel=x"], 2, "did you mean 'channel'?"),
+        (["archive", folder, *ours, "-o", "types=7"], 2, "an archive has everything of its channels"),
+        (["archive", str(tmp_path), *ours], 1, "is not empty, and no archive"),
+        (["archive", "s3://bucket/x", *ours], 2, "object stores"),
+        (["verify", *ours, "--digest", "x"], 2, "'x' is no digest"),
+        (["verify", *ours, "-o", f"archive={folder}"], 1, "there is no archive at"),
+        (["stats", *ours, "--html", str(tmp_path / "file" / "x")], 1, "Not a directory"),
+    ):
+        assert run_job(arguments) == code
+        told = capsys.readouterr().err
+        assert message in told
+        assert told.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_job_without_java_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,13 +4,20 @@ Method: the real command in this process, with a Java that can tell its version 
 fails in another way than the tests expect.
 """
 
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tidelog.spark import manifest
+from tidelog.spark.manifest import ArchivedRange, Commit
+from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 from tidelog_server.cli.root import app
+from tidelog_testing.commands import COMMAND
 
 _JAVA = """#!/bin/sh
 test "$2" = -version && echo "    java.specification.version = 21" >&2 && exit 0
@@ -30,6 +37,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     empty.mkdir()
     monkeypatch.chdir(empty)
     return empty
+
+
+@pytest.fixture
+def archived(tmp_path: Path) -> list[str]:
+    """Return the options that read an archive alone, without a server."""
+    root = tmp_path / "archive"
+    with manifest.writing(root):
+        manifest.append(root, Commit(1, "run", "2026-01-01T00:00:00Z", {"orders/0": ArchivedRange(1, 2, 1)}, ()))
+    return ["--archive", str(root), "--archive-only"]
 
 
 def fail(*arguments: str) -> CommandError:
@@ -53,3 +69,56 @@ def test_an_object_store_is_refused_where_a_folder_is_named(folder: Path, argume
     assert error.code is ExitCode.USAGE
     assert "object stores and other URLs are not supported" in error.message
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("archive", "file/archive", "orders"), "cannot read or write {here}/file: Not a directory"),
+        (("compact", "file", "orders"), "cannot read or write {here}/file: Not a directory"),
+        (("stats", "orders", "--html", "a/x"), "cannot read or write {here}/a: No such file or directory"),
+        (("verify", "orders", "--html", "file/x.html"), "cannot read or write {here}/file: Not a directory"),
+        (("verify", "orders", "--html", "."), "cannot read or write .: Is a directory"),
+        (("stats", "orders", "--parquet", "file/x"), "cannot read or write {here}/file: Not a directory"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_told_before_anything_is_read(
+    folder: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (folder / "file").touch()
+
+    error = fail(*arguments)
+
+    assert (error.code, error.message) == (ExitCode.FAILURE, message.format(here=folder))
+    assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(archived: list[str]) -> None:
+    # Nobody can, not even those who may write anywhere.
+    error = fail("compact", "/proc/nothere", "orders", *archived)
+
+    assert (error.code, error.message) == (
+        ExitCode.FAILURE, "cannot read or write /proc/nothere: No such file or directory",
+    )  # fmt: skip
+
+
+def test_ctrl_c_while_spark_starts_is_one_line(tmp_path: Path, archived: list[str]) -> None:
+    started = tmp_path / "started"
+    # Asked for the command that starts Spark, it names itself. As Spark's own, it does not see that we end.
+    script = f"""test "$1" = spark && touch {started} && exec sleep 100
+        printf '\\0\\n%s\\0spark\\0' "$0"; exit 0"""
+    (tmp_path / "java" / "bin" / "java").write_text(_JAVA.replace("exit 1", script))
+    environment = child_environment() | {"JAVA_HOME": str(tmp_path / "java")}
+    program = subprocess.Popen(
+        [*COMMAND, "pipeline", "stats", "orders", *archived],
+        stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment,
+    )  # fmt: skip
+    give_up_s = time.monotonic() + 30
+    while not started.exists():
+        assert time.monotonic() < give_up_s, "Spark did not start its Java"
+        time.sleep(0.01)
+    program.send_signal(signal.SIGINT)
+    # Until nobody has stderr open: Java has ended too.
+    _, errors = program.communicate(timeout=30)
+
+    assert (program.returncode, errors) == (130, "tidelog: interrupted\n")

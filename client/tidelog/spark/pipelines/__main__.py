@@ -5,7 +5,7 @@
     python -m tidelog.spark.pipelines archive /mnt/archive -o endpoint=log:7420 -o channels=orders,payments --trim
     spark-submit $(python -c "import tidelog.spark.pipelines.__main__ as m; print(m.__file__)") verify -o channel=orders
 
-Exit codes: 0 ok, 1 failure, 2 usage, 9 if ``verify`` found something.
+Exit codes: 0 ok, 1 failure, 2 usage, 9 if ``verify`` found something, 130 interrupted.
 """
 
 import argparse
@@ -33,11 +33,20 @@ from tidelog.spark.pipelines import (
     verify,
     verify_page,
 )
+from tidelog.spark.pipelines.preflight import (
+    check_archive,
+    check_compact,
+    check_file,
+    check_stats,
+    check_verify,
+    reason_of_os,
+)
 
 _OK: Final = 0
 _FAILURE: Final = 1
 _USAGE: Final = 2
 _UNHEALTHY: Final = 9
+_INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,21 +55,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = dict(_pair(text) for text in given.option)
         require_java()
+        _check(given, options)
         spark = SparkSession.builder.appName(f"tidelog {given.job}").getOrCreate()
         record, page, is_ok = _run(spark, given, options)
+        sys.stdout.write(json.dumps(record) + "\n")
+        # After all else was said, so that nothing is lost if this fails.
+        if page and given.html:
+            given.html.write_text(page)
     except (OptionError, argparse.ArgumentTypeError) as error:
-        sys.stderr.write(f"tidelog: {error}\n")
-        return _USAGE
+        return _failed(str(error), _USAGE)
     except (TidelogError, ArchiveError, CompactError, JavaMissingError) as error:
-        sys.stderr.write(f"tidelog: {error}\n")
-        return _FAILURE
+        return _failed(str(error))
     except PySparkException as error:
-        sys.stderr.write(f"tidelog: {reason_of(error)}\n")
-        return _FAILURE
-    sys.stdout.write(json.dumps(record) + "\n")
-    if page and given.html:
-        given.html.write_text(page)
+        return _failed(reason_of(error))
+    except OSError as error:
+        return _failed(reason_of_os(error))
+    except KeyboardInterrupt:
+        return _failed("interrupted", _INTERRUPTED)
     return _OK if is_ok else _UNHEALTHY
+
+
+def _failed(reason: str, code: int = _FAILURE) -> int:
+    sys.stderr.write(f"tidelog: {reason}\n")
+    return code
+
+
+def _check(given: Any, options: dict[str, str]) -> None:
+    """Raise what can be known to fail before Spark starts."""
+    if "html" in given and given.html:
+        check_file(given.html)
+    match given.job:
+        case "archive":
+            check_archive(given.folder, options, delta=given.delta)
+        case "compact":
+            check_compact(given.folder, options)
+        case "verify":
+            check_verify(options, digest=given.digest, content_digest=given.content_digest)
+        case _:
+            check_stats(options)
 
 
 def _run(spark: SparkSession, given: Any, options: dict[str, str]) -> tuple[dict[str, object], str, bool]:

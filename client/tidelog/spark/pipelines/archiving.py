@@ -131,16 +131,11 @@ def archive(
         OptionError: An option is wrong, or would leave messages out; or ``root`` is no folder of a file system.
     """
     started = time.perf_counter()
-    read = parse_options({name: str(value) for name, value in options.items()})
-    if read.begin_tick or read.end_tick or read.types is not None or read.archive:
-        raise OptionError(
-            "an archive has everything of its channels: leave out the options that begin with 'starting' and 'ending', "
-            "'asOfTick', 'timestampAsOf', 'types' and 'archive'"
-        )
+    read = archive_options(options)
     folder = manifest.folder_path(root)
     with manifest.writing(folder):
         there = manifest.load(folder, must_exist=False)
-        publish = _delta_publisher(there, is_wanted=delta)
+        publish = delta_publisher(there, is_wanted=delta)
         removed = remove_orphans(there)
         staged = stage(spark, there, read, on_progress)
         if staged.files:
@@ -162,6 +157,17 @@ def archive(
         trimmed=trimmed,
         seconds=time.perf_counter() - started,
     )
+
+
+def archive_options(options: SourceOptions) -> ReadOptions:
+    """Return the options of a run. Raises OptionError if one is wrong, or would leave messages out."""
+    read = parse_options({name: str(value) for name, value in options.items()})
+    if read.begin_tick or read.end_tick or read.types is not None or read.archive:
+        raise OptionError(
+            "an archive has everything of its channels: leave out the options that begin with 'starting' and 'ending', "
+            "'asOfTick', 'timestampAsOf', 'types' and 'archive'"
+        )
+    return read
 
 
 def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress: OnProgress | None = None) -> StagedRun:
@@ -225,7 +231,7 @@ def remove_orphans(there: Archive) -> int:
     return removed
 
 
-def _delta_publisher(there: Archive, *, is_wanted: bool) -> Callable[[Archive], int] | None:
+def delta_publisher(there: Archive, *, is_wanted: bool) -> Callable[[Archive], int] | None:
     """Return what publishes to the Delta table of an archive; None if it has none and none is wanted."""
     # A table that is not kept up would be taken for the archive, and lack messages in silence.
     if not is_wanted and not (there.root / manifest.DELTA_LOG).is_dir():

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from tidelog import DataLossError
 from tidelog.spark.archive_plan import ArchivePartition, plan_with_archive
 from tidelog.spark.manifest import ArchiveError
-from tidelog.spark.options import OptionError, parse_options
+from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.pipelines.checks import COLUMNS, PARTS, PartitionCheck, Sequences, check_batches
 from tidelog.spark.pipelines.digest import Digest, Digests
 from tidelog.spark.pipelines.expectations import archive_findings, compared, digest_findings, scope_of
@@ -72,9 +72,7 @@ def verify(
     """
     started = time.perf_counter()
     wanted = [(Digest.parse(text), name) for text, name in ((digest, "digest"), (content_digest, "content")) if text]
-    read = parse_options({name: str(value) for name, value in options.items()})
-    if read.types is not None:
-        raise OptionError("an audit of some types would find gaps that are none: leave out the option 'types'")
+    read = verify_options(options)
     scope = scope_of(read)
     partitions = plan_with_archive(read, Pushdown()) if read.archive else plan(read, Pushdown())
     with told(spark, "verifying", on_progress):
@@ -98,6 +96,14 @@ def verify(
         report, findings=[*report.findings, *more], undecided=undecided, lanes=lanes,
         seconds=time.perf_counter() - started,
     )  # fmt: skip
+
+
+def verify_options(options: SourceOptions) -> ReadOptions:
+    """Return the options of an audit. Raises OptionError if one is wrong, or would leave out some messages."""
+    read = parse_options({name: str(value) for name, value in options.items()})
+    if read.types is not None:
+        raise OptionError("an audit of some types would find gaps that are none: leave out the option 'types'")
+    return read
 
 
 def verify_frame(frame: "DataFrame", *, is_whole: bool = False, sequences: Sequences | None = None) -> VerifyReport:

@@ -1,0 +1,105 @@
+"""What can be wrong with a job, found before Spark is started for it, which takes ten seconds.
+
+Each job checks the same things again once it runs: what is here is for people who wait.
+"""
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from tidelog.spark import manifest
+from tidelog.spark.archive_plan import check_channels
+from tidelog.spark.options import OptionError, ReadOptions, parse_options
+from tidelog.spark.owners import Owners
+from tidelog.spark.pipelines.archiving import archive_options, delta_publisher
+from tidelog.spark.pipelines.compaction import folder_of_snapshots
+from tidelog.spark.pipelines.digest import Digest
+from tidelog.spark.pipelines.tasks import SourceOptions
+from tidelog.spark.pipelines.verification import verify_options
+from tidelog.spark.plan import describe
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def check_archive(root: str | Path, options: SourceOptions, *, delta: bool = False) -> None:
+    """Raise what ``archive`` would raise of its options, its channels and its folder, which is made."""
+    read, folder = archive_options(options), manifest.folder_path(root)
+    _check_writable(folder)
+    _check_channels(read)
+    with manifest.writing(folder):
+        delta_publisher(manifest.load(folder, must_exist=False), is_wanted=delta)
+
+
+def check_compact(output: str | Path, options: SourceOptions) -> None:
+    """Raise what ``compact`` would raise of its options, its channels and its folder, which is made."""
+    read, folder = _parsed(options), folder_of_snapshots(output)
+    _check_writable(folder)
+    _check_channels(read)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_verify(options: SourceOptions, *, digest: str | None = None, content_digest: str | None = None) -> None:
+    """Raise what ``verify`` would raise of its options and its channels; OptionError for a digest that is none."""
+    for text in filter(None, (digest, content_digest)):
+        try:
+            Digest.parse(text)
+        except ValueError as error:
+            raise OptionError(f"{text!r} is no digest: write its 32 hexadecimal digits") from error
+    _check_channels(verify_options(options))
+
+
+def check_stats(options: SourceOptions, *, output: str | Path | None = None) -> None:
+    """Raise what ``stats`` would raise of its options, its channels and its folder."""
+    read = _parsed(options)
+    # Spark writes there, also to what is no file system, if it was told how.
+    if output is not None and not _SCHEME.match(str(output)):
+        _check_writable(Path(output).absolute())
+    _check_channels(read)
+
+
+def check_file(path: Path) -> None:
+    """Raise OSError if no file can be written to ``path``, because its folder is not there or not ours."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise _os_error(errno.ENOTDIR if folder.exists() else errno.ENOENT, folder)
+    if path.is_dir():
+        raise _os_error(errno.EISDIR, path)
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise _os_error(errno.EACCES, path)
+
+
+def reason_of_os(error: OSError) -> str:
+    """Return in one line what could not be read or written, and why."""
+    if error.filename is None:
+        return str(error) or type(error).__name__
+    return f"cannot read or write {error.filename}: {error.strerror}"
+
+
+def _parsed(options: SourceOptions) -> ReadOptions:
+    return parse_options({name: str(value) for name, value in options.items()})
+
+
+def _check_channels(read: ReadOptions) -> None:
+    archive = manifest.load(read.archive) if read.archive else None
+    if read.archive_only:
+        return
+    # Closed before Spark starts its Java by a fork, in which gRPC must have nothing open.
+    with Owners(read.connection) as owners:
+        channels = describe(owners, read)[1]
+    if archive is not None:
+        check_channels(archive, channels)
+
+
+def _check_writable(folder: Path) -> None:
+    """Raise OSError if ``folder`` cannot be written to, or made."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir():
+        raise _os_error(errno.ENOTDIR, there)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _os_error(errno.EACCES, there)
+
+
+def _os_error(code: int, path: Path) -> OSError:
+    return OSError(code, os.strerror(code), str(path))
