@@ -1,6 +1,8 @@
 """A Spark session on this machine, for what the project runs in Spark itself."""
 
+import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -54,6 +56,7 @@ def spark_session(
 
     from tidelog.spark import TidelogDataSource
 
+    _quiet_py4j()
     folder = folder.absolute()
     logging_settings = folder / "log4j2.properties"
     logging_settings.write_text(_ONLY_ERRORS)
@@ -78,9 +81,31 @@ def spark_session(
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    before = _children()
+    try:
+        spark = builder.getOrCreate()
+    except KeyboardInterrupt:
+        # A Java that is still starting finds that nobody waits for it, fails, and never ends.
+        for process in _children() - before:
+            os.kill(process, signal.SIGTERM)
+        raise
     spark.dataSource.register(TidelogDataSource)
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _children() -> set[int]:
+    """Return the processes that this one has started; elsewhere than on Linux they are not seen."""
+    found = (task.read_text().split() for task in Path("/proc/self/task").glob("*/children"))
+    return {int(process) for processes in found for process in processes}
+
+
+def _quiet_py4j() -> None:
+    """Keep py4j from printing a stack for each call that Ctrl-C interrupts; the exception itself comes through."""
+    py4j = logging.getLogger("py4j")
+    py4j.addHandler(logging.NullHandler())
+    py4j.propagate = False
+    # It also uses the functions of logging, and so the logger of everybody.
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
