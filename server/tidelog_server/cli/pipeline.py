@@ -83,7 +83,7 @@ def archive(
     delta: Annotated[
         bool,
         typer.Option(
-            "--delta", help="Make a Delta table of the files, which later runs keep up; needs tidelog[delta]."
+            "--delta", help="Make a Delta table of the files, which later runs keep up; needs tidelog\\[delta]."
         ),
     ] = False,
     option: SourceOption = None,
@@ -284,7 +284,7 @@ def _explained() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     from tidelog.spark.options import OptionError
-    from tidelog.spark.pipelines import ArchiveError, CompactError, reason_of
+    from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, reason_of
     from tidelog.spark.pipelines.preflight import reason_of_os
 
     try:
@@ -293,6 +293,8 @@ def _explained() -> Iterator[None]:
         raise refused(error) from error
     except OptionError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
+    except UnkeyedError as error:
+        raise CommandError(str(UnkeyedError("--unkeyed keep", "--unkeyed drop")), ExitCode.CONFLICT) from error
     except (ArchiveError, CompactError) as error:
         raise CommandError(str(error), ExitCode.CONFLICT) from error
     except PySparkException as error:

@@ -29,6 +29,7 @@ from tidelog.spark.pipelines import (
     ArchiveError,
     CompactError,
     Sequences,
+    UnkeyedError,
     archive,
     compact,
     digest_contents,
@@ -379,14 +380,18 @@ def test_each_kind_of_damage_is_a_finding(spark: SparkSession, client: Client, c
 
 
 def test_compaction_keeps_the_latest_of_each_key(
-    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
-) -> None:
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     client.append(f"{channel}/0", [Message(b"1", key=b"a"), Message(b"2", key=b"b"), Message(b"3", key=b"a")])
     cut = int(client.append(f"{channel}/1", [Message(b"", key=b"b"), Message(b"4", key=b"")]).last_tick)
     client.append(f"{channel}/0", b"no key")
 
-    with pytest.raises(CompactError, match="say unkeyed='keep'"):
+    with pytest.raises(UnkeyedError, match=r"say unkeyed='keep' to have .* or unkeyed='drop'"):
         compact(spark, tmp_path, options)
+    words = [f"{name}={value}" for name, value in options.items()]
+    assert run_job(["compact", str(tmp_path), "-o", words[0], "-o", words[1]]) == 1
+    assert "say --unkeyed keep to have all of them in the snapshot, or --unkeyed drop" in capsys.readouterr().err
     (tmp_path / "table.csv").touch()
     with pytest.raises(CompactError, match=r"it has 'table\.csv', and no folder 'tick=\.\.\.'"):
         compact(spark, tmp_path, {**options, "asOfTick": cut})

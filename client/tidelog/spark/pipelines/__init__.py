@@ -14,7 +14,7 @@ from tidelog.spark.manifest import Archive, ArchiveError
 from tidelog.spark.manifest import load as load_archive
 from tidelog.spark.pipelines.archiving import ArchiveResult, archive
 from tidelog.spark.pipelines.checks import Sequences
-from tidelog.spark.pipelines.compaction import CompactError, CompactResult, compact, latest
+from tidelog.spark.pipelines.compaction import CompactError, CompactResult, UnkeyedError, compact, latest
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch, digest_contents, digest_frame
 from tidelog.spark.pipelines.pages import stats_page, verify_page
 from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
@@ -38,6 +38,7 @@ __all__ = [
     "Sequences",
     "StatsReport",
     "Trimmed",
+    "UnkeyedError",
     "VerifyReport",
     "archive",
     "compact",

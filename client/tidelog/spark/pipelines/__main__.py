@@ -25,6 +25,7 @@ from tidelog.spark.pipelines import (
     ArchiveError,
     CompactError,
     Sequences,
+    UnkeyedError,
     archive,
     compact,
     reason_of,
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.html.write_text(page)
     except (OptionError, argparse.ArgumentTypeError) as error:
         return _failed(str(error), _USAGE)
+    except UnkeyedError:
+        return _failed(str(UnkeyedError("--unkeyed keep", "--unkeyed drop")))
     except (TidelogError, ArchiveError, CompactError, JavaMissingError) as error:
         return _failed(str(error))
     except PySparkException as error:

@@ -32,6 +32,17 @@ class CompactError(RuntimeError):
     """A snapshot cannot be made, or one that is there was made otherwise; the message says what to do."""
 
 
+class UnkeyedError(CompactError):
+    """There is a message without a key, and nothing was said of such messages."""
+
+    def __init__(self, keep: str = "unkeyed='keep'", drop: str = "unkeyed='drop'") -> None:
+        """Take the words in which a caller says what becomes of them: those of Python, if nothing is given."""
+        super().__init__(
+            f"there is {_MARK}, which cannot be compacted: say {keep} to have all of them in the snapshot, or {drop} "
+            "to leave them out"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class CompactResult:
     """A snapshot.
@@ -76,8 +87,9 @@ def compact(
         on_progress: See there.
 
     Raises:
-        CompactError: There is a message without a key and nothing was said of them, or the snapshot of this tick that
-            is there was made with other options, or ``output`` is a folder of something else.
+        UnkeyedError: There is a message without a key and nothing was said of them.
+        CompactError: The snapshot of this tick that is there was made with other options, or ``output`` is a folder of
+            something else.
         OptionError: An option is wrong, or ``output`` is no folder of a file system.
         TidelogError: The server cannot be reached, or a channel does not exist.
     """
@@ -103,10 +115,7 @@ def compact(
             frame.write.mode("overwrite").parquet(str(folder))
         except PySparkException as error:
             if _MARK in str(error):
-                raise CompactError(
-                    f"there is {_MARK}, which cannot be compacted: say unkeyed='keep' to have all of them in the "
-                    "snapshot, or 'drop' to leave them out"
-                ) from None
+                raise UnkeyedError from None
             raise
         rows = spark.read.parquet(str(folder)).count()
     _note(folder, {**made, "rows": rows})
