@@ -103,7 +103,7 @@ def archive(
 
         done = run(spark, place, options, trim=trim, delta=delta, on_progress=on_progress)
     if not done.commit:
-        note("nothing is new: the archive is as it was", quiet=quiet)
+        note(f"nothing is new: the archive is as it was after commit {done.archive.commit}", quiet=quiet)
     for name, lane in done.trimmed.items():
         if lane.held_by:
             note(
@@ -112,8 +112,16 @@ def archive(
             )
     record = done.as_record()
     if chosen_output(output) is Output.TABLE:
+        del record["archive"]
         record["trimmed"] = len(done.trimmed)
-    print_records([record], output)
+        archived = done.archive.as_record()
+        if not done.commit:
+            print_records([{**record, **archived}], output, title="archive")
+            return
+        print_records([record], output, title="added")
+        print_records([archived], output, title="archive")
+    else:
+        print_records([record], output)
 
 
 def compact(

@@ -27,7 +27,9 @@ from tidelog.spark import manifest
 from tidelog.spark.options import OptionError, parse_options
 from tidelog.spark.pipelines import (
     ArchiveError,
+    ArchiveTotals,
     CompactError,
+    Digests,
     Sequences,
     UnkeyedError,
     archive,
@@ -98,6 +100,11 @@ def test_each_message_is_archived_once_and_read_from_there_when_it_is_trimmed(
     archived = {**options, "archive": str(tmp_path)}
 
     assert (first.commit, first.messages, again.commit, again.messages) == (1, 6, 0, 0)
+    # A run that adds nothing tells what there is.
+    assert again.archive == first.archive == ArchiveTotals(1, 6, first.bytes, first.files, first.digests)
+    assert again.as_record()["archive"] == {
+        name: value for name, value in first.as_record().items() if name in first.archive.as_record()
+    }
     assert load(spark, archived, moreColumns=MORE).where("payload <> X'64'").orderBy("tick").collect() == before
     assert payloads(load(spark, {**archived, "archiveOnly": "true"})) == ["a", "all", "b", "c", "t", "u"]
 
@@ -106,6 +113,10 @@ def test_each_message_is_archived_once_and_read_from_there_when_it_is_trimmed(
     third = archive(spark, tmp_path, options, trim=True)
 
     assert (third.commit, third.messages) == (2, 1)
+    assert third.archive == ArchiveTotals(
+        2, 7, first.bytes + third.bytes, first.files + third.files,
+        Digests(first.digests.full + third.digests.full, first.digests.content + third.digests.content),
+    )  # fmt: skip
     assert load(spark, options).count() == 0
     append(client, f"{channel}/0", "e")
     everything = ["a", "all", "b", "c", "d", "e", "t", "u"]

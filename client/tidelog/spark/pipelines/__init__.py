@@ -12,7 +12,7 @@ pipeline archive``, and ``python -m tidelog.spark.pipelines archive`` where only
 
 from tidelog.spark.manifest import Archive, ArchiveError
 from tidelog.spark.manifest import load as load_archive
-from tidelog.spark.pipelines.archiving import ArchiveResult, archive
+from tidelog.spark.pipelines.archiving import ArchiveResult, ArchiveTotals, archive
 from tidelog.spark.pipelines.checks import Sequences
 from tidelog.spark.pipelines.compaction import CompactError, CompactResult, UnkeyedError, compact, latest
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch, digest_contents, digest_frame
@@ -29,6 +29,7 @@ __all__ = [
     "Archive",
     "ArchiveError",
     "ArchiveResult",
+    "ArchiveTotals",
     "CompactError",
     "CompactResult",
     "Digest",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,15 +46,49 @@ _DICTIONARIES: Final = ["channel", "vchannel", "type"]
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveTotals:
+    """All that an archive has, whichever runs added it.
+
+    Attributes:
+        commit: Number of its last commit; 0 for none.
+        messages, bytes, files: As those of a run.
+        digests: Of all messages.
+    """
+
+    commit: int
+    messages: int
+    bytes: int
+    files: int
+    digests: Digests
+
+    @classmethod
+    def of(cls, there: Archive) -> Self:
+        """Return those of an archive."""
+        return cls(there.last_commit, *_counted(there.files))
+
+    def as_record(self) -> dict[str, object]:
+        """Return it as values that JSON has, under the names that they have in the record of a run."""
+        return {
+            "commit": self.commit,
+            "messages": self.messages,
+            "files": self.files,
+            "bytes": self.bytes,
+            "digest": str(self.digests.full),
+            "content_digest": str(self.digests.content),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """What a run did.
+    """What a run did, and what the archive has after it.
 
     Attributes:
         commit: Its number; 0 if there was nothing to archive.
         messages, bytes, files: What it added; bytes are those of the files.
-        digests: Of what it added.
+        digests: Of what it added; zero if that is nothing.
         end_ticks: By vchannel: everything below is archived.
         removed_files: Files of runs that died.
+        archive: All that is archived now.
         delta_version: Of the Delta table, which has all of the archive; None if the archive has no such table.
         trimmed: What was trimmed, by vchannel; empty without ``trim``.
         seconds: How long it took.
@@ -67,6 +101,7 @@ class ArchiveResult:
     digests: Digests
     end_ticks: Mapping[str, int]
     removed_files: int
+    archive: ArchiveTotals
     delta_version: int | None = None
     trimmed: Mapping[str, Trimmed] = field(default_factory=dict)
     seconds: float = 0.0
@@ -81,6 +116,7 @@ class ArchiveResult:
             "digest": str(self.digests.full),
             "content_digest": str(self.digests.content),
             "removed_files": self.removed_files,
+            "archive": self.archive.as_record(),
             "delta_version": self.delta_version,
             "trimmed": {name: lane.as_record() for name, lane in self.trimmed.items()},
             "seconds": round(self.seconds, 3),
@@ -144,15 +180,16 @@ def archive(
         # Also what runs committed that died here; before anything is trimmed.
         version = publish(there) if publish and there.last_commit else None
         trimmed = trim_archived(spark, there, read, on_progress) if trim else {}
-    digests = [Digests(Digest.parse(file.digest), Digest.parse(file.content_digest)) for file in staged.files]
+    messages, bytes_, files, digests = _counted(staged.files)
     return ArchiveResult(
         commit=there.last_commit if staged.files else 0,
-        messages=sum(file.messages for file in staged.files),
-        bytes=sum(file.bytes for file in staged.files),
-        files=len(staged.files),
-        digests=Digests(Digest.total(each.full for each in digests), Digest.total(each.content for each in digests)),
+        messages=messages,
+        bytes=bytes_,
+        files=files,
+        digests=digests,
         end_ticks={name: there.lanes[name].end_tick for name in staged.ranges if name in there.lanes},
         removed_files=removed,
+        archive=ArchiveTotals.of(there),
         delta_version=version,
         trimmed=trimmed,
         seconds=time.perf_counter() - started,
@@ -273,6 +310,15 @@ def _range(
             "what lies between is lost. Set the option failOnDataLoss to false to archive what is left"
         )
     return ArchivedRange(int(lane.trim_tick), end_tick, created_tick, int(lane.trim_tick))
+
+
+def _counted(files: Sequence[ArchivedFile]) -> tuple[int, int, int, Digests]:
+    """Return messages, bytes, files and digests."""
+    digests = Digests(
+        Digest.total(Digest.parse(file.digest) for file in files),
+        Digest.total(Digest.parse(file.content_digest) for file in files),
+    )
+    return sum(file.messages for file in files), sum(file.bytes for file in files), len(files), digests
 
 
 def _commits(there: Archive) -> Iterator[Commit]:
