@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import tidelog
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, refused, source_options
@@ -273,15 +273,16 @@ class _Job:
     def session(self, checks: "Callable[[Preflight], None]") -> "Iterator[tuple[SparkSession, OnProgress | None]]":
         """Yield a session and what draws its progress, after ``checks``; what fails becomes a CommandError."""
         conf = _pairs(self.conf, "--conf")
-        with _explained():
+        with _explained(), _progress(is_shown=self.is_shown) as on_progress:
             from tidelog.spark.pipelines import preflight
 
             check_java()
             checks(preflight)
+            if on_progress is not None:
+                on_progress("starting Spark", 0, 0)
             with (
                 tempfile.TemporaryDirectory(prefix="tidelog-pipeline-", ignore_cleanup_errors=True) as folder,
                 spark_session(Path(folder), name=f"tidelog {self.name}", master=self.master, conf=conf) as spark,
-                _progress(is_shown=self.is_shown) as on_progress,
             ):
                 yield spark, on_progress
 
@@ -322,14 +323,15 @@ def _progress(*, is_shown: bool) -> "Iterator[OnProgress | None]":
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
+        task = bar.add_task("checking", total=None, count="")
 
         def update(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total or None)
+            count = f"{done:,} of {total:,} tasks" if total else ""
+            bar.update(task, description=what, completed=done, total=total or None, count=count)
 
         yield update
 

@@ -433,7 +433,11 @@ def test_statistics_are_those_of_a_plain_count(
     sizes = [len(message.payload) + len(message.key or b"") for message in sent]
     keys = Counter(message.key for message in sent if message.key is not None)
 
-    report = stats(spark, options, window_s=1, top=3, output=tmp_path / "windows")
+    told: list[tuple[str, int, int]] = []
+
+    report = stats(
+        spark, options, window_s=1, top=3, output=tmp_path / "windows", on_progress=lambda *news: told.append(news)
+    )
 
     [one] = report.channels
     assert (one["messages"], one["bytes"], one["max_size"]) == (100, sum(sizes), max(sizes))
@@ -448,6 +452,11 @@ def test_statistics_are_those_of_a_plain_count(
     best = sorted(keys.items(), key=lambda item: (-item[1], item[0]))[:3]
     assert [(each["key"], each["messages"]) for each in report.top_keys] == [(k.decode(), n) for k, n in best]
     assert spark.read.parquet(str(tmp_path / "windows")).agg({"messages": "sum"}).first()[0] == 100  # type: ignore[index]  # a sum has a row
+    # Over all stages: neither number falls.
+    assert {what for what, _, _ in told} == {"counting"}
+    for numbers in ([done for _, done, _ in told], [total for _, _, total in told]):
+        assert numbers == sorted(numbers)
+        assert numbers[-1] > 0
     text = stats_page(report)
     assert "<svg" in text
     assert "http" not in text

@@ -26,7 +26,7 @@ ALL_COLUMNS: Final = StructType([*SCHEMA, *(field for field in MORE if field.nam
 """Everything that the source can tell of a message."""
 
 OnProgress = Callable[[str, int, int], None]
-"""Told now and then: what the job does, how many of its tasks are done, and how many there are."""
+"""Told now and then: what the job does, how many of its tasks are done, and how many are known: neither ever falls."""
 
 SourceOptions = Mapping[str, Any]
 """Options of ``spark.read.format("tidelog")``: what to read, and from where."""
@@ -112,11 +112,16 @@ def told(spark: "SparkSession", what: str, on_progress: OnProgress | None) -> It
     tracker = spark.sparkContext.statusTracker()
     stopped = threading.Event()
 
+    # All stages that were seen: how many tasks are done, and how many there are.
+    seen: dict[int, tuple[int, int]] = {}
+
     def poll() -> None:
         while not stopped.wait(_POLL_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            known = [stage for stage in stages if stage is not None]
-            on_progress(what, sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known))
+            for stage in {*seen, *tracker.getActiveStageIds()}:
+                info = tracker.getStageInfo(stage)
+                if info is not None:
+                    seen[stage] = info.numCompletedTasks, info.numTasks
+            on_progress(what, sum(done for done, _ in seen.values()), sum(total for _, total in seen.values()))
 
     on_progress(what, 0, 0)
     thread = threading.Thread(target=poll, name="tidelog-progress", daemon=True)
