@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tidelog.spark.pipelines import VerifyReport
     from tidelog.spark.pipelines.tasks import OnProgress
 
 ChannelsArgument = Annotated[
@@ -199,17 +200,27 @@ def verify(
         report = run(
             spark, options, digest=digest, content_digest=content_digest, sequences=sequences, on_progress=on_progress
         )
-        page = verify_page(report)
-    record = report.as_record()
-    if chosen_output(output) is Output.TABLE:
-        lanes, findings = record.pop("lanes"), record.pop("findings")
-        print_records(_records(lanes), output, title="vchannels")
-        if report.findings:
-            print_records(_records(findings), output, title="findings")
-    print_records([record], output)
+        page = verify_page(report, options)
+    print_audit(report, output)
     _write_page(html, page)
     if not report.ok:
         raise CommandError(f"{len(report.findings)} findings: {report.findings[0].text}", ExitCode.UNHEALTHY)
+
+
+def print_audit(report: "VerifyReport", output: Output | None) -> None:
+    """Print what an audit found; a table of each kind of thing for people."""
+    record = report.as_record()
+    if chosen_output(output) is Output.TABLE:
+        lanes, findings = _records(record.pop("lanes")), _records(record.pop("findings"))
+        # By themselves, so that they stay in one line, from which they are copied.
+        names = ("digest", "content_digest")
+        counts = [{name: value for name, value in lane.items() if name not in names} for lane in lanes]
+        digests = [{name: lane[name] for name in ("vchannel", "digest", "content_digest")} for lane in lanes]
+        print_records(counts, output, title="vchannels")
+        print_records(digests, output, title="digests")
+        if findings:
+            print_records(findings, output, title="findings")
+    print_records([record], output)
 
 
 def stats(
@@ -248,9 +259,11 @@ def stats(
         from tidelog.spark.pipelines import stats_page
 
         report = run(spark, options, window_s=window, top=top, output=parquet, on_progress=on_progress)
-        page = stats_page(report)
+        page = stats_page(report, options)
     if chosen_output(output) is Output.TABLE:
-        print_records(report.channels, output, title="channels")
+        about = {"distinct_keys": "distinct keys (about)"}
+        channels_ = [{about.get(name, name): value for name, value in each.items()} for each in report.channels]
+        print_records(channels_, output, title="channels")
         if report.top_keys:
             print_records(report.top_keys, output, title="keys with most messages")
     elif chosen_output(output) is Output.TEXT:

@@ -441,6 +441,8 @@ def test_statistics_are_those_of_a_plain_count(
 
     [one] = report.channels
     assert (one["messages"], one["bytes"], one["max_size"]) == (100, sum(sizes), max(sizes))
+    # One append is of one time, most likely, and that is no rate.
+    assert (one["messages_per_second"] is None) == (one["first"] == one["last"])
     assert (one["unkeyed"], one["distinct_keys"]) == (sum(message.key is None for message in sent), len(keys))
     assert one["p50_size"] == sorted(sizes)[49]
     assert sum(window["messages"] for window in report.windows) == 100
@@ -457,8 +459,9 @@ def test_statistics_are_those_of_a_plain_count(
     for numbers in ([done for _, done, _ in told], [total for _, _, total in told]):
         assert numbers == sorted(numbers)
         assert numbers[-1] > 0
-    text = stats_page(report)
+    text = stats_page(report, options)
     assert "<svg" in text
+    assert f"<h1>Statistics of {options['channel']}</h1>" in text
     assert "http" not in text
 
 

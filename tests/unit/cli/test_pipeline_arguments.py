@@ -14,8 +14,11 @@ from typer.testing import CliRunner
 
 from tidelog.spark import manifest
 from tidelog.spark.manifest import ArchivedRange, Commit
+from tidelog.spark.pipelines import Digest, Digests, LaneReport, VerifyReport
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.cli.output import Output
+from tidelog_server.cli.pipeline import print_audit
 from tidelog_server.cli.root import app
 from tidelog_testing.commands import COMMAND
 
@@ -122,3 +125,17 @@ def test_ctrl_c_while_spark_starts_is_one_line(tmp_path: Path, archived: list[st
     _, errors = program.communicate(timeout=30)
 
     assert (program.returncode, errors) == (130, "tidelog: interrupted\n")
+
+
+def test_digests_of_an_audit_stay_whole_in_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    one, other = (f"{number:032x}" for number in range(2))
+    lanes = [LaneReport(f"orders/{index}", 1 << 40, 1 << 50, 1 << 60, 1 << 61, one, other) for index in range(2)]
+    total = Digests(Digest.parse("1" * 32), Digest.parse("2" * 32))
+
+    print_audit(VerifyReport((), (), lanes, 0, 0, 0, total), Output.TABLE)
+
+    words = capsys.readouterr().out.split()
+    assert {one, other, "1" * 32, "2" * 32, str(1 << 61)} <= set(words)

@@ -111,10 +111,10 @@ def _run(spark: SparkSession, given: Any, options: dict[str, str]) -> tuple[dict
             report = verify(
                 spark, options, digest=given.digest, content_digest=given.content_digest, sequences=sequences
             )
-            return report.as_record(), verify_page(report), report.ok
+            return report.as_record(), verify_page(report, options), report.ok
         case _:
             counted = stats(spark, options, window_s=given.window, top=given.top)
-            return counted.as_record(), stats_page(counted), True
+            return counted.as_record(), stats_page(counted, options), True
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,11 +1,17 @@
 """Reports as one HTML file that needs nothing else: tables, and charts as inline SVG."""
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from html import escape
+from importlib import metadata
 from typing import Final
 
+from tidelog.spark.options import parse_options
 from tidelog.spark.pipelines.reports import VerifyReport
 from tidelog.spark.pipelines.statistics import StatsReport
+from tidelog.spark.pipelines.tasks import SourceOptions
+from tidelog.spark.ticks import LOGICAL_BITS
 
 _STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem; padding: 0 1rem; color: #1b1f24; }
@@ -27,12 +33,21 @@ _PLOT_HEIGHT: Final = 180
 _MAX_BARS: Final = 60
 _MAX_LINES: Final = len(_COLOURS)
 _MAX_ROWS: Final = 1_000
+_MAX_TICKS: Final = 5
+_LEFT: Final = 100
+_ROUNDING: Final = 1e-9
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+# Numbers that are no exact ones say so.
+_HEADS: Final = {"distinct_keys": "distinct keys (about)"}
+_PARTIAL: Final = (
+    "<p>Circles: first and last windows, of which a part only may have been read: their rates may be too low.</p>"
+)
 
 Record = Mapping[str, object]
 
 
-def verify_page(report: VerifyReport) -> str:
-    """Return the page of an audit."""
+def verify_page(report: VerifyReport, options: SourceOptions | None = None) -> str:
+    """Return the page of an audit, which tells what was read if it is given the options of that."""
     verdict = '<p class="ok">Nothing was found.</p>'
     if not report.ok:
         verdict = f'<p class="bad">{len(report.findings)} findings.</p>'
@@ -40,7 +55,8 @@ def verify_page(report: VerifyReport) -> str:
     summary = {name: record[name] for name in record if name not in {"findings", "undecided", "lanes", "ok"}}
     undecided = "".join(f"<li>{escape(text)}</li>" for text in report.undecided)
     return _page(
-        "Audit of a log",
+        f"Audit of {_what(options)}",
+        _origin(options, max((lane.last_tick for lane in report.lanes), default=None)),
         verdict,
         _table([summary]),
         _section("Findings", _table(_records(record["findings"]))) if report.findings else "",
@@ -50,8 +66,8 @@ def verify_page(report: VerifyReport) -> str:
     )
 
 
-def stats_page(report: StatsReport) -> str:
-    """Return the page of statistics."""
+def stats_page(report: StatsReport, options: SourceOptions | None = None) -> str:
+    """Return the page of statistics, which tells what was read if it is given the options of that."""
     names = [str(channel["channel"]) for channel in report.channels]
     charts = []
     for field, title in (("messages_per_second", "Messages per second"), ("bytes_per_second", "Bytes per second")):
@@ -59,14 +75,20 @@ def stats_page(report: StatsReport) -> str:
             name: [(str(each["start"]), float(each[field])) for each in report.windows if each["channel"] == name]
             for name in names[:_MAX_LINES]
         }
-        charts.append(_section(f"{title}, windows of {report.window_s} s", lines(series)))
+        charts.append(_section(f"{title}, windows of {report.window_s:,} s", lines(series) + _PARTIAL))
     for name in names:
-        sizes = [(f"≤ {each['at_most_bytes']}", each["messages"]) for each in report.sizes if each["channel"] == name]
+        sizes = [(f"≤ {each['at_most_bytes']:,}", each["messages"]) for each in report.sizes if each["channel"] == name]
         charts.append(_section(f"Bytes of a message, {name}", bars(sizes)))
         keys = [(str(each["key"]), each["messages"]) for each in report.top_keys if each["channel"] == name]
         if keys:
             charts.append(_section(f"Keys with most messages, {name}", bars(keys)))
-    return _page("Statistics of a log", _table(report.channels), *charts, _section("Types", _table(report.types)))
+    return _page(
+        f"Statistics of {_what(options)}",
+        _origin(options),
+        _table(report.channels),
+        *charts,
+        _section("Types", _table(report.types)),
+    )
 
 
 def bars(values: Sequence[tuple[str, int]]) -> str:
@@ -90,26 +112,81 @@ def bars(values: Sequence[tuple[str, int]]) -> str:
 
 
 def lines(series: Mapping[str, Sequence[tuple[str, float]]]) -> str:
-    """Return lines over time as SVG; the points of a line are (time as ISO 8601, value), in order."""
+    """Return lines over time as SVG; the points of a line are (time as ISO 8601, value), in order.
+
+    Points at the first and the last time are circles.
+    """
     times = sorted({time for points in series.values() for time, _ in points})
     greatest = max((value for points in series.values() for _, value in points), default=0.0) or 1.0
-    place = {time: 60 + (_WIDTH - 80) * index / max(1, len(times) - 1) for index, time in enumerate(times)}
-    parts = [f'<text x="0" y="14">{greatest:,.0f}</text><text x="0" y="{_PLOT_HEIGHT}">0</text>']
+    width = _WIDTH - _LEFT - 20
+    place = {time: _LEFT + width * index / max(1, len(times) - 1) for index, time in enumerate(times)}
+    parts = []
+    for value in axis_values(greatest):
+        y = _height_of(value, greatest)
+        parts.append(f'<line x1="{_LEFT}" y1="{y}" x2="{_WIDTH - 20}" y2="{y}" stroke="#8c959f" stroke-opacity="0.3"/>')
+        parts.append(f'<text x="{_LEFT - 8}" y="{float(y) + 4:.1f}" text-anchor="end">{_short(value)}</text>')
     for number, (name, points) in enumerate(series.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        spots = [(f"{place[time]:.1f}", f"{_PLOT_HEIGHT * (1 - value / greatest) + 2:.1f}") for time, value in points]
-        path = " ".join(f"{x},{y}" for x, y in spots)
-        # A point alone is no line.
-        parts += [f'<circle cx="{x}" cy="{y}" r="2" fill="{colour}"/>' for x, y in spots]
+        spots = [(time, f"{place[time]:.1f}", _height_of(value, greatest)) for time, value in points]
+        path = " ".join(f"{x},{y}" for _, x, y in spots)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        top = _PLOT_HEIGHT + 40 + number * 18
-        parts.append(f'<rect x="60" y="{top - 10}" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text x="78" y="{top}">{escape(name)}</text>')
+        # A point alone is no line.
+        for time, x, y in spots:
+            is_end = time in (times[0], times[-1])
+            shape = f'r="3.5" fill="none" stroke="{colour}"' if is_end else f'r="2" fill="{colour}"'
+            parts.append(f'<circle cx="{x}" cy="{y}" {shape}/>')
+        top = _PLOT_HEIGHT + 50 + number * 18
+        parts.append(f'<rect x="{_LEFT}" y="{top - 10}" width="12" height="12" fill="{colour}"/>')
+        parts.append(f'<text x="{_LEFT + 18}" y="{top}">{escape(name)}</text>')
     if times:
-        parts.append(f'<text x="60" y="{_PLOT_HEIGHT + 20}">{escape(times[0])}</text>')
-        parts.append(f'<text x="{_WIDTH - 20}" y="{_PLOT_HEIGHT + 20}" text-anchor="end">{escape(times[-1])}</text>')
-    height = _PLOT_HEIGHT + 40 + len(series) * 18
+        below = _PLOT_HEIGHT + 28
+        parts.append(f'<text x="{_LEFT}" y="{below}">{escape(times[0])}</text>')
+        parts.append(f'<text x="{_WIDTH - 20}" y="{below}" text-anchor="end">{escape(times[-1])}</text>')
+    height = _PLOT_HEIGHT + 50 + len(series) * 18
     return f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img">{"".join(parts)}</svg>'
+
+
+def axis_values(greatest: float) -> list[float]:
+    """Return 3 to 6 values from 0 up to ``greatest``, which is positive: steps of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(greatest / _MAX_TICKS))
+    step = next(factor * power for factor in (1, 2, 5, 10, 20) if greatest <= factor * power * _MAX_TICKS)
+    return [step * number for number in range(int(greatest / step + _ROUNDING) + 1)]
+
+
+def _height_of(value: float, greatest: float) -> str:
+    return f"{_PLOT_HEIGHT * (1 - value / greatest) + 8:.1f}"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1 or not value else f"{value:.3g}"
+
+
+def _what(options: SourceOptions | None) -> str:
+    """Return what was read, as the options name it."""
+    if options is None:
+        return "a log"
+    read = parse_options({name: str(value) for name, value in options.items()})
+    return read.pattern.text if read.pattern else ", ".join(read.channels or read.vchannels)
+
+
+def _origin(options: SourceOptions | None, last_tick: int | None = None) -> str:
+    """Return in a table where the figures come from, as of which tick, and when and by what the page was made."""
+    told = {"made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "tidelog": metadata.version("tidelog")}
+    if options is not None:
+        read = parse_options({name: str(value) for name, value in options.items()})
+        told |= {} if read.archive_only else {"server": read.connection.endpoint}
+        told |= {"archive": read.archive} if read.archive else {}
+        told |= {"as of tick": _tick(read.end_tick - 1)} if read.end_tick else {}
+    if last_tick is not None:
+        told["last tick read"] = _tick(last_tick)
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in told.items())
+    return f"<table>{rows}</table>"
+
+
+def _tick(tick: int) -> str:
+    """Return a tick with its time."""
+    time = _EPOCH + timedelta(milliseconds=tick >> LOGICAL_BITS)
+    return f"{tick} ({time.isoformat(timespec='milliseconds').replace('+00:00', 'Z')})"
 
 
 def _page(title: str, *parts: str) -> str:
@@ -127,8 +204,9 @@ def _section(title: str, body: str) -> str:
 def _table(records: Sequence[Record]) -> str:
     if not records:
         return "<p>None.</p>"
-    kinds = {name: "number" if _is_number(value) else "text" for name, value in records[0].items()}
-    head = "".join(f'<th class="{kind}">{escape(name.replace("_", " "))}</th>' for name, kind in kinds.items())
+    kinds = {name: "number" if any(_is_number(each[name]) for each in records) else "text" for name in records[0]}
+    heads = {name: _HEADS.get(name, name.replace("_", " ")) for name in kinds}
+    head = "".join(f'<th class="{kind}">{escape(heads[name])}</th>' for name, kind in kinds.items())
     rows = "".join(
         "<tr>" + "".join(f'<td class="{kinds[name]}">{_cell(record[name])}</td>' for name in kinds) + "</tr>"
         for record in records[:_MAX_ROWS]
