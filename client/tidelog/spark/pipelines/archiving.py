@@ -47,12 +47,12 @@ _DICTIONARIES: Final = ["channel", "vchannel", "type"]
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTotals:
-    """All that an archive has, whichever runs added it.
+    """What was archived: by one run, or by all of an archive's.
 
     Attributes:
-        commit: Number of its last commit; 0 for none.
-        messages, bytes, files: As those of a run.
-        digests: Of all messages.
+        commit: Number of the last commit; 0 for none.
+        messages, bytes, files: Bytes are those of the files.
+        digests: Of the messages.
     """
 
     commit: int
@@ -108,13 +108,9 @@ class ArchiveResult:
 
     def as_record(self) -> dict[str, object]:
         """Return it as values that JSON has."""
+        added = ArchiveTotals(self.commit, self.messages, self.bytes, self.files, self.digests)
         return {
-            "commit": self.commit,
-            "messages": self.messages,
-            "files": self.files,
-            "bytes": self.bytes,
-            "digest": str(self.digests.full),
-            "content_digest": str(self.digests.content),
+            **added.as_record(),
             "removed_files": self.removed_files,
             "archive": self.archive.as_record(),
             "delta_version": self.delta_version,
