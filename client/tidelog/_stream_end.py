@@ -1,17 +1,26 @@
 """Why a stream that is written to has ended."""
 
+import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 import grpc.aio
 
+STATUS_WAIT_S: Final = 1.0
+"""How long the status of a call is waited for once a write has failed: Core knows it then, and may never tell."""
+
+_POLL_S: Final = 0.005
+_OF_WRITE: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+
 
 class StreamEnd:
-    """The status with which a call ended, as it came first.
+    """The status that the server, or Core, gave a call.
 
-    When a write fails because the call is over, grpcio puts "Internal error from Core" in the place of the status that
-    the server sent (https://github.com/grpc/grpc/issues/36066): a refused stream would look like a broken one, and be
-    tried again. A call's callbacks run as soon as the server's status is there, before that, so one of them keeps it.
+    When a write fails because the call is over, grpcio gives the call a status of its own, "Internal error from Core":
+    in the place of the one that the server sent, or shortly before that (https://github.com/grpc/grpc/issues/36066). A
+    refused stream would look like a broken one, and be tried again. So the first status is kept, which a call's
+    callbacks are told as soon as it is there; and if that is of a write, the next one is waited for.
     """
 
     def __init__(self, call: Any) -> None:
@@ -20,13 +29,24 @@ class StreamEnd:
         call.add_done_callback(self._keep)
 
     async def failure(self, call: Any) -> grpc.aio.AioRpcError:
-        """Return the status of ``call``, which has ended or is about to."""
+        """Return the status of ``call``, which has ended or is about to; that of the write if there is no other."""
         last = await _status(call)
-        return self._first or last
+        status = self._first or last
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STATUS_WAIT_S):
+                while _is_of_write(status):
+                    # No callback and no future of the call tells of a second status.
+                    await asyncio.sleep(_POLL_S)
+                    status = await _status(call)
+        return status
 
     def _keep(self, call: Any) -> None:
         if self._first is None:
             self._first = _at_once(_status(call))
+
+
+def _is_of_write(status: grpc.aio.AioRpcError) -> bool:
+    return (status.code(), status.details()) == _OF_WRITE
 
 
 async def _status(call: Any) -> grpc.aio.AioRpcError:

@@ -64,3 +64,24 @@ async def test_the_end_of_a_call_that_only_waits_is_its_status(streams: Any) -> 
     end = StreamEnd(call)
     failure = await end.failure(call)
     assert (failure.code(), failure.details()) == (grpc.StatusCode.PERMISSION_DENIED, "not you")
+
+
+async def test_a_write_that_fails_before_the_status_is_there_does_not_hide_it(streams: Any) -> None:
+    call = streams()
+    end = StreamEnd(call)
+    # What a write does that fails; the call itself is not over yet.
+    call._cython_call.set_internal_error("a write failed")
+    failure = await end.failure(call)
+    assert (failure.code(), failure.details()) == (grpc.StatusCode.PERMISSION_DENIED, "not you")
+    assert ("why-bin", b"\x01") in tuple(failure.trailing_metadata())
+
+
+async def test_the_failure_of_a_write_is_the_reason_if_no_status_comes(
+    streams: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog._stream_end.STATUS_WAIT_S", 0)
+    call = streams()
+    end = StreamEnd(call)
+    call._cython_call.set_internal_error("a write failed")
+    failure = await end.failure(call)
+    assert (failure.code(), failure.details()) == (grpc.StatusCode.INTERNAL, "Internal error from Core")
