@@ -81,9 +81,9 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
         return Divided()
     archive = load(options.archive)
     if options.archive_only:
-        lanes = [name for name in _lanes_of(archive, options) if pushdown.passes(*parts_of(name))]
+        lanes = [name for name in lanes_of(archive, options) if pushdown.passes(*parts_of(name))]
         ends = [archive.lanes[name].end_tick for name in lanes]
-        return Divided(_archived(archive, lanes, options, pushdown, _archived_end(options, ends)) if lanes else ())
+        return Divided(_archived(archive, lanes, options, pushdown, archived_end(options, ends)) if lanes else ())
     with Owners(options.connection) as owners:
         described, channels = describe(owners, options)
         wanted = [lane for lane in described if pushdown.passes(*parts_of(lane.name))]
@@ -91,12 +91,12 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
             return Divided()
         lanes = [lane.name for lane in wanted]
         check_channels(archive, channels)
-        end_tick = _end(owners, wanted, options)
+        end_tick = end_of(owners, wanted, options)
     archived = _archived(archive, lanes, options, pushdown, end_tick)
     return Divided(archived, _begins(archive.lanes, wanted, options), end_tick)
 
 
-def _end(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
+def end_of(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
     """Return the exclusive end of the read: that of the options, if that is durable, or a consistent cut made now."""
     asked = options.end_tick if options.is_cut else 0
     with naming_the_cut(options):
@@ -179,7 +179,7 @@ def _begins(
     return begins
 
 
-def _lanes_of(archive: Archive, options: ReadOptions) -> list[str]:
+def lanes_of(archive: Archive, options: ReadOptions) -> list[str]:
     """Return the vchannels that the options name, as the archive has them.
 
     Raises:
@@ -200,7 +200,7 @@ def _lanes_of(archive: Archive, options: ReadOptions) -> list[str]:
     return list(dict.fromkeys(lanes))
 
 
-def _archived_end(options: ReadOptions, ends: Iterable[int]) -> int:
+def archived_end(options: ReadOptions, ends: Iterable[int]) -> int:
     """Return the exclusive end of a read of the archive alone: where the first of its vchannels ends."""
     archived = min(ends)
     if options.is_cut and options.end_tick > archived:

@@ -263,7 +263,7 @@ def stats(
     if chosen_output(output) is Output.TABLE:
         about = {"distinct_keys": "distinct keys (about)"}
         channels_ = [{about.get(name, name): value for name, value in each.items()} for each in report.channels]
-        print_records(channels_, output, title="channels")
+        print_records(channels_, output, title=f"channels as of tick {report.tick}")
         if report.top_keys:
             print_records(report.top_keys, output, title="keys with most messages")
     elif chosen_output(output) is Output.TEXT:

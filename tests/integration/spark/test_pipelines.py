@@ -422,7 +422,14 @@ def test_compaction_keeps_the_latest_of_each_key(
     (Path(first.path) / "_tidelog.json").unlink()
     kept = compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
     assert (kept.rows, kept.written) == (3, True)
-    assert compact(spark, tmp_path, options, unkeyed="keep").rows == 3
+    last = compact(spark, tmp_path, options, unkeyed="keep")
+    assert (last.rows, last.written) == (3, True)
+    # Nothing came since; then with other options; then with something new.
+    same = compact(spark, tmp_path, options, unkeyed="keep")
+    assert (same.tick, same.path, same.rows, same.written) == (last.tick, last.path, 3, False)
+    assert compact(spark, tmp_path, {**options, "types": "0"}, unkeyed="keep").tick > last.tick
+    client.append(f"{channel}/1", Message(b"5", key=b"c"))
+    assert compact(spark, tmp_path, options, unkeyed="keep").rows == 4
 
 
 def test_statistics_are_those_of_a_plain_count(
@@ -439,6 +446,9 @@ def test_statistics_are_those_of_a_plain_count(
         spark, options, window_s=1, top=3, output=tmp_path / "windows", on_progress=lambda *news: told.append(news)
     )
 
+    # As of a tick between what was counted and what comes now.
+    client.append(f"{channel}/0", b"later")
+    assert report.as_record() == stats(spark, {**options, "asOfTick": report.tick}, window_s=1, top=3).as_record()
     [one] = report.channels
     assert (one["messages"], one["bytes"], one["max_size"]) == (100, sum(sizes), max(sizes))
     # One append is of one time, most likely, and that is no rate.

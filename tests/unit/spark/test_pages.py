@@ -18,8 +18,8 @@ CHANNEL = {"channel": "orders", "messages": 1_234_567, "distinct_keys": 7, "mess
 
 
 def test_a_page_says_what_was_read_from_where_and_when() -> None:
-    options = {"endpoint": "log:7420", "channels": "orders,payments", "asOfTick": TICK}
-    page = stats_page(StatsReport(1, [CHANNEL], [], [], [], []), options)
+    options = {"endpoint": "log:7420", "channels": "orders,payments"}
+    page = stats_page(StatsReport(TICK, 1, [CHANNEL], [], [], [], []), options)
 
     assert "<title>Statistics of orders, payments</title>" in page
     for name, text in (
@@ -43,7 +43,7 @@ def test_an_audit_says_how_far_it_went() -> None:
 
 
 def test_what_is_not_exact_says_so() -> None:
-    page = stats_page(StatsReport(1, [CHANNEL], [], [], [], []))
+    page = stats_page(StatsReport(TICK, 1, [CHANNEL], [], [], [], []))
 
     assert '<th class="number">distinct keys (about)</th>' in page
     assert "1,234,567" in page

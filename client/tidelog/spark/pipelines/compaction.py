@@ -3,18 +3,17 @@
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
 
 from tidelog.spark import manifest
-from tidelog.spark.names import channel_of, parts_of
-from tidelog.spark.options import ReadOptions, parse_options
-from tidelog.spark.owners import Owners
+from tidelog.spark.options import parse_options
+from tidelog.spark.pipelines.cuts import Cut, fix_cut
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, OnProgress, SourceOptions, load_frame, told
-from tidelog.spark.plan import cut_of, describe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +74,8 @@ def compact(
 ) -> CompactResult:
     """Write the latest message of each channel and key to a folder of ``output`` that is named by the tick.
 
-    A snapshot that is there is left as it is: run it again with the same ``asOfTick`` and nothing happens.
+    A snapshot that is there is left as it is: run it again with the same ``asOfTick`` and nothing happens. So it is
+    without one, if nothing came since the last snapshot that was made with the same options: that is returned.
 
     Args:
         spark: Runs the work.
@@ -91,25 +91,28 @@ def compact(
         CompactError: The snapshot of this tick that is there was made with other options, or ``output`` is a folder of
             something else.
         OptionError: An option is wrong, or ``output`` is no folder of a file system.
-        TidelogError: The server cannot be reached, or a channel does not exist.
+        ArchiveError: There is no archive.
+        TidelogError: The server cannot be reached, a channel does not exist, or the cut lies in the future.
     """
     snapshots = folder_of_snapshots(output)
-    texts = {name: str(value) for name, value in options.items()}
-    read = parse_options(texts)
-    tick, lanes = _cut(read)
-    folder = snapshots / f"tick={tick}"
+    cut = fix_cut(options)
+    read = parse_options(cut.options)
     made = {
-        "tick": tick,
-        "vchannels": lanes,
+        "vchannels": list(cut.lanes),
         "tombstones": tombstones,
         "unkeyed": unkeyed,
         "begin_tick": read.begin_tick,
+        "types": sorted(read.types) if read.types is not None else None,
+        "archive": read.archive,
+        "archive_only": read.archive_only,
     }
-    rows = _rows_of(folder, made)
-    if rows is not None:
-        return CompactResult(tick, str(folder), rows, written=False)
+    unchanged = None if cut.is_named else _snapshot_since(snapshots, cut, made)
+    there = unchanged or _snapshot_at(snapshots, cut.tick, made)
+    if there is not None:
+        return there
+    tick, folder = cut.tick, snapshots / f"tick={cut.tick}"
     with told(spark, "compacting", on_progress):
-        frame = latest(load_frame(spark, _as_of(texts, tick), *_COLUMNS), tombstones=tombstones, unkeyed=unkeyed)
+        frame = latest(load_frame(spark, cut.options, *_COLUMNS), tombstones=tombstones, unkeyed=unkeyed)
         try:
             # Spark writes _SUCCESS when all is there; what a run that died left is overwritten.
             frame.write.mode("overwrite").parquet(str(folder))
@@ -118,7 +121,7 @@ def compact(
                 raise UnkeyedError from None
             raise
         rows = spark.read.parquet(str(folder)).count()
-    _note(folder, {**made, "rows": rows})
+    _note(folder, {"tick": tick, **made, "rows": rows})
     return CompactResult(tick, str(folder), rows, written=True)
 
 
@@ -131,7 +134,7 @@ def folder_of_snapshots(output: str | Path) -> Path:
     """
     folder = manifest.folder_path(output)
     others = manifest.entries_of(folder)
-    if others and not any(_SNAPSHOT.fullmatch(path.name) and path.is_dir() for path in folder.iterdir()):
+    if others and not _folders(folder):
         raise CompactError(
             f"{folder} is not empty, and has no snapshots: it has {others}, and no folder 'tick=...'. Name a folder of "
             "snapshots, or an empty or new one"
@@ -160,49 +163,48 @@ def latest(frame: "DataFrame", *, tombstones: Tombstones = "drop", unkeyed: Unke
     return rows.unionByName(frame.where("key IS NULL")) if unkeyed == "keep" else rows
 
 
-def _cut(read: ReadOptions) -> tuple[int, list[str]]:
-    """Return the tick of the snapshot, inclusive, and the vchannels that it is of."""
-    if read.archive_only:
-        lanes = manifest.load(read.archive).lanes
-        names = [name for name in sorted(lanes, key=parts_of) if _is_named(name, read)]
-        end_tick = read.end_tick or min((lanes[name].end_tick for name in names), default=1)
-        return end_tick - 1, names
-    with Owners(read.connection) as owners:
-        described = describe(owners, read)[0]
-        end_tick = read.end_tick or cut_of(owners, described)
-    return end_tick - 1, [lane.name for lane in described]
-
-
-def _is_named(vchannel: str, read: ReadOptions) -> bool:
-    channel = channel_of(vchannel)
-    if read.pattern is not None:
-        return read.pattern.covers(channel)
-    return channel in read.channels or bool({vchannel, channel} & set(read.vchannels))
-
-
-def _as_of(texts: dict[str, str], tick: int) -> dict[str, str]:
-    ends = {"endingtick", "endingtimestamp", "asoftick", "timestampasof"}
-    return {**{name: text for name, text in texts.items() if name.lower() not in ends}, "asOfTick": str(tick)}
-
-
-def _rows_of(folder: Path, made: dict[str, object]) -> int | None:
-    """Return the rows of the snapshot that is there and was made so; None if there is none.
+def _snapshot_at(snapshots: Path, tick: int, made: Mapping[str, object]) -> CompactResult | None:
+    """Return the snapshot of a tick that is there; None if there is none.
 
     Raises:
-        CompactError: It was made otherwise.
+        CompactError: It was made otherwise than ``made``.
     """
+    folder = snapshots / f"tick={tick}"
+    noted = _noted(folder)
+    if noted is None:
+        return None
+    different = [name for name in made if noted.get(name) != made[name]]
+    if different:
+        raise CompactError(
+            f"{folder} is a snapshot of this tick with other {', '.join(different)}: choose another folder, or remove "
+            "it"
+        )
+    return CompactResult(tick, str(folder), noted["rows"], written=False)
+
+
+def _snapshot_since(snapshots: Path, cut: Cut, made: Mapping[str, object]) -> CompactResult | None:
+    """Return the newest snapshot that was made as ``made`` says and since when nothing changed; None for none."""
+    ticks = [int(path.name.removeprefix("tick=")) for path in _folders(snapshots)]
+    for tick in sorted(ticks, reverse=True):
+        if cut.changed_tick <= tick <= cut.tick:
+            noted = _noted(snapshots / f"tick={tick}")
+            if noted is not None and all(noted.get(name) == made[name] for name in made):
+                return CompactResult(tick, str(snapshots / f"tick={tick}"), noted["rows"], written=False)
+    return None
+
+
+def _folders(snapshots: Path) -> list[Path]:
+    there = snapshots.iterdir() if snapshots.is_dir() else ()
+    return [path for path in there if _SNAPSHOT.fullmatch(path.name) and path.is_dir()]
+
+
+def _noted(folder: Path) -> dict[str, Any] | None:
+    """Return what a snapshot says of itself; None if there is none, or a part of one."""
     note = folder / _NOTE
     if not note.is_file() or not (folder / "_SUCCESS").is_file():
         return None
-    noted: dict[str, object] = json.loads(note.read_text())
-    rows = noted.pop("rows")
-    if noted != made:
-        different = ", ".join(name for name in made if noted.get(name) != made[name])
-        raise CompactError(
-            f"{folder} is a snapshot of this tick with other {different}: choose another folder, or remove it"
-        )
-    assert isinstance(rows, int)
-    return rows
+    noted: dict[str, Any] = json.loads(note.read_text())
+    return noted
 
 
 def _note(folder: Path, values: dict[str, object]) -> None:

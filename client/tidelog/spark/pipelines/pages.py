@@ -56,7 +56,7 @@ def verify_page(report: VerifyReport, options: SourceOptions | None = None) -> s
     undecided = "".join(f"<li>{escape(text)}</li>" for text in report.undecided)
     return _page(
         f"Audit of {_what(options)}",
-        _origin(options, max((lane.last_tick for lane in report.lanes), default=None)),
+        _origin(options, {"last tick read": max((lane.last_tick for lane in report.lanes), default=None)}),
         verdict,
         _table([summary]),
         _section("Findings", _table(_records(record["findings"]))) if report.findings else "",
@@ -84,7 +84,7 @@ def stats_page(report: StatsReport, options: SourceOptions | None = None) -> str
             charts.append(_section(f"Keys with most messages, {name}", bars(keys)))
     return _page(
         f"Statistics of {_what(options)}",
-        _origin(options),
+        _origin(options, {"as of tick": report.tick}),
         _table(report.channels),
         *charts,
         _section("Types", _table(report.types)),
@@ -169,7 +169,7 @@ def _what(options: SourceOptions | None) -> str:
     return read.pattern.text if read.pattern else ", ".join(read.channels or read.vchannels)
 
 
-def _origin(options: SourceOptions | None, last_tick: int | None = None) -> str:
+def _origin(options: SourceOptions | None, ticks: Mapping[str, int | None]) -> str:
     """Return in a table where the figures come from, as of which tick, and when and by what the page was made."""
     told = {"made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "tidelog": metadata.version("tidelog")}
     if options is not None:
@@ -177,8 +177,7 @@ def _origin(options: SourceOptions | None, last_tick: int | None = None) -> str:
         told |= {} if read.archive_only else {"server": read.connection.endpoint}
         told |= {"archive": read.archive} if read.archive else {}
         told |= {"as of tick": _tick(read.end_tick - 1)} if read.end_tick else {}
-    if last_tick is not None:
-        told["last tick read"] = _tick(last_tick)
+    told |= {name: _tick(tick) for name, tick in ticks.items() if tick is not None}
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in told.items())
     return f"<table>{rows}</table>"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import StorageLevel
 
 from tidelog.spark.options import OptionError
+from tidelog.spark.pipelines.cuts import fix_cut
 from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, load_frame, told
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class StatsReport:
     """Statistics; each record has the same names as those beside it.
 
     Attributes:
+        tick: They are of the cut as of this tick, inclusive.
         window_s: Length of a window in seconds.
         channels: One for each channel: messages, bytes, sizes, keys, from when to when, mean rates (None
             if all messages have one time). ``distinct_keys`` is right to about 5 %.
@@ -38,6 +40,7 @@ class StatsReport:
         top_keys: The keys with most messages of each channel.
     """
 
+    tick: int
     window_s: int
     channels: Sequence[Record]
     windows: Sequence[Record]
@@ -53,6 +56,7 @@ class StatsReport:
     def as_record(self) -> Record:
         """Return it as values that JSON has."""
         return {
+            "tick": self.tick,
             "window_s": self.window_s,
             "channels": list(self.channels),
             "windows": list(self.windows),
@@ -85,15 +89,17 @@ def stats(
         on_progress: See there.
 
     Raises:
-        OptionError: There would be more than 100,000 windows.
-        TidelogError: The server cannot be reached, or a channel does not exist.
+        OptionError: There would be more than 100,000 windows, or an option is wrong.
+        ArchiveError: There is no archive.
+        TidelogError: The server cannot be reached, a channel does not exist, or the cut lies in the future.
     """
+    cut = fix_cut(options)
     with told(spark, "counting", on_progress):
-        messages = _messages(load_frame(spark, options, "channel", "timestamp", "type", "key", "payload"))
-        # Read once: all of the below is of the same cut.
+        messages = _messages(load_frame(spark, cut.options, "channel", "timestamp", "type", "key", "payload"))
+        # Read once, for all of the below.
         messages.persist(StorageLevel.DISK_ONLY)
         try:
-            return _report(messages, window_s, top, output)
+            return _report(messages, cut.tick, window_s, top, output)
         finally:
             messages.unpersist()
 
@@ -105,7 +111,7 @@ def _messages(frame: "DataFrame") -> "DataFrame":
     return frame.select("channel", "timestamp", "type", "key", size.cast("bigint").alias("size"))
 
 
-def _report(messages: "DataFrame", window_s: int | None, top: int, output: str | Path | None) -> StatsReport:
+def _report(messages: "DataFrame", tick: int, window_s: int | None, top: int, output: str | Path | None) -> StatsReport:
     from pyspark.sql import functions as F
 
     totals = messages.groupBy("channel").agg(
@@ -123,6 +129,7 @@ def _report(messages: "DataFrame", window_s: int | None, top: int, output: str |
     sizes = messages.groupBy("channel", power.alias("power")).count().orderBy("channel", "power").collect()
     types = messages.groupBy("channel", "type").count().orderBy("channel", F.desc("count"), "type").collect()
     return StatsReport(
+        tick,
         length_s,
         [_channel_record(row) for row in by_channel],
         [{**_record(row), "start": _iso(row.start), **_rates(row, length_s)} for row in windows.collect()],
