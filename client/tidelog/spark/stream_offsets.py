@@ -29,8 +29,8 @@ class Offset:
 
     Attributes:
         tick: The cut: everything with a smaller tick was read, on each vchannel that is there.
-        positions: First tick that was not read, by vchannel (``orders/0``). Only where a query begins do they differ
-            from the tick.
+        positions: First tick that was not read, by vchannel (``orders/0``). They differ from the tick where a query
+            begins, and for channels that were made behind the cut: those begin with their creation.
     """
 
     tick: int = 0
@@ -88,9 +88,12 @@ def offset_of(raw: Mapping[str, Any]) -> Offset:
         ) from error
 
 
-def cut_at(tick: int, vchannels: Collection[str]) -> Offset:
-    """Return the offset at which ``vchannels`` all end at ``tick``."""
-    return Offset(tick, dict.fromkeys(vchannels, tick))
+def cut_at(tick: int, vchannels: Collection[str], born: Mapping[str, int]) -> Offset:
+    """Return the offset at which ``vchannels`` all end at ``tick``; ``born`` has the tick at which channels were made.
+
+    Why not the tick for those that were made behind it: there, another one of the name would be taken for the same.
+    """
+    return Offset(tick, {name: max(tick, born.get(channel_of(name), 0)) for name in vchannels})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ def lanes_of(
     """
     lanes, losses = [], []
     for each in vchannels:
-        is_another = born[channel_of(each.name)] > start.tick > 0
+        is_another = born[channel_of(each.name)] > start.wanted_tick(each.name) > 0
         begin_tick = first_tick if is_another else start.positions.get(each.name, first_tick)
         wanted = start.tick if is_another else start.wanted_tick(each.name)
         if each.trim_tick > max(wanted, first_tick) and each.last_tick >= max(wanted, first_tick):
@@ -155,13 +158,16 @@ def destroyed(start: Offset, channels: Sequence[ChannelDescription], is_wanted: 
         is_wanted: For each channel of ``start``, whether the query names it.
     """
     born = {channel.name: channel.created_tick for channel in channels}
+    read_to: dict[str, int] = {}
+    for vchannel, tick in start.positions.items():
+        read_to[channel_of(vchannel)] = min(tick, read_to.get(channel_of(vchannel), tick))
     losses = []
-    for name in sorted(start.channels):
+    for name in sorted(read_to):
         if not is_wanted[name]:
             continue
         if name not in born:
             losses.append(Loss(name, f"the channel '{name}' was destroyed while it was read", start.tick))
-        elif born[name] > start.tick > 0:
+        elif born[name] > read_to[name] > 0:
             text = f"the channel '{name}' was destroyed while it was read, and made again at tick {born[name]}"
             losses.append(Loss(name, text, start.tick, born[name]))
     return losses

@@ -48,11 +48,13 @@ class _View:
         lanes: Where each vchannel is read from.
         low: Nothing of that has a smaller tick, but for what channels that were added to the query had before.
         has_news: Whether there may be something to read.
+        born: Tick at which each channel was made.
     """
 
     lanes: Sequence[Lane]
     low: int
     has_news: bool
+    born: Mapping[str, int]
 
     @property
     def vchannels(self) -> list[str]:
@@ -89,12 +91,13 @@ class StreamPlanner:
             cut = target or self._cut(vchannels)
             # Nodes hand ticks out apart: what is appended from now on shall be above the cut on each of them.
             self._settle(vchannels, cut)
-            return cut_at(cut, [each.name for each in vchannels])
+            return cut_at(cut, [each.name for each in vchannels], _born(channels))
         begin_tick = self._read.begin_tick
+        start = cut_at(begin_tick, [each.name for each in vchannels], _born(channels))
         if self._read.begin_is_tick:
-            start = cut_at(begin_tick, [each.name for each in vchannels])
             self._report(lanes_of(start, vchannels, _born(channels), begin_tick)[1] if begin_tick else [])
-        return Offset(begin_tick, {each.name: max(begin_tick, int(each.trim_tick)) for each in vchannels})
+        trims = {each.name: int(each.trim_tick) for each in vchannels}
+        return Offset(begin_tick, {name: max(tick, trims[name]) for name, tick in start.positions.items()})
 
     def next(self, start: Offset, target: int | None, limits: Limits) -> tuple[Offset, int] | None:
         """Return where the batch after ``start`` ends and where the log does; None if there is nothing to read.
@@ -123,7 +126,7 @@ class StreamPlanner:
                 self._settle([self._described[name] for name in view.vchannels], cut)
             else:
                 self._step = max(1, round((end - view.low) * _GUESS))
-            return cut_at(end, view.vchannels), cut
+            return cut_at(end, view.vchannels, view.born), cut
 
         return _twice(look)
 
@@ -204,7 +207,7 @@ class StreamPlanner:
         has_news = any(
             each.messages and each.last_tick >= lane.begin_tick for lane, each in zip(lanes, vchannels, strict=True)
         )
-        return _View(lanes, max(start.tick, min(floors, default=0)), has_news)
+        return _View(lanes, max(start.tick, min(floors, default=0)), has_news, born)
 
     def _channels(self, known: Offset | None) -> list[ChannelDescription]:
         """Return the channels that the query wants; with ``known``, those may be missing that are in it."""

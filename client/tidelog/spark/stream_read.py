@@ -19,7 +19,7 @@ from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.plain_errors import plainly
 from tidelog.spark.plan import ReadPartition
 from tidelog.spark.stream_admission import Limits
-from tidelog.spark.stream_offsets import BEGINNING, cut_at, offset_of
+from tidelog.spark.stream_offsets import BEGINNING, Offset, offset_of
 from tidelog.spark.stream_options import StreamOptions
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._latest = start
             return start
         end, cut = found
-        self._latest = cut_at(cut, end.positions).to_json()
+        self._latest = Offset(cut, {name: max(cut, tick) for name, tick in end.positions.items()}).to_json()
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

@@ -237,11 +237,29 @@ def test_a_query_begins_at_a_tick_or_a_time(client: Client, channel: str, stream
     assert query.run() == ["b"]
 
 
+@pytest.mark.parametrize("start", ["earliest", "tick", "timestamp"])
+def test_channels_that_were_made_behind_a_batch_are_read_in_their_turn(
+    client: Client, channel: str, stream: Callable[..., Stream], start: str
+) -> None:
+    client.create_channel(f"{channel}.a")
+    ticks = append(client, f"{channel}.a/0", "1", "2", "3")
+    client.create_channel(f"{channel}.b")
+    append(client, f"{channel}.b/0", "4", "5")
+    query = stream(channelPattern=f"{channel}.*", maxMessagesPerTrigger=1)
+    if start == "tick":
+        query.options |= {"startingOffsets": "", "startingTick": int(ticks[0])}
+    elif start == "timestamp":
+        query.options |= {"startingOffsets": "", "startingTimestamp": ticks[0].time.isoformat(timespec="milliseconds")}
+    query.options = {name: value for name, value in query.options.items() if value}
+
+    assert query.run() == ["1", "2", "3", "4", "5"]
+
+
 def test_a_group_that_cannot_be_told_is_a_warning_once_a_batch(
     client: Client, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     progress = GroupProgress(Owners(Connection(client.endpoint)), "NO SUCH NAME", ())
-    offset = cut_at(append(client, f"{channel}/0", "a")[0] + 1, [f"{channel}/0"])
+    offset = cut_at(append(client, f"{channel}/0", "a")[0] + 1, [f"{channel}/0"], {})
 
     progress.tell(offset)
     progress.tell(offset)

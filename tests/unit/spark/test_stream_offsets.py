@@ -35,7 +35,7 @@ def test_an_offset_survives_json_and_equal_ones_have_equal_text(offset: Offset) 
 
 
 def test_an_offset_looks_as_documented() -> None:
-    assert cut_at(471, ["orders/10", "orders/2"]).to_json() == {
+    assert cut_at(471, ["orders/10", "orders/2"], {"orders": 470}).to_json() == {
         "v": 1,
         "tick": 471,
         "channels": {"orders": {"2": 471, "10": 471}},
@@ -77,19 +77,19 @@ def test_a_foreign_offset_is_refused(raw: dict[str, object], message: str) -> No
 def test_a_vchannel_goes_on_where_it_was_and_what_was_trimmed_there_is_lost(
     described: VchannelDescription, begin: int, *, lost: bool
 ) -> None:
-    lanes, losses = lanes_of(cut_at(50, ["a/0"]), [described], {"a": 1}, 0)
+    lanes, losses = lanes_of(cut_at(50, ["a/0"], {}), [described], {"a": 1}, 0)
 
     assert lanes == [Lane(described.name, begin)]
     assert [(loss.wanted_tick, loss.available_tick) for loss in losses] == ([(50, 55)] if lost else [])
 
 
 def test_a_start_holds_for_vchannels_that_come_later_as_well() -> None:
-    lanes, losses = lanes_of(cut_at(50, []), [lane("a/0", trim=60, last=99)], {"a": 1}, 70)
+    lanes, losses = lanes_of(cut_at(50, [], {}), [lane("a/0", trim=60, last=99)], {"a": 1}, 70)
     assert (lanes, losses) == ([Lane("a/0", 70)], [])
 
 
 def test_channels_that_are_gone_or_others_by_now_are_losses_unless_nobody_wants_them() -> None:
-    start = cut_at(50, ["a/0", "b/0", "c/0", "d/0"])
+    start = cut_at(50, ["a/0", "b/0", "c/0", "d/0"], {})
     there = [channel("b", 51), channel("c", 3)]
 
     losses = destroyed(start, there, {"a": True, "b": True, "c": True, "d": False})
@@ -97,3 +97,13 @@ def test_channels_that_are_gone_or_others_by_now_are_losses_unless_nobody_wants_
     assert [(loss.name, loss.available_tick) for loss in losses] == [("a", None), ("b", 51)]
     assert "was destroyed while it was read, and made again at tick 51" in losses[1].text
     assert lanes_of(start, [lane("b/0", last=60)], {"b": 51}, 0) == ([Lane("b/0", 0)], [])
+
+
+def test_a_channel_that_was_made_behind_a_cut_is_none_that_was_made_again() -> None:
+    start = cut_at(50, ["a/0", "b/0"], {"a": 3, "b": 70})
+
+    assert start.positions == {"a/0": 50, "b/0": 70}
+    assert destroyed(start, [channel("a", 3), channel("b", 70)], {"a": True, "b": True}) == []
+    assert lanes_of(start, [lane("b/0", last=90)], {"b": 70}, 0) == ([Lane("b/0", 70)], [])
+    [lost] = destroyed(start, [channel("a", 3), channel("b", 71)], {"a": True, "b": True})
+    assert (lost.name, lost.available_tick) == ("b", 71)
