@@ -14,7 +14,7 @@ from tidelog.spark.manifest import Archive, ArchivedLane, ArchiveError, load
 from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
-from tidelog.spark.plan import cut_of, describe, naming_the_cut, plan, wanted_types
+from tidelog.spark.plan import ReadPartition, cut_of, describe, naming_the_cut, plan, wanted_types
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 
 _log = logging.getLogger("tidelog.spark")
@@ -50,12 +50,12 @@ class Divided:
 
     Attributes:
         archived: The files, or parts of files.
-        begins: By vchannel, where the log's part begins.
+        begins: By vchannel, the first tick of the log's part, from which on nothing may be trimmed until it is read.
         end_tick: Where that ends, exclusive.
     """
 
     archived: Sequence[ArchivePartition] = ()
-    begins: Mapping[str, "Begin"] = field(default_factory=dict)
+    begins: Mapping[str, int] = field(default_factory=dict)
     end_tick: int = 0
 
 
@@ -65,8 +65,15 @@ def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPar
     Raises:
         As ``divide``.
     """
-    divided = divide(options, pushdown)
-    return [*divided.archived, *plan_from(divided.begins, divided.end_tick, options, pushdown)]
+    try:
+        divided = divide(options, pushdown)
+        log = plan_from(divided.begins, divided.end_tick, replace(options, fail_on_data_loss=True), pushdown)
+    except PositionTrimmedError:
+        # If a run of archive did it just now, the second look finds all of that in files.
+        divided = divide(options, pushdown)
+        log = plan_from(divided.begins, divided.end_tick, options, pushdown)
+    fails = options.fail_on_data_loss
+    return [*divided.archived, *(replace(partition, fail_on_data_loss=fails) for partition in log)]
 
 
 def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
@@ -79,8 +86,8 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
     """
     if pushdown.is_empty or wanted_types(options, pushdown) == frozenset():
         return Divided()
-    archive = load(options.archive)
     if options.archive_only:
+        archive = load(options.archive)
         lanes = [name for name in lanes_of(archive, options) if pushdown.passes(*parts_of(name))]
         ends = [archive.lanes[name].end_tick for name in lanes]
         return Divided(_archived(archive, lanes, options, pushdown, archived_end(options, ends)) if lanes else ())
@@ -90,6 +97,8 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
         if not wanted:
             return Divided()
         lanes = [lane.name for lane in wanted]
+        # After the look at the log: what was trimmed there because it is archived shall be in the manifest.
+        archive = load(options.archive)
         check_channels(archive, channels)
         end_tick = end_of(owners, wanted, options)
     archived = _archived(archive, lanes, options, pushdown, end_tick)
@@ -125,19 +134,6 @@ def _archived(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Where the log's part of a vchannel begins.
-
-    Attributes:
-        tick: Inclusive; 0 for all that was not trimmed.
-        must_be_there: Whether it is an error that it was trimmed.
-    """
-
-    tick: int
-    must_be_there: bool
-
-
 def begin_behind(lane: VchannelDescription, archived_end: int) -> int:
     """Return where the log goes on behind an archive that ends before ``archived_end``.
 
@@ -148,21 +144,21 @@ def begin_behind(lane: VchannelDescription, archived_end: int) -> int:
 
 
 def plan_from(
-    begins: Mapping[str, Begin], end_tick: int, options: ReadOptions, pushdown: Pushdown
-) -> list[InputPartition]:
+    begins: Mapping[str, int], end_tick: int, options: ReadOptions, pushdown: Pushdown
+) -> list[ReadPartition]:
     """Return the partitions of the log between where each vchannel begins and ``end_tick``, exclusive.
 
-    Vchannels that begin at the same tick are planned together.
+    Vchannels that begin at the same tick are planned together. It is a loss if one was trimmed behind its beginning.
     """
-    by_begin: dict[Begin, list[str]] = {}
-    for name, begin in begins.items():
-        by_begin.setdefault(begin, []).append(name)
-    partitions: list[InputPartition] = []
-    for begin, names in by_begin.items():
-        if begin.tick < end_tick:
+    by_begin: dict[int, list[str]] = {}
+    for name, begin_tick in begins.items():
+        by_begin.setdefault(begin_tick, []).append(name)
+    partitions: list[ReadPartition] = []
+    for begin_tick, names in by_begin.items():
+        if begin_tick < end_tick:
             part = replace(
-                options, archive="", channels=(), pattern=None, vchannels=tuple(names), begin_tick=begin.tick,
-                begin_is_tick=begin.must_be_there, end_tick=end_tick, cut="",
+                options, archive="", channels=(), pattern=None, vchannels=tuple(names), begin_tick=begin_tick,
+                begin_is_tick=True, end_tick=end_tick, cut="",
             )  # fmt: skip
             partitions += plan(part, pushdown)
     return partitions
@@ -170,12 +166,15 @@ def plan_from(
 
 def _begins(
     archived: Mapping[str, ArchivedLane], lanes: Iterable[VchannelDescription], options: ReadOptions
-) -> dict[str, Begin]:
+) -> dict[str, int]:
     begins = {}
     for lane in lanes:
         behind = begin_behind(lane, archived[lane.name].end_tick) if lane.name in archived else 0
-        must_be_there = behind > options.begin_tick or options.begin_is_tick
-        begins[lane.name] = Begin(max(behind, options.begin_tick), must_be_there)
+        if behind > options.begin_tick or options.begin_is_tick:
+            begins[lane.name] = max(behind, options.begin_tick)
+        else:
+            # All that is left by now. Not 0: from there on, nobody would notice what is trimmed until it is read.
+            begins[lane.name] = max(options.begin_tick, int(lane.trim_tick), 1)
     return begins
 
 

@@ -58,7 +58,7 @@ class ReadPartition(InputPartition):
         return f"{self.channel}/{self.index}"
 
 
-def plan(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
+def plan(options: ReadOptions, pushdown: Pushdown) -> list[ReadPartition]:
     """Return the partitions of a read: together exactly the rows of the cut that the filters leave, each once.
 
     Raises:

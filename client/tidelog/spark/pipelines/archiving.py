@@ -21,7 +21,7 @@ from pyspark.sql.datasource import InputPartition
 
 from tidelog import VchannelDescription
 from tidelog.spark import manifest
-from tidelog.spark.archive_plan import Begin, begin_behind, check_channels, plan_from
+from tidelog.spark.archive_plan import begin_behind, check_channels, plan_from
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
@@ -285,10 +285,9 @@ def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], 
     ranges, begins = {}, {}
     for lane in lanes:
         ranges[lane.name] = _range(there, lane, end_tick, created[channel_of(lane.name)], read)
-        begins[lane.name] = Begin(max(ranges[lane.name].begin_tick, int(lane.trim_tick)), must_be_there=True)
+        begins[lane.name] = max(ranges[lane.name].begin_tick, int(lane.trim_tick))
     # What is trimmed from now on is an error in any case: the ranges would not tell of it.
-    partitions = plan_from(begins, end_tick, replace(read, fail_on_data_loss=True), Pushdown())
-    return ranges, [partition for partition in partitions if isinstance(partition, ReadPartition)]
+    return ranges, plan_from(begins, end_tick, replace(read, fail_on_data_loss=True), Pushdown())
 
 
 def _range(

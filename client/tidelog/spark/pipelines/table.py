@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
-from tidelog.spark.archive_plan import ArchivePartition, Begin, divide
+from tidelog.spark.archive_plan import ArchivePartition, divide
 from tidelog.spark.option_values import known_options
-from tidelog.spark.options import ALL_NAMES, OptionError, ReadOptions, parse_options
+from tidelog.spark.options import ALL_NAMES, OptionError, parse_options
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, SourceOptions
 from tidelog.spark.pushdown import Pushdown
 from tidelog.spark.source import SCHEMA, TidelogDataSource
-from tidelog.spark.ticks import LOGICAL_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +64,7 @@ def read_table(spark: "SparkSession", options: SourceOptions) -> "DataFrame":
     kept = {name: value for name, value in texts.items() if name not in _SAID_ANEW}
     frames += [
         spark.read.format("tidelog").options(**kept, **range_).load()
-        for range_ in _ranges(divided.begins, divided.end_tick, read)
+        for range_ in _ranges(divided.begins, divided.end_tick)
     ]
     return reduce(lambda one, other: one.union(other), frames) if frames else spark.createDataFrame([], columns)
 
@@ -81,22 +80,13 @@ def _archived(spark: "SparkSession", parts: "Sequence[ArchivePartition]", column
     return frame
 
 
-def _ranges(begins: Mapping[str, Begin], end_tick: int, read: ReadOptions) -> "list[dict[str, str]]":
+def _ranges(begins: Mapping[str, int], end_tick: int) -> "list[dict[str, str]]":
     """Return options that read the log's part: one of vchannels that begin at the same tick."""
-    by_begin: dict[Begin, list[str]] = {}
-    for name, begin in begins.items():
-        if begin.tick < end_tick:
-            by_begin.setdefault(begin, []).append(name)
+    by_begin: dict[int, list[str]] = {}
+    for name, begin_tick in begins.items():
+        if begin_tick < end_tick:
+            by_begin.setdefault(begin_tick, []).append(name)
     return [
-        {"vchannels": ",".join(names), "endingTick": str(end_tick), **_start(begin)}
-        for begin, names in by_begin.items()
+        {"vchannels": ",".join(names), "startingTick": str(begin_tick), "endingTick": str(end_tick)}
+        for begin_tick, names in by_begin.items()
     ]
-
-
-def _start(begin: Begin) -> dict[str, str]:
-    if begin.tick == 0:
-        return {}
-    if begin.must_be_there:
-        return {"startingTick": str(begin.tick)}
-    # It came from a time.
-    return {"startingTimestamp": str(begin.tick >> LOGICAL_BITS)}
