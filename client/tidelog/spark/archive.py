@@ -24,13 +24,13 @@ def read_archived(
     """Yield the rows of ``partition``, in tick order, with the columns of ``schema``. Checksums of pages are verified.
 
     Raises:
-        ArchiveError: The file is not there or is damaged.
+        ArchiveError: The file is not there, is damaged, or has not the size and number of rows that the manifest says.
         CorruptPayloadError: A payload is not of the format, and that is to fail the read.
     """
     payloads = Payloads(payload_format, schema)
     needed = {*schema.names, "tick", *(("type",) if partition.types else ()), *payloads.needed}
     types = pa.array([value - _UINT32 if value >= _SIGN else value for value in partition.types], pa.int32())
-    for batch in _batches(Path(partition.path), needed, partition.begin_tick, partition.end_tick):
+    for batch in _batches(partition, needed):
         rows = batch.filter(pc.is_in(batch.column("type"), types)) if partition.types else batch
         if rows.num_rows:
             made = _decoded(payloads, partition, rows)
@@ -43,7 +43,7 @@ def _decoded(payloads: Payloads, partition: ArchivePartition, rows: pa.RecordBat
         return {}
     ticks = rows.column("tick")
     binary = rows.column("payload").cast(pa.binary())
-    return payloads.decoded(binary, lambda row: (f"{partition.channel}/{partition.index}", ticks[row].as_py()))
+    return payloads.decoded(binary, lambda row: (partition.vchannel, ticks[row].as_py()))
 
 
 def end_before_transaction(archive: Archive, end_tick: int) -> int:
@@ -87,14 +87,16 @@ def _first_ticks(archive: Archive, transactions: pa.Array, end_tick: int) -> Ite
 
 
 def _ids(archive: Archive, file: ArchivedFile, begin_tick: int, end_tick: int) -> Iterator[pa.RecordBatch]:
-    return _batches(archive.root / file.path, {"tick", "txn_id"}, begin_tick, end_tick)
+    return _batches(ArchivePartition(str(archive.root), file, begin_tick, end_tick), {"tick", "txn_id"})
 
 
-def _batches(path: Path, names: set[str], begin_tick: int, end_tick: int) -> Iterator[pa.RecordBatch]:
-    """Yield those of the named columns that the file has, for the ticks of a half-open range; no empty batch."""
+def _batches(partition: ArchivePartition, names: set[str]) -> Iterator[pa.RecordBatch]:
+    """Yield those of the named columns that the file has, of a partition's ticks and all types; no empty batch."""
+    path, begin_tick, end_tick = Path(partition.path), partition.begin_tick, partition.end_tick
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            groups = _row_groups(file, begin_tick, end_tick)
+            _check_size(file, path.stat().st_size, partition.file)
+            groups = range(file.num_row_groups) if partition.is_whole else _row_groups(file, begin_tick, end_tick)
             columns = [name for name in file.schema_arrow.names if name in names]
             if not groups:
                 return
@@ -109,6 +111,14 @@ def _batches(path: Path, names: set[str], begin_tick: int, end_tick: int) -> Ite
         raise ArchiveError(f"the archived file {path} is not there: restore it from a copy") from error
     except (OSError, pa.ArrowException) as error:
         raise ArchiveError(f"the archived file {path} is damaged ({error}): restore it from a copy") from error
+
+
+def _check_size(file: pq.ParquetFile, bytes_: int, said: ArchivedFile) -> None:
+    if (bytes_, file.metadata.num_rows) != (said.bytes, said.messages):
+        raise ArchiveError(
+            f"the archived file {said.path} has {bytes_} bytes and {file.metadata.num_rows} messages, and the manifest "
+            f"says {said.bytes} and {said.messages}: restore it from a copy"
+        )
 
 
 def _row_groups(file: pq.ParquetFile, begin_tick: int, end_tick: int) -> Sequence[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import ChannelDescription, PositionTrimmedError, VchannelDescription
-from tidelog.spark.manifest import Archive, ArchivedLane, ArchiveError, load
+from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedLane, ArchiveError, load
 from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
@@ -25,23 +25,32 @@ class ArchivePartition(InputPartition):
     """What one task reads: the ticks ``[begin_tick, end_tick)`` of one file of an archive.
 
     Attributes:
-        path: The file.
-        channel, index: The vchannel that it is of.
+        root: The archive's folder.
+        file: What the manifest says of the file.
         begin_tick, end_tick: Half-open range of ticks.
         types: Only these message types; empty for all.
     """
 
-    path: str
-    channel: str
-    index: int
-    begin_tick: int
-    end_tick: int
-    types: tuple[int, ...]
+    root: str
+    file: ArchivedFile
+    begin_tick: int = 0
+    end_tick: int = END_OF_TIME
+    types: tuple[int, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return f"{self.root}/{self.file.path}"
 
     @property
     def vchannel(self) -> str:
         """``<channel>/<index>``."""
-        return f"{self.channel}/{self.index}"
+        return self.file.vchannel
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every message of the file is read."""
+        return self.begin_tick <= self.file.first_tick and self.file.last_tick < self.end_tick and not self.types
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +136,8 @@ def _archived(
     _check_loss(there, options, begin_tick, end_tick)
     types = tuple(sorted(wanted_types(options, pushdown) or ()))
     return [
-        ArchivePartition(str(archive.root / file.path), *parts_of(name), begin_tick, end_tick, types)
-        for name, lane in there.items()
+        ArchivePartition(str(archive.root), file, begin_tick, end_tick, types)
+        for lane in there.values()
         for file in lane.files
         if file.first_tick < end_tick and file.last_tick >= begin_tick
     ]

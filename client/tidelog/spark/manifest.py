@@ -65,6 +65,15 @@ class ArchivedFile:
     digest: str
     content_digest: str
 
+    def mismatch(self, messages: int, digest: str, content_digest: str) -> str:
+        """Return how what was read of all of it differs from what the manifest says; empty if it does not."""
+        if (messages, digest, content_digest) == (self.messages, self.digest, self.content_digest):
+            return ""
+        return (
+            f"{self.path} has {messages} messages with digests {digest} and {content_digest}, and the manifest says "
+            f"{self.messages} with {self.digest} and {self.content_digest}: restore it from a copy"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:

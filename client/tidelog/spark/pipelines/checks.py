@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.spark.manifest import ArchivedFile
 from tidelog.spark.pipelines.digest import COLUMNS as DIGEST_COLUMNS
 from tidelog.spark.pipelines.digest import Digests, digest_batch
 
@@ -87,6 +88,12 @@ class PartitionCheck:
         """Note that what follows of ``vchannel`` cannot be read."""
         lane = self._lanes.get(vchannel)
         self._find("unreadable", vchannel, lane.last_tick if lane else 0, f"what follows cannot be read: {error}")
+
+    def compare(self, file: ArchivedFile) -> None:
+        """Note if what was added is not what the manifest says of a file, all of which was added."""
+        lane = self._lanes.get(file.vchannel, _Lane())
+        if wrong := file.mismatch(lane.messages, str(lane.digests.full), str(lane.digests.content)):
+            self._find("archive", file.vchannel, file.first_tick, f"the archived file {wrong}")
 
     def finish(self) -> pa.RecordBatch:
         """Return the parts of all that was added."""

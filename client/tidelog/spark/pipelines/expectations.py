@@ -8,7 +8,7 @@ from pyspark.sql.datasource import InputPartition
 
 from tidelog import Client, VchannelDescription
 from tidelog.spark import manifest
-from tidelog.spark.archive_plan import ArchivePartition
+from tidelog.spark.archive_plan import ArchivePartition, archived_end, begin_behind, lanes_of
 from tidelog.spark.manifest import ArchivedLane
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
@@ -18,6 +18,7 @@ from tidelog.spark.pipelines.together import Finding, OpenBroadcast
 from tidelog.spark.plan import describe
 
 _EVERYTHING: Final = "*"
+_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +27,17 @@ class Scope:
 
     Attributes:
         is_whole: Whether all channels are read whole, so that each transaction is.
-        floor: From this tick on no vchannel was trimmed.
+        floor: From this tick on nothing is missing because it was trimmed.
         before: The vchannels as the server described them; empty without a server.
-        expected: Digests that the manifest has of vchannels, if the archive alone is read.
         broadcasts: Those that have not been acknowledged by all.
+        undecided: What will not be read, and why.
     """
 
     is_whole: bool
     floor: int = 0
     before: Mapping[str, VchannelDescription] = field(default_factory=dict)
-    expected: Mapping[str, Digest] = field(default_factory=dict)
     broadcasts: Sequence[OpenBroadcast] = ()
+    undecided: Sequence[str] = ()
 
 
 def scope_of(read: ReadOptions) -> Scope:
@@ -49,27 +50,41 @@ def scope_of(read: ReadOptions) -> Scope:
             for client, part in owners.by_node(described):
                 broadcasts += _open_broadcasts(client, {lane.name: lane for lane in part}, read)
             before = {lane.name: lane for lane in described}
-    floor = read.begin_tick
-    expected: dict[str, Digest] = {}
+    undecided: list[str] = []
     if read.archive:
-        lanes = manifest.load(read.archive).lanes
-        floor = max([floor, *(lane.begin_tick for lane in lanes.values() if lane.begin_tick > lane.created_tick)])
-        if read.archive_only and not (read.begin_tick or read.end_tick):
-            expected = _archived_digests(lanes)
+        floor, undecided = _of_archive(read, before)
     else:
-        floor = max([floor, *(int(lane.trim_tick) for lane in before.values())])
+        floor = max((int(lane.trim_tick) for lane in before.values()), default=0)
     is_whole = read.pattern is not None and read.pattern.text == _EVERYTHING
-    return Scope(is_whole, floor, before, expected, broadcasts)
+    return Scope(is_whole, max(floor, read.begin_tick), before, broadcasts, undecided)
 
 
-def _archived_digests(lanes: Mapping[str, ArchivedLane]) -> dict[str, Digest]:
-    """Return what the manifest says of each vchannel of which all lies before the cut of any read."""
-    cut = min((lane.end_tick for lane in lanes.values()), default=0)
-    return {
-        name: Digest.total(Digest.parse(file.digest) for file in lane.files)
-        for name, lane in lanes.items()
-        if all(file.last_tick < cut for file in lane.files[-1:])
-    }
+def _of_archive(read: ReadOptions, before: Mapping[str, VchannelDescription]) -> tuple[int, list[str]]:
+    """Return from which tick on nothing is missing in archive and log together, and what will not be read of them."""
+    archive = manifest.load(read.archive)
+    names = lanes_of(archive, read) if read.archive_only else [name for name in before if name in archive.lanes]
+    lanes = {name: archive.lanes[name] for name in names}
+    begins = [lane.begin_tick for lane in lanes.values() if lane.begin_tick > lane.created_tick]
+    losses = [end for lane in lanes.values() for _, end in lane.lost]
+    trims = [int(lane.trim_tick) for name, lane in before.items() if name not in lanes or _lost_behind(lane, lanes)]
+    undecided = []
+    if read.archive_only and not read.end_tick:
+        end_tick = archived_end(read, [lane.end_tick for lane in lanes.values()])
+        files = [file.path for lane in lanes.values() for file in lane.files if file.first_tick >= end_tick]
+        if files:
+            text = f"{_some(files, 'archived file')}: behind tick {end_tick}, where the first vchannel's archive ends"
+            undecided.append(text)
+    return max([0, *begins, *losses, *trims]), undecided
+
+
+def _lost_behind(lane: VchannelDescription, archived: Mapping[str, ArchivedLane]) -> bool:
+    return int(lane.trim_tick) > begin_behind(lane, archived[lane.name].end_tick)
+
+
+def _some(names: Sequence[str], what: str) -> str:
+    """Return how many there are and the first of them, such as ``2 archived files (a, b)``."""
+    more = ", ..." if len(names) > _SHOWN else ""
+    return f"{len(names)} {what}{'s' if len(names) > 1 else ''} ({', '.join(names[:_SHOWN])}{more})"
 
 
 def _open_broadcasts(
@@ -94,14 +109,10 @@ def digest_findings(report: VerifyReport, wanted: Sequence[tuple[Digest, str]]) 
             yield Finding("digest", "", 0, f"the {name} digest is {found}, and {expected} was expected")
 
 
-def archive_findings(report: VerifyReport, scope: Scope, partitions: Sequence[InputPartition]) -> Iterator[Finding]:
-    """Yield a finding for each vchannel that is not what the manifest says, if the archive alone was read."""
-    found = {lane.vchannel: lane.digest for lane in report.lanes}
-    for name in sorted({each.vchannel for each in partitions if isinstance(each, ArchivePartition)}):
-        expected, there = scope.expected.get(name), found.get(name, str(Digest()))
-        if expected is not None and there != str(expected):
-            text = f"the digest of what the archive has is {there}, and its manifest says {expected}"
-            yield Finding("archive", name, 0, text)
+def not_compared(partitions: Sequence[InputPartition]) -> list[str]:
+    """Return the files of an archive that were read in part, so that their digests say nothing."""
+    files = [each.file.path for each in partitions if isinstance(each, ArchivePartition) and not each.is_whole]
+    return [f"digests of {_some(files, 'archived file')}: only a part was read"] if files else []
 
 
 def compared(

@@ -27,6 +27,12 @@ _SAID_ANEW: Final = frozenset(
     {"archive", "archiveOnly", "channel", "channels", "channelPattern", "vchannels", "path", "startingTick",
      "startingTimestamp", "endingTick", "endingTimestamp", "asOfTick", "timestampAsOf"}
 )  # fmt: skip
+# Whatever the session says: rows that cannot be read are an error.
+_STRICT: Final = {
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",
+}
 _SIGN: Final = 1 << 31
 _UINT32: Final = 1 << 32
 
@@ -70,7 +76,7 @@ def read_table(spark: "SparkSession", options: SourceOptions) -> "DataFrame":
 
 
 def _archived(spark: "SparkSession", parts: "Sequence[ArchivePartition]", columns: StructType) -> "DataFrame":
-    frame = spark.read.schema(columns).parquet(*(part.path for part in parts))
+    frame = spark.read.schema(columns).options(**_STRICT).parquet(*(part.path for part in parts))
     # Those of a plan have one range and the same types.
     one = parts[0]
     frame = frame.where(f"tick >= {one.begin_tick} AND tick < {one.end_tick}")

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from tidelog import Client, Tick, VchannelDescription
 from tidelog.spark.archive_plan import ArchivePartition
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
-from tidelog.spark.names import channel_of, parts_of
+from tidelog.spark.names import channel_of
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.digest import Digests, digest_batch
@@ -83,17 +83,11 @@ def check_files(spark: "SparkSession", there: Archive, files: Sequence[ArchivedF
     """
     if not files:
         return
-    partitions = [
-        ArchivePartition(str(there.root / file.path), *parts_of(file.vchannel), 0, END_OF_TIME, ()) for file in files
-    ]
+    partitions = [ArchivePartition(str(there.root), file) for file in files]
     found = {path: told for path, *told in over_partitions(spark, partitions, _summary).collect()}
     for file in files:
-        path = str(there.root / file.path)
-        if found[path] != [file.messages, file.digest, file.content_digest]:
-            raise ArchiveError(
-                f"{path} has {found[path][0]} messages with digest {found[path][1]}, and the manifest says "
-                f"{file.messages} with {file.digest}: restore it from a copy. Nothing was trimmed"
-            )
+        if wrong := file.mismatch(*found[file.path]):
+            raise ArchiveError(f"the archived file {wrong}. Nothing was trimmed")
 
 
 def _summary(partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -104,7 +98,7 @@ def _summary(partition: InputPartition) -> Iterator[tuple[Any, ...]]:
     for batch in read_batches(partition, arrow_schema()):
         messages += batch.num_rows
         digests = digests.plus(digest_batch(batch))
-    yield partition.path, messages, str(digests.full), str(digests.content)
+    yield partition.file.path, messages, str(digests.full), str(digests.content)
 
 
 def _holds(client: Client, vchannels: Sequence[str]) -> Mapping[str, tuple[int, str]]:

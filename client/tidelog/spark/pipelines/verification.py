@@ -17,7 +17,7 @@ from tidelog.spark.manifest import ArchiveError
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.pipelines.checks import COLUMNS, PARTS, PartitionCheck, Sequences, check_batches
 from tidelog.spark.pipelines.digest import Digest, Digests
-from tidelog.spark.pipelines.expectations import archive_findings, compared, digest_findings, scope_of
+from tidelog.spark.pipelines.expectations import compared, digest_findings, not_compared, scope_of
 from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
 from tidelog.spark.pipelines.tasks import (
     OnProgress,
@@ -85,8 +85,8 @@ def verify(
                 parts.unpersist()
         else:
             report, missing = VerifyReport((), (), (), 0, 0, 0, Digests()), []
-    more = [*missing, *digest_findings(report, wanted), *archive_findings(report, scope, partitions)]
-    undecided = list(report.undecided)
+    more = [*missing, *digest_findings(report, wanted)]
+    undecided = [*report.undecided, *scope.undecided, *not_compared(partitions)]
     lanes = list(report.lanes)
     if not read.archive:
         lanes, different, moved = compared(report, scope, read)
@@ -159,6 +159,8 @@ class _Check:
         try:
             for batch in read_batches(partition, arrow_schema(*names)):
                 yield from rows_of(check.add(batch))
+            if isinstance(partition, ArchivePartition) and partition.is_whole:
+                check.compare(partition.file)
         except (DataLossError, ArchiveError) as error:
             check.unreadable(partition.vchannel, error)
         yield from rows_of([check.finish()])
