@@ -22,9 +22,11 @@ from tidelog.spark.write_options import WriteOptions
 
 _log = logging.getLogger("tidelog.spark")
 
-# Half of what the server takes in one transaction, and fewer batches than it takes: a task may write any number.
+# Half of what the server takes in one transaction, fewer batches than it takes, and as many vchannels: a task may write
+# any number of them.
 _MAX_TXN_BYTES: Final = 512 << 20
 _MAX_TXN_BATCHES: Final = 2_048
+_MAX_TXN_VCHANNELS: Final = 256
 # How much a task that writes at least once holds back at most.
 _FLUSH_BYTES: Final = 16 << 20
 _COMMIT_TIMEOUT_S: Final = 120.0
@@ -55,7 +57,7 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
         txn = _Open(client)
         try:
             for vchannel, columns in _routed(client, options, rows):
-                if txn.size_bytes + columns.size_bytes > _MAX_TXN_BYTES or txn.batches == _MAX_TXN_BATCHES:
+                if not txn.has_room_for(vchannel, columns):
                     written.add(txn.prepare(options, app_id))
                     txn = _Open(client)
                 txn.append(vchannel, columns)
@@ -77,11 +79,11 @@ def write_at_least_once(rows: Iterator[pa.RecordBatch], options: WriteOptions) -
         txn = _Open(client, options)
         try:
             for vchannel, columns in _routed(client, options, rows):
-                txn.append(vchannel, columns)
-                count += columns.count
-                if txn.size_bytes >= _FLUSH_BYTES:
+                if txn.size_bytes >= _FLUSH_BYTES or not txn.has_room_for(vchannel, columns):
                     txn.commit()
                     txn = _Open(client, options)
+                txn.append(vchannel, columns)
+                count += columns.count
             txn.commit()
         except BaseException:
             txn.roll_back()
@@ -141,12 +143,22 @@ class _Open:
             durability=options.durability if options else None, timeout_s=_COMMIT_TIMEOUT_S
         )
         self.size_bytes = 0
-        self.batches = 0
+        self._batches = 0
+        self._vchannels: set[str] = set()
+
+    def has_room_for(self, vchannel: str, columns: Columns) -> bool:
+        """Return whether the server takes a transaction with ``columns`` as well."""
+        return (
+            self.size_bytes + columns.size_bytes <= _MAX_TXN_BYTES
+            and self._batches < _MAX_TXN_BATCHES
+            and (vchannel in self._vchannels or len(self._vchannels) < _MAX_TXN_VCHANNELS)
+        )
 
     def append(self, vchannel: str, columns: Columns) -> None:
         self._txn.append_columns(vchannel, columns)
         self.size_bytes += columns.size_bytes
-        self.batches += 1
+        self._batches += 1
+        self._vchannels.add(vchannel)
 
     def prepare(self, options: WriteOptions, app_id: str) -> PreparedTransaction | None:
         return self._txn.prepare(app_id, app_version=options.app_version, keepalive_s=options.timeout_s)

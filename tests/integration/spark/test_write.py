@@ -86,6 +86,20 @@ def test_rows_of_all_tasks_are_one_transaction(spark: SparkSession, client: Clie
     assert len({vchannel for _, vchannel in homes}) == 2
 
 
+@pytest.mark.parametrize("delivery", ["exactlyOnce", "atLeastOnce"])
+def test_a_task_may_write_to_more_vchannels_than_a_transaction_has(
+    spark: SparkSession, client: Client, channel: str, write: Write, delivery: str
+) -> None:
+    client.create_channel(f"{channel}.wide", vchannels=257)
+    frame = spark.range(0, 514, 1, 1).selectExpr("CAST(id AS STRING) AS payload", "CAST(id % 257 AS INT) AS vchannel")
+
+    write(frame, f"{channel}.wide", delivery=delivery)
+
+    [described] = client.describe_channels([f"{channel}.wide"])
+    assert [lane.messages for lane in described.vchannels] == [2] * 257
+    assert left_behind(client, f"{channel}.wide") == []
+
+
 def test_a_column_says_to_which_channel_a_row_goes(
     spark: SparkSession, client: Client, channel: str, write: Write
 ) -> None:
