@@ -59,14 +59,17 @@ def read_partition(
 
 def _read(partition: ReadPartition, schema: pa.Schema, payloads: Payloads) -> Iterator[pa.RecordBatch]:
     with partition.connection.client() as client:
-        try:
-            yield from _record_batches(client, partition, partition.begin_tick, schema, payloads)
-        except PositionTrimmedError as error:
-            # The first available tick lies beyond everything that was yielded: nothing comes twice.
-            if partition.fail_on_data_loss:
-                raise _lost(partition, error) from None
-            _log.warning("%s; reading what is left, because failOnDataLoss is false", error)
-            yield from _record_batches(client, partition, error.first_available_tick, schema, payloads)
+        begin_tick: int | None = partition.begin_tick
+        while begin_tick is not None:
+            try:
+                yield from _record_batches(client, partition, begin_tick, schema, payloads)
+                begin_tick = None
+            except PositionTrimmedError as error:
+                if partition.fail_on_data_loss:
+                    raise _lost(partition, error) from None
+                _log.warning("%s; reading what is left, because failOnDataLoss is false", error)
+                # It lies beyond everything that was yielded: nothing comes twice.
+                begin_tick = error.first_available_tick
 
 
 @cache
@@ -100,16 +103,25 @@ def _record_batches(
 
 
 def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
-    """Yield consecutive batches together that are large enough for one record batch; the last may be short."""
+    """Yield consecutive batches together that are large enough for one record batch; the last may be short.
+
+    Raises:
+        PositionTrimmedError: What follows was trimmed. All that came before was yielded.
+    """
     run: list[Batch] = []
     rows = size_bytes = 0
-    for batch in batches:
-        run.append(batch)
-        rows += len(batch)
-        size_bytes += batch.columns.size_bytes
-        if rows >= _TARGET_ROWS or size_bytes >= _TARGET_BYTES:
+    try:
+        for batch in batches:
+            run.append(batch)
+            rows += len(batch)
+            size_bytes += batch.columns.size_bytes
+            if rows >= _TARGET_ROWS or size_bytes >= _TARGET_BYTES:
+                yield run
+                run, rows, size_bytes = [], 0, 0
+    except PositionTrimmedError:
+        if run:
             yield run
-            run, rows, size_bytes = [], 0, 0
+        raise
     if run:
         yield run
 

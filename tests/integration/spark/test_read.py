@@ -10,11 +10,16 @@ import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tidelog import Client, Message
+from tidelog import Client, Message, Tick
 from tidelog.spark import SCHEMA
+from tidelog.spark.connection import Connection
+from tidelog.spark.payload_options import AS_THEY_ARE
+from tidelog.spark.plan import ReadPartition
+from tidelog.spark.read import read_partition
 from tidelog_server.cli.bench.server_process import parse_metrics
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import ENDPOINT, page, run_example
@@ -257,6 +262,29 @@ def test_what_is_left_is_read_where_loss_is_allowed(client: Client, read: Read, 
     assert payloads(read(channel, startingTick=ticks[0], failOnDataLoss="false")) == ["b", "c", "d"]
     assert payloads(read(channel, startingTimestamp=ticks[0] >> 18)) == ["b", "c", "d"]
     assert payloads(read(channel)) == ["b", "c", "d"]
+
+
+def test_what_was_trimmed_while_it_was_read_is_passed_over_however_often(
+    server: RunningServer, client: Client, channel: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    payload = bytes(1 << 20)
+    ticks = [int(client.append(f"{channel}/0", payload).last_tick) for _ in range(64)]
+    whole = ReadPartition(Connection(server.endpoint), channel, 0, ticks[0], ticks[-1] + 1, (), fail_on_data_loss=False)
+    batches = read_partition(whole, pa.schema([("tick", pa.int64())]), AS_THEY_ARE)
+    read: list[int] = []
+
+    # Each trim removes what the scan, which receives ahead by a bounded number of bytes, has not come to.
+    for first_left in (30, 60):
+        read += next(batches).column("tick").to_pylist()
+        client.trim(f"{channel}/0", Tick(ticks[first_left]))
+    for batch in batches:
+        read += batch.column("tick").to_pylist()
+
+    assert read == sorted(set(read))
+    assert read[0] == ticks[0]
+    assert set(ticks[60:]) <= set(read)
+    assert len(read) < 64
+    assert any("failOnDataLoss is false" in record.message for record in caplog.records)
 
 
 def test_chosen_columns_are_read_alone(client: Client, read: Read, spark: SparkSession, channel: str) -> None:
