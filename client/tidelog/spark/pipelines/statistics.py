@@ -170,8 +170,7 @@ def _top_keys(messages: "DataFrame", top: int) -> list[Record]:
 
 
 def _channel_record(row: "Row") -> Record:
-    seconds = (row["last"] - row["first"]).total_seconds()
-    return {**_record(row), "first": _iso(row["first"]), "last": _iso(row["last"]), **_rates(row, seconds)}
+    return {**_record(row), "first": _iso(row["first"]), "last": _iso(row["last"]), **_rates(row, _span_s([row]))}
 
 
 def _record(row: "Row") -> Record:
@@ -197,27 +196,35 @@ def _rates(row: "Row", seconds: float) -> Mapping[str, float | None]:
 
 def _fitting(channels: Sequence["Row"]) -> int:
     """Return a usual length of which about a hundred make all the time."""
-    seconds = _seconds(channels)
+    seconds = _span_s(channels)
     return next((step for step in _STEPS_S if seconds / step <= _AIMED_WINDOWS), _STEPS_S[-1])
 
 
-def _seconds(channels: Sequence["Row"]) -> float:
+def _span_s(channels: Sequence["Row"]) -> float:
+    """Return how many seconds lie between the first and the last message of all of them."""
     if not channels:
         return 0.0
-    span = max(row["last"] for row in channels) - min(row["first"] for row in channels)
-    return float(span.total_seconds())
+    span = max(_utc(row["last"]) for row in channels) - min(_utc(row["first"]) for row in channels)
+    return span.total_seconds()
 
 
 def _check_windows(channels: Sequence["Row"], length_s: int) -> None:
-    if _seconds(channels) / length_s * len(channels) > _MAX_WINDOWS:
+    if _span_s(channels) / length_s * len(channels) > _MAX_WINDOWS:
         raise OptionError(
             f"windows of {length_s} s would be more than {_MAX_WINDOWS}: choose longer ones, or read less"
         )
 
 
+def _utc(moment: datetime) -> datetime:
+    """Return in UTC what Spark hands over in the time of this machine, without a zone.
+
+    Spans are only right in UTC: a day on which clocks change has not 24 hours here.
+    """
+    return moment.astimezone(UTC)
+
+
 def _iso(moment: datetime) -> str:
-    """Return in UTC what Spark hands over in the time of this machine, without a zone."""
-    return moment.astimezone().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _utc(moment).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shown(key: bytes) -> str:
