@@ -217,7 +217,7 @@ def fold(root: Path, commits: Iterable[Commit]) -> Archive:
     """Return what commits make, in order of their numbers.
 
     Raises:
-        ArchiveError: A range does not begin where the one before it ended.
+        ArchiveError: A range does not begin where the one before it ended, or a file is not of one of its ranges.
     """
     lanes: dict[str, ArchivedLane] = {}
     last = 0
@@ -225,6 +225,7 @@ def fold(root: Path, commits: Iterable[Commit]) -> Archive:
         last = commit.number
         files: dict[str, list[ArchivedFile]] = {}
         for file in commit.files:
+            _check_file(commit, file)
             files.setdefault(file.vchannel, []).append(file)
         for name, added in commit.ranges.items():
             in_order = sorted(files.get(name, ()), key=lambda file: file.first_tick)
@@ -293,6 +294,8 @@ def writing(root: str | Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ArchiveError(f"another run writes to the archive at {root}: wait for it") from None
+        # The commit of a run that died behind its link may not be durable yet, and is built on and trimmed for.
+        sync_folder(folder)
         yield
 
 
@@ -327,6 +330,17 @@ def _numbers(folder: Path) -> Iterator[int]:
         for path in folder.iterdir():
             if path.suffix == _SUFFIX and path.stem.isdigit():
                 yield int(path.stem)
+
+
+def _check_file(commit: Commit, file: ArchivedFile) -> None:
+    """Raise ArchiveError if a file of a commit is not within the commit's range of its vchannel."""
+    added = commit.ranges.get(file.vchannel)
+    if added is None or not added.begin_tick <= file.first_tick <= file.last_tick < added.end_tick:
+        said = f"ticks {added.begin_tick} to {added.end_tick - 1}" if added else "nothing"
+        raise ArchiveError(
+            f"commit {commit.number} of the archive has {file.path} with ticks {file.first_tick} to {file.last_tick}, "
+            f"and says that it has {said} of {file.vchannel}: restore the archive from a copy"
+        )
 
 
 def _extended(

@@ -28,10 +28,8 @@ from tidelog.spark.options import OptionError, parse_options
 from tidelog.spark.pipelines import (
     ArchiveError,
     ArchiveTotals,
-    CompactError,
     Digests,
     Sequences,
-    UnkeyedError,
     archive,
     compact,
     digest_contents,
@@ -388,48 +386,6 @@ def test_each_kind_of_damage_is_a_finding(spark: SparkSession, client: Client, c
     assert part.ok
     assert len(part.undecided) == 1
     frame.unpersist()
-
-
-def test_compaction_keeps_the_latest_of_each_key(
-    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    client.append(f"{channel}/0", [Message(b"1", key=b"a"), Message(b"2", key=b"b"), Message(b"3", key=b"a")])
-    cut = int(client.append(f"{channel}/1", [Message(b"", key=b"b"), Message(b"4", key=b"")]).last_tick)
-    client.append(f"{channel}/0", b"no key")
-
-    with pytest.raises(UnkeyedError, match=r"say unkeyed='keep' to have .* or unkeyed='drop'"):
-        compact(spark, tmp_path, options)
-    words = [f"{name}={value}" for name, value in options.items()]
-    assert run_job(["compact", str(tmp_path), "-o", words[0], "-o", words[1]]) == 1
-    assert "say --unkeyed keep to have all of them in the snapshot, or --unkeyed drop" in capsys.readouterr().err
-    (tmp_path / "table.csv").touch()
-    with pytest.raises(CompactError, match=r"it has 'table\.csv', and no folder 'tick=\.\.\.'"):
-        compact(spark, tmp_path, {**options, "asOfTick": cut})
-    with pytest.raises(ArchiveError, match=r"it has 'table\.csv', and no _tidelog"):
-        archive(spark, tmp_path, options, delta=True)
-    (tmp_path / "table.csv").unlink()
-    first = compact(spark, tmp_path, {**options, "asOfTick": cut})
-    again = compact(spark, tmp_path, {**options, "asOfTick": cut})
-
-    snapshot = spark.read.parquet(first.path)
-    assert {bytes(row.key): bytes(row.payload) for row in snapshot.collect()} == {b"a": b"3", b"": b"4"}
-    assert (first.tick, first.rows, first.written, again.rows, again.written) == (cut, 2, True, 2, False)
-    assert (Path(first.path) / "_SUCCESS").is_file()
-    with pytest.raises(CompactError, match="with other tombstones"):
-        compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
-    # What a run left that died before its end does not count.
-    (Path(first.path) / "_tidelog.json").unlink()
-    kept = compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
-    assert (kept.rows, kept.written) == (3, True)
-    last = compact(spark, tmp_path, options, unkeyed="keep")
-    assert (last.rows, last.written) == (3, True)
-    # Nothing came since; then with other options; then with something new.
-    same = compact(spark, tmp_path, options, unkeyed="keep")
-    assert (same.tick, same.path, same.rows, same.written) == (last.tick, last.path, 3, False)
-    assert compact(spark, tmp_path, {**options, "types": "0"}, unkeyed="keep").tick > last.tick
-    client.append(f"{channel}/1", Message(b"5", key=b"c"))
-    assert compact(spark, tmp_path, options, unkeyed="keep").rows == 4
 
 
 def test_statistics_are_those_of_a_plain_count(

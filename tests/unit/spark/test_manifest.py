@@ -53,6 +53,21 @@ def test_commits_make_what_they_say(bounds: list[int], lanes: int) -> None:
         assert [file.last_tick + 1 for file in lane.files] == ends
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (a_file("b/0", 3, 4), "nothing of b/0"),
+        (a_file("a/0", 9, 10), "ticks 0 to 9 of a/0"),
+        (a_file("a/0", 4, 3), "ticks 0 to 9 of a/0"),
+    ],
+)
+def test_a_file_that_is_not_of_its_commit_is_an_error_and_no_gap(file: ArchivedFile, said: str) -> None:
+    commit = replace(a_commit(1, 0, 10), files=[file])
+
+    with pytest.raises(ArchiveError, match=said):
+        manifest.fold(Path("x"), [commit])
+
+
 def test_commits_are_read_back_in_order(tmp_path: Path) -> None:
     write(tmp_path, a_commit(1, 0, 10), a_commit(2, 10, 20, "a/0"))
     # A run that died in the midst of a commit leaves this.

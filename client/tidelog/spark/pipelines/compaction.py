@@ -98,7 +98,8 @@ def compact(
     cut = fix_cut(options)
     read = parse_options(cut.options)
     made = {
-        "vchannels": list(cut.lanes),
+        # Another channel of the same name has other messages at the same ticks.
+        "vchannels": dict(cut.lanes),
         "tombstones": tombstones,
         "unkeyed": unkeyed,
         "begin_tick": read.begin_tick,
@@ -121,6 +122,7 @@ def compact(
                 raise UnkeyedError from None
             raise
         rows = spark.read.parquet(str(folder)).count()
+    _make_durable(folder)
     _note(folder, {"tick": tick, **made, "rows": rows})
     return CompactResult(tick, str(folder), rows, written=True)
 
@@ -205,6 +207,15 @@ def _noted(folder: Path) -> dict[str, Any] | None:
         return None
     noted: dict[str, Any] = json.loads(note.read_text())
     return noted
+
+
+def _make_durable(folder: Path) -> None:
+    """Make what Spark wrote to a folder durable, which it does not do itself."""
+    for path in folder.iterdir():
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+    for each in (folder, folder.parent, folder.parent.parent):
+        manifest.sync_folder(each)
 
 
 def _note(folder: Path, values: dict[str, object]) -> None:

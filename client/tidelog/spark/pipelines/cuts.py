@@ -1,12 +1,13 @@
 """The cut of a job: fixed on the driver, so that a job can say as of which tick its result is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tidelog.spark import manifest
 from tidelog.spark.archive_plan import archived_end, end_of, lanes_of
 from tidelog.spark.manifest import ArchivedLane
+from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.tasks import SourceOptions
@@ -21,14 +22,14 @@ class Cut:
 
     Attributes:
         tick: Its end, inclusive.
-        lanes: The vchannels that it is of.
+        lanes: The vchannels that it is of, with the tick at which the channel of each was created.
         changed_tick: Of their newest message, or when the newest of their channels was created; maybe behind ``tick``.
         is_named: Whether the options said where the end is.
         options: Those of the source, with ``tick`` as their end.
     """
 
     tick: int
-    lanes: Sequence[str]
+    lanes: Mapping[str, int]
     changed_tick: int
     is_named: bool
     options: SourceOptions
@@ -54,19 +55,21 @@ def fix_cut(options: SourceOptions) -> Cut:
     return Cut(end_tick - 1, lanes, changed_tick, named, {**kept, "asOfTick": str(end_tick - 1)})
 
 
-def _of_log(read: ReadOptions) -> tuple[int, Sequence[str], int]:
+def _of_log(read: ReadOptions) -> tuple[int, Mapping[str, int], int]:
     with Owners(read.connection) as owners:
         lanes, channels = describe(owners, read)
         # Looked at before the cut is made: what comes meanwhile is a change that the next run sees.
-        changed = [*(lane.last_tick for lane in lanes), *(channel.created_tick for channel in channels)]
-        return end_of(owners, lanes, read), [lane.name for lane in lanes], int(max(changed))
+        created = {channel.name: int(channel.created_tick) for channel in channels}
+        changed = max(*(int(lane.last_tick) for lane in lanes), *created.values())
+        return end_of(owners, lanes, read), {lane.name: created[channel_of(lane.name)] for lane in lanes}, changed
 
 
-def _of_archive(read: ReadOptions) -> tuple[int, Sequence[str], int]:
+def _of_archive(read: ReadOptions) -> tuple[int, Mapping[str, int], int]:
     archive = manifest.load(read.archive)
     lanes = {name: archive.lanes[name] for name in lanes_of(archive, read)}
-    changed_tick = max(max(lane.created_tick, _last_tick(lane)) for lane in lanes.values())
-    return archived_end(read, (lane.end_tick for lane in lanes.values())), list(lanes), changed_tick
+    created = {name: lane.created_tick for name, lane in lanes.items()}
+    changed_tick = max(*created.values(), *map(_last_tick, lanes.values()))
+    return archived_end(read, (lane.end_tick for lane in lanes.values())), created, changed_tick
 
 
 def _last_tick(lane: ArchivedLane) -> int:

@@ -1,0 +1,85 @@
+"""Goal: a snapshot is the latest message of each key, made once, and never taken for that of something else.
+
+Method: a real server and one Spark session; a snapshot that a run left half done is one whose note was removed.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidelog import Client, Message
+from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, archive, compact
+from tidelog.spark.pipelines.__main__ import main as run_job
+from tidelog_server.testing import RunningServer
+from tidelog_testing.spark_rows import append
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+Options = dict[str, Any]
+
+
+@pytest.fixture
+def options(server: RunningServer, channel: str) -> Options:
+    return {"endpoint": server.endpoint, "channel": channel}
+
+
+def test_compaction_keeps_the_latest_of_each_key(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    client.append(f"{channel}/0", [Message(b"1", key=b"a"), Message(b"2", key=b"b"), Message(b"3", key=b"a")])
+    cut = int(client.append(f"{channel}/1", [Message(b"", key=b"b"), Message(b"4", key=b"")]).last_tick)
+    client.append(f"{channel}/0", b"no key")
+
+    with pytest.raises(UnkeyedError, match=r"say unkeyed='keep' to have .* or unkeyed='drop'"):
+        compact(spark, tmp_path, options)
+    words = [f"{name}={value}" for name, value in options.items()]
+    assert run_job(["compact", str(tmp_path), "-o", words[0], "-o", words[1]]) == 1
+    assert "say --unkeyed keep to have all of them in the snapshot, or --unkeyed drop" in capsys.readouterr().err
+    (tmp_path / "table.csv").touch()
+    with pytest.raises(CompactError, match=r"it has 'table\.csv', and no folder 'tick=\.\.\.'"):
+        compact(spark, tmp_path, {**options, "asOfTick": cut})
+    with pytest.raises(ArchiveError, match=r"it has 'table\.csv', and no _tidelog"):
+        archive(spark, tmp_path, options, delta=True)
+    (tmp_path / "table.csv").unlink()
+    first = compact(spark, tmp_path, {**options, "asOfTick": cut})
+    again = compact(spark, tmp_path, {**options, "asOfTick": cut})
+
+    snapshot = spark.read.parquet(first.path)
+    assert {bytes(row.key): bytes(row.payload) for row in snapshot.collect()} == {b"a": b"3", b"": b"4"}
+    assert (first.tick, first.rows, first.written, again.rows, again.written) == (cut, 2, True, 2, False)
+    assert (Path(first.path) / "_SUCCESS").is_file()
+    with pytest.raises(CompactError, match="with other tombstones"):
+        compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
+    # What a run left that died before its end does not count.
+    (Path(first.path) / "_tidelog.json").unlink()
+    kept = compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
+    assert (kept.rows, kept.written) == (3, True)
+    last = compact(spark, tmp_path, options, unkeyed="keep")
+    assert (last.rows, last.written) == (3, True)
+    # Nothing came since; then with other options; then with something new.
+    same = compact(spark, tmp_path, options, unkeyed="keep")
+    assert (same.tick, same.path, same.rows, same.written) == (last.tick, last.path, 3, False)
+    assert compact(spark, tmp_path, {**options, "types": "0"}, unkeyed="keep").tick > last.tick
+    client.append(f"{channel}/1", Message(b"5", key=b"c"))
+    assert compact(spark, tmp_path, options, unkeyed="keep").rows == 4
+
+
+def test_a_snapshot_of_another_channel_of_the_same_name_is_not_taken_for_this_one(
+    spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path
+) -> None:
+    other = f"{channel}.other"
+    client.create_channel(other)
+    client.append(f"{channel}/0", Message(b"1", key=b"a"))
+    before = compact(spark, tmp_path, options)
+    client.destroy_channels([channel])
+    client.create_channel(channel, vchannels=2)
+    now = int(append(client, f"{other}/0", "later")[0])
+
+    empty = compact(spark, tmp_path, {**options, "asOfTick": now})
+
+    assert (before.rows, empty.rows, empty.written) == (1, 0, True)
+    with pytest.raises(CompactError, match="with other vchannels"):
+        compact(spark, tmp_path, {**options, "asOfTick": before.tick})
