@@ -1,18 +1,31 @@
 """What tests of Spark put into the log, and what they look at of what they read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import Client, Tick
+from tidelog.spark import manifest
 
 
 def append(client: Client, vchannel: str, *payloads: str) -> list[Tick]:
     """Append one batch and return its ticks."""
     result = client.append(vchannel, [payload.encode() for payload in payloads])
     return [Tick(tick) for tick in range(result.first_tick, result.last_tick + 1)]
+
+
+def load(spark: SparkSession, options: Mapping[str, object], **more: object) -> DataFrame:
+    """Return what the source reads with ``options`` and ``more``."""
+    texts = {name: str(value) for name, value in {**options, **more}.items()}
+    return spark.read.format("tidelog").options(**texts).load()
+
+
+def data_files(root: Path) -> list[Path]:
+    """Return the files of an archive, also those of no commit, in order of their names."""
+    return sorted((root / manifest.DATA).rglob("*.parquet"))
 
 
 def payloads(frame: DataFrame) -> list[str]:

@@ -73,3 +73,9 @@ def channel(client: Client) -> str:
     name = f"channel-of-test-{next(_numbers)}"
     client.create_channel(name, vchannels=2)
     return name
+
+
+@pytest.fixture
+def options(server: RunningServer, channel: str) -> dict[str, Any]:
+    """Return the options of a job over that channel."""
+    return {"endpoint": server.endpoint, "channel": channel}

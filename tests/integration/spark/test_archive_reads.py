@@ -12,26 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has none
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidelog import Client
 from tidelog.spark import manifest
 from tidelog.spark.pipelines import VerifyReport, archive, read_table, verify
-from tidelog_server.testing import RunningServer
-from tidelog_testing.spark_rows import append, payloads
+from tidelog_testing.spark_rows import append, data_files, load, payloads
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 Options = dict[str, Any]
-
-
-@pytest.fixture
-def options(server: RunningServer, channel: str) -> Options:
-    return {"endpoint": server.endpoint, "channel": channel}
-
-
-def load(spark: SparkSession, options: Options, **more: object) -> DataFrame:
-    return spark.read.format("tidelog").options(**options, **more).load()  # type: ignore[arg-type]  # a number will do
 
 
 @pytest.fixture
@@ -45,10 +35,6 @@ def archived(spark: SparkSession, client: Client, channel: str, options: Options
 
 def found(report: VerifyReport) -> list[tuple[str, str]]:
     return [(finding.kind, finding.name) for finding in report.findings]
-
-
-def data_files(root: Path) -> list[Path]:
-    return sorted((root / manifest.DATA).rglob("*.parquet"))
 
 
 @pytest.mark.parametrize("start", [{}, {"startingTimestamp": "2026-01-01T00:00:00Z"}], ids=["all", "time"])

@@ -12,17 +12,11 @@ from pyspark.sql import SparkSession
 from tidelog import Client, Message
 from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, archive, compact
 from tidelog.spark.pipelines.__main__ import main as run_job
-from tidelog_server.testing import RunningServer
 from tidelog_testing.spark_rows import append
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 Options = dict[str, Any]
-
-
-@pytest.fixture
-def options(server: RunningServer, channel: str) -> Options:
-    return {"endpoint": server.endpoint, "channel": channel}
 
 
 def test_compaction_keeps_the_latest_of_each_key(

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidelog import Client, Message
 from tidelog.spark import manifest
@@ -48,26 +48,13 @@ from tidelog.spark.pipelines.archiving import commit, stage
 from tidelog_server.cli.bench.pipeline import run_jobs
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import ENDPOINT, page, run_example
-from tidelog_testing.spark_rows import append, payloads
+from tidelog_testing.spark_rows import append, data_files, load, payloads
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 COMMAND = "from tidelog_server.cli import main; main()"
 MORE = "txn_id,broadcast_id,event_time"
 Options = dict[str, Any]
-
-
-@pytest.fixture
-def options(server: RunningServer, channel: str) -> Options:
-    return {"endpoint": server.endpoint, "channel": channel}
-
-
-def load(spark: SparkSession, options: Options, **more: object) -> DataFrame:
-    return spark.read.format("tidelog").options(**options, **more).load()  # type: ignore[arg-type]  # a number will do
-
-
-def data_files(root: Path) -> list[Path]:
-    return sorted((root / manifest.DATA).rglob("*.parquet"))
 
 
 def last_byte_of(path: Path, column: str) -> int:
