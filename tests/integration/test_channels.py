@@ -13,6 +13,7 @@ import pytest
 from tidelog.v1 import channel_service_pb2 as pb
 from tidelog.v1 import error_pb2
 from tidelog.v1 import wal_service_pb2 as wal
+from tidelog_testing.disk import disk_bytes
 from tidelog_testing.grpc_calls import Client, connected, refused, running_server
 
 
@@ -129,19 +130,16 @@ async def test_what_is_missing_is_told_beside_what_is_described() -> None:
 
 
 async def test_destroying_frees_the_disk(tmp_path: Path) -> None:
-    def blob_bytes() -> int:
-        return sum(path.stat().st_size for path in (tmp_path / "data" / "db").glob("*.blob"))
-
     async with running_server(tmp_path / "data") as server, connected(server) as client:
         await client.create("a", "b")
         for _ in range(80):
             await client.append("a", bytes(1 << 20))
         await client.append("b", b"stays")
-        before_bytes = blob_bytes()
+        before_bytes = disk_bytes(tmp_path / "data" / "db", ".blob")
         assert before_bytes > 32 << 20
         await client.channels.DestroyChannels(pb.DestroyChannelsRequest(names=["a"]))
         async with asyncio.timeout(20):
-            while blob_bytes() > 1 << 20:
+            while disk_bytes(tmp_path / "data" / "db", ".blob") > 1 << 20:
                 await asyncio.sleep(0.01)
         assert [payload for _, _, payload in await client.rows("b")] == [b"stays"]
 

@@ -23,6 +23,7 @@ from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.storage.log_store import Chunk
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_testing.clocks import SetClock
+from tidelog_testing.disk import disk_bytes
 from tidelog_testing.grpc_calls import running_server
 
 # Four of them make a chunk, which is larger than CHUNK_BYTES by what their columns take beside.
@@ -197,9 +198,6 @@ async def test_a_damaged_channel_is_left_alone_and_others_go_on() -> None:
 
 
 async def test_retention_frees_the_disk(tmp_path: Path) -> None:
-    def disk_bytes() -> int:
-        return sum(path.stat().st_size for path in (tmp_path / "data" / "db").glob("*.blob"))
-
     async with running_server(tmp_path / "data", **SOON) as server, client_of(server) as client:
         cap_bytes = 4 * CHUNK_BYTES
         channel = await client.ensure_channel("a", retention=Retention(bytes=cap_bytes))
@@ -207,7 +205,7 @@ async def test_retention_frees_the_disk(tmp_path: Path) -> None:
         # Below this no chunk more can go, so what is scanned is what is described.
         await until(channel, lambda described: described.vchannels[0].bytes < cap_bytes + CHUNK_BYTES)
         async with asyncio.timeout(20):
-            while disk_bytes() > 2 * cap_bytes:
+            while disk_bytes(tmp_path / "data" / "db", ".blob") > 2 * cap_bytes:
                 await asyncio.sleep(0.01)
         left = [row.tick async for batch in channel.scan() for row in batch]
         assert len(left) == (await channel.describe()).vchannels[0].messages == 16

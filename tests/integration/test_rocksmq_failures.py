@@ -12,6 +12,7 @@ import tidelog
 from tidelog import AsyncClient, Tick
 from tidelog.rocksmq import AsyncIDAllocator, AsyncRocksMQ
 from tidelog.testing import server
+from tidelog_testing.disk import disk_bytes
 from tidelog_testing.processes import ServerProcess, lasting_port
 
 SEED = 20_079
@@ -44,13 +45,13 @@ async def test_a_destroyed_channel_gives_its_disk_back(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "log") as running:
         async with AsyncRocksMQ(running.grpc) as mq:
             await mq.create_channel("orders")
-            while table_bytes(tmp_path / "log") < 32 << 20:
+            while disk_bytes(tmp_path / "log") < 32 << 20:
                 await mq.produce("orders", [b"x" * 900_000] * 8)
 
             await mq.destroy_channel("orders")
 
             # It is given back behind the answer.
-            while table_bytes(tmp_path / "log") > 4 << 20:
+            while disk_bytes(tmp_path / "log") > 4 << 20:
                 await asyncio.sleep(0.02)
 
 
@@ -161,17 +162,6 @@ async def test_a_seek_forgets_what_an_unanswered_call_would_bring() -> None:
         await mq.seek("billing", "orders", ids[50])
 
         assert [message.msg_id for message in await mq.consume("billing", "orders", 5)] == ids[50:55]
-
-
-def table_bytes(folder: Path) -> int:
-    """Return what tables and blobs of a running server take; some vanish while one looks. The rest is bounded."""
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.suffix in {".sst", ".blob"} else 0
-        except FileNotFoundError:
-            continue
-    return total
 
 
 @asynccontextmanager

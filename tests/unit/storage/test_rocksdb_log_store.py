@@ -21,6 +21,7 @@ from tidelog_server.storage.log_store import Beside, LogStore
 from tidelog_server.storage.rocksdb_engine import COLUMNS_BUFFERS, FAMILIES, Engine, check_options_file
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_testing.disk import disk_bytes
 from unit.storage.entries import (
     END,
     FIRST_TICK,
@@ -39,11 +40,6 @@ def store(tmp_path: Path) -> Iterator[RocksdbLogStore]:
     opened.create_vchannels([1, 2])
     yield opened
     opened.close()
-
-
-def disk_bytes(store: RocksdbLogStore) -> int:
-    """Return the bytes of tables and blob files; the WAL is bounded by itself."""
-    return sum(path.stat().st_size for path in (store.folder / "db").iterdir() if path.suffix in {".sst", ".blob"})
 
 
 def test_it_is_a_log_store(store: RocksdbLogStore) -> None:
@@ -140,11 +136,11 @@ def test_the_disk_of_trimmed_entries_comes_back(store: RocksdbLogStore) -> None:
         store.write([entry])
         store.sync()
     store._engine.columns.flush()
-    full_bytes = disk_bytes(store)
+    full_bytes = disk_bytes(store.folder / "db")
     assert full_bytes > 99 * MIB
     store.trim(1, store.tail(1).last_tick - 10 * 11)
     store.reclaim()
-    assert disk_bytes(store) < 12 * MIB
+    assert disk_bytes(store.folder / "db") < 12 * MIB
     assert len(list(read_all(store, 1, max_bytes=8 * MIB))) == 11
 
 
@@ -153,10 +149,10 @@ def test_the_disk_comes_back_although_another_vchannel_shares_the_files(store: R
         store.write([entry, new_entry(2, 1_000 + 20 * i, size_bytes=100_000)])
         store.sync()
     store._engine.columns.flush()
-    assert disk_bytes(store) > 60 * MIB
+    assert disk_bytes(store.folder / "db") > 60 * MIB
     store.drop_vchannels([1])
     store.reclaim()
-    assert disk_bytes(store) < 8 * MIB
+    assert disk_bytes(store.folder / "db") < 8 * MIB
     assert len(list(read_all(store, 2))) == 60
 
 
@@ -173,7 +169,7 @@ def test_what_was_dropped_before_a_restart_is_reclaimed_after_it(tmp_path: Path)
     store.close()
     store = open_rocksdb_log_store(tmp_path / "store")
     store.reclaim()
-    assert disk_bytes(store) < MIB
+    assert disk_bytes(store.folder / "db") < MIB
     store.close()
 
 
@@ -193,7 +189,7 @@ def test_a_close_ends_a_running_reclaim_and_the_next_start_finishes_it(tmp_path:
     store = open_rocksdb_log_store(tmp_path / "store")
     assert len(list(read_all(store, 2))) == 150
     store.reclaim()
-    assert disk_bytes(store) < 50 * MIB
+    assert disk_bytes(store.folder / "db") < 50 * MIB
     store.close()
 
 
