@@ -50,7 +50,7 @@ class JsonColumns:
 
     def decode(self, payloads: pa.BinaryArray) -> pa.StructArray | None:
         """Return a row for each payload; None if it is not certain that ``json_rows`` would return the same."""
-        if not self._is_able:
+        if not self._is_able or not len(payloads):
             return None
         try:
             text = _lines(payloads)

@@ -8,7 +8,8 @@ This is the reference. ``json_columns`` is faster and gives the same, or nothing
     STRING                string; never a number or anything else
     BOOLEAN               true, false
     TINYINT ... BIGINT    number without point and exponent, in range
-    FLOAT, DOUBLE         number that is not too large; the nearest that there is
+    DOUBLE                number that is not too large; the nearest that there is
+    FLOAT                 number that is not too large; the nearest to the DOUBLE
     DECIMAL               number that fits without rounding
     DATE                  string, 2026-03-01
     TIMESTAMP             string, 2026-03-01T12:00:00; with a space for the T, a fraction of 1 to 9 digits (those behind
@@ -30,8 +31,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 import pyarrow as pa
 import pyarrow.types as pt
 
-DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-TIMESTAMP: Final = rf"({DATE})[T ]([0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}})(?:\.([0-9]{{1,9}}))?(Z|[+-][0-9]{{2}}:[0-9]{{2}})?"
+# There is no year 0; engines without look-ahead read this as well.
+DATE: Final = r"(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-[0-9]{2}-[0-9]{2}"
+TIMESTAMP: Final = rf"({DATE})[T ]([0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}})(?:\.([0-9]{{1,9}}))?(Z|[+-][0-9]{{2}}:[0-5][0-9])?"
 _DATE: Final = re.compile(DATE)
 _TIMESTAMP: Final = re.compile(TIMESTAMP)
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -202,7 +204,8 @@ def _decimal(kind: pa.Decimal128Type) -> Convert:
     def convert(value: object) -> Decimal:
         exact = Decimal(_expect(value, _Integer, _Real))
         rounded = exact.quantize(unit, context=_DECIMALS)
-        if rounded != exact or abs(rounded) >= limit:
+        # Not abs(), which rounds to 28 digits.
+        if rounded != exact or rounded.copy_abs() >= limit:
             raise ValueError(exact)
         return rounded
 
@@ -252,7 +255,11 @@ def _expect(value: Any, *kinds: type) -> Any:
 
 
 def _shown(value: object) -> str:
-    text = value if isinstance(value, _Integer | _Real) else json.dumps(value)
+    try:
+        text = value if isinstance(value, _Integer | _Real) else json.dumps(value)
+    except RecursionError:
+        # What could just be read may be nested too deeply to be written.
+        text = "what is nested too deeply to show"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 

@@ -5,6 +5,7 @@ accepts, the one row by row must have decoded to the same. What each type takes 
 """
 
 import json
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -202,6 +203,27 @@ def test_white_space_is_none_of_the_payload() -> None:
     assert not check_same([b'{"s":"a\rb"}'])
 
 
+@pytest.mark.parametrize("field", ["day", "at"])
+def test_a_year_that_is_none_is_corrupt_whatever_comes_beside_it(field: str) -> None:
+    text = '"0000-01-01"' if field == "day" else '"0000-01-01T00:00:00"'
+    payloads = [f'{{"{field}":{text}}}'.encode()]
+
+    assert not check_same(payloads)
+    assert [each.position for each in ROWS.decode(payloads)[1]] == [0]
+
+
+@pytest.mark.parametrize(("begin", "end"), [(b'{"i":', b"}"), (b"", b""), (b'{"i":{"x":', b"}}")])
+def test_a_payload_of_any_depth_is_corrupt_and_no_failure(begin: bytes, end: bytes) -> None:
+    limit = sys.getrecursionlimit()
+    for depth in [*range(limit - 150, limit + 5), 100 * limit]:
+        payload = begin + b"[" * depth + b"]" * depth + end
+        assert [each.position for each in ROWS.decode([payload, b'{"i":1}'])[1]] == [0]
+
+
+def test_no_payloads_are_left_to_rows() -> None:
+    assert not check_same([])
+
+
 def test_many_brackets_are_not_many_levels() -> None:
     assert check_same(
         [b'{"is":[' + b",".join([b"1"] * 900) + b'],"other":[' + b",".join([b'[{"x":"]["}]'] * 900) + b"]}"]
@@ -232,11 +254,21 @@ def value_of(kind: pa.DataType, text: str) -> Any:
         (pa.decimal128(5, 2), "123.456", "has 123.456 as 'a', which is no DECIMAL(5, 2)"),
         (pa.decimal128(5, 2), "1000", "has 1000 as 'a', which is no DECIMAL(5, 2)"),
         (pa.decimal128(38, 0), "1e" + "9" * 30, f"has 1e{'9' * 30} as 'a', which is no DECIMAL(38, 0)"),
+        (pa.decimal128(38, 0), "9" * 38, Decimal("9" * 38)),
+        (pa.decimal128(38, 38), "-0." + "9" * 38, Decimal("-0." + "9" * 38)),
+        (pa.decimal128(38, 0), "1" + "0" * 38, f"has 1{'0' * 38} as 'a', which is no DECIMAL(38, 0)"),
         (pa.string(), '"x"', "x"),
         (pa.string(), "1", "has 1 as 'a', which is no STRING"),
         (pa.string(), '"\\ud83d"', "has \"\\ud83d\" as 'a', which is no STRING"),
         (pa.date32(), '"2026-03-01"', date(2026, 3, 1)),
         (pa.date32(), '"2026-3-1"', "has \"2026-3-1\" as 'a', which is no DATE"),
+        (pa.date32(), '"0000-01-01"', "has \"0000-01-01\" as 'a', which is no DATE"),
+        *((pa.date32(), f'"{year:04}-12-31"', date(year, 12, 31)) for year in (1, 10, 100, 1000, 2000, 2010, 9999)),
+        (
+            MICROSECONDS,
+            '"2026-03-01T12:00:00+00:60"',
+            "has \"2026-03-01T12:00:00+00:60\" as 'a', which is no TIMESTAMP",
+        ),
         (MICROSECONDS, '"2026-03-01T12:00:00.1234567+01:00"', datetime(2026, 3, 1, 11, 0, 0, 123456, UTC)),
         (MICROSECONDS, '"2026-03-01 12:00:00"', datetime(2026, 3, 1, 12, tzinfo=UTC)),
         (MICROSECONDS, "1772366400", "has 1772366400 as 'a', which is no TIMESTAMP"),
