@@ -159,18 +159,23 @@ def plan_from(
 
     Vchannels that begin at the same tick are planned together. It is a loss if one was trimmed behind its beginning.
     """
-    by_begin: dict[int, list[str]] = {}
-    for name, begin_tick in begins.items():
-        by_begin.setdefault(begin_tick, []).append(name)
     partitions: list[ReadPartition] = []
-    for begin_tick, names in by_begin.items():
-        if begin_tick < end_tick:
-            part = replace(
-                options, archive="", channels=(), pattern=None, vchannels=tuple(names), begin_tick=begin_tick,
-                begin_is_tick=True, end_tick=end_tick, cut="",
-            )  # fmt: skip
-            partitions += plan(part, pushdown)
+    for begin_tick, names in by_begin(begins, end_tick).items():
+        part = replace(
+            options, archive="", channels=(), pattern=None, vchannels=tuple(names), begin_tick=begin_tick,
+            begin_is_tick=True, end_tick=end_tick, cut="",
+        )  # fmt: skip
+        partitions += plan(part, pushdown)
     return partitions
+
+
+def by_begin(begins: Mapping[str, int], end_tick: int) -> dict[int, list[str]]:
+    """Return the vchannels that begin at each tick before ``end_tick``."""
+    found: dict[int, list[str]] = {}
+    for name, begin_tick in begins.items():
+        if begin_tick < end_tick:
+            found.setdefault(begin_tick, []).append(name)
+    return found
 
 
 def _begins(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
-from tidelog.spark.archive_plan import ArchivePartition, divide
+from tidelog.spark.archive_plan import ArchivePartition, by_begin, divide
 from tidelog.spark.option_values import known_options
 from tidelog.spark.options import ALL_NAMES, OptionError, parse_options
 from tidelog.spark.payload_options import AS_THEY_ARE
@@ -88,11 +88,7 @@ def _archived(spark: "SparkSession", parts: "Sequence[ArchivePartition]", column
 
 def _ranges(begins: Mapping[str, int], end_tick: int) -> "list[dict[str, str]]":
     """Return options that read the log's part: one of vchannels that begin at the same tick."""
-    by_begin: dict[int, list[str]] = {}
-    for name, begin_tick in begins.items():
-        if begin_tick < end_tick:
-            by_begin.setdefault(begin_tick, []).append(name)
     return [
         {"vchannels": ",".join(names), "startingTick": str(begin_tick), "endingTick": str(end_tick)}
-        for begin_tick, names in by_begin.items()
+        for begin_tick, names in by_begin(begins, end_tick).items()
     ]

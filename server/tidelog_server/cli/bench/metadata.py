@@ -27,6 +27,7 @@ _TURNS: Final = 24
 _WARM_UP_TURNS: Final = 2
 _SINGLES_PER_TURN: Final = 200
 _START_WITHIN_S: Final = 30.0
+_POLL_S: Final = 0.05
 _KINDS: Final = ("embedded", "etcd")
 
 
@@ -54,7 +55,8 @@ def running_etcd(folder: Path) -> Iterator[str]:
             while not _is_healthy(client):
                 if process.poll() is not None or time.monotonic() > deadline_s:
                     raise CommandError("etcd did not start", ExitCode.UNAVAILABLE)
-                time.sleep(0.05)
+                # etcd tells nobody when it is ready.
+                time.sleep(_POLL_S)
             yield client
         finally:
             process.kill()

@@ -180,6 +180,7 @@ def _until(condition: Callable[[], bool], query: "StreamingQuery") -> None:
             raise CommandError(f"the query failed: {query.exception()}")
         if time.monotonic() > give_up_at:
             raise CommandError(f"the query is not where it should be after {_PATIENCE_S:.0f} s: {query.lastProgress}")
+        # A query tells its progress to who asks for it only.
         time.sleep(_POLL_S)
 
 
