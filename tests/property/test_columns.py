@@ -1,11 +1,11 @@
-"""`columns.check` takes exactly the batches that a reader can take apart, and `select` cuts them as rows would be cut.
+"""`check` takes exactly the batches that a reader can take apart, and `select` cuts them as rows would be cut.
 
 Method: a slow oracle that walks each message and each text in plain Python judges valid batches, mutated ones and
 ones made of random offsets; rows cut by list indexing are compared with columns cut by numpy.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +20,9 @@ from tidelog.v1 import message_pb2
 from tidelog_server.core import errors, limits
 from tidelog_server.core.errors import ChecksumMismatchError, MalformedColumnsError
 from tidelog_server.core.limits import Limits
-from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView, check, sealed, select
+from tidelog_server.rpc import column_checks
+from tidelog_server.rpc.column_checks import check
+from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView, sealed, select
 from tidelog_server.rpc.rows import decode_rows, encode_rows
 from tidelog_testing.batches import Message, a_columns, batches_of_messages
 
@@ -74,6 +76,9 @@ def judge(columns: message_pb2.Columns, size_bytes: int) -> None:
     if columns.event_times_ms:
         assert len(columns.event_times_ms) == 8 * count
         assert len(columns.event_time_validity) in {0, (count + 7) // 8}
+        valid = client.bits(columns.event_time_validity) or [True] * count
+        for (time_ms,), is_valid in zip(struct.iter_unpack("<q", columns.event_times_ms), valid, strict=False):
+            assert not is_valid or limits.MIN_EVENT_TIME_MS <= time_ms <= limits.MAX_EVENT_TIME_MS
     else:
         assert not columns.event_time_validity
 
@@ -94,6 +99,7 @@ def judge_properties(columns: message_pb2.Columns) -> None:
     for message in pieces(columns.property_list_offsets, bytes(total), columns.count):
         assert len(message) <= limits.MAX_PROPERTIES_PER_MESSAGE
     for begin, end in pairwise(numbers(columns.property_list_offsets)):
+        assert len(set(keys[begin:end])) == end - begin
         size = sum(map(len, keys[begin:end])) + sum(map(len, values[begin:end]))
         assert size <= limits.MAX_PROPERTY_BYTES_PER_MESSAGE
 
@@ -190,6 +196,37 @@ def test_random_offsets_are_taken_exactly_if_every_message_can_be_taken_out(
     assert is_taken(columns) == is_good(columns)
 
 
+property_keys = st.sampled_from(
+    [b"a", b"b", b"ab", b"a\0", b"ba", *[b"k" * 20 + middle + b"k" * 20 for middle in (b"", b"a", b"b")]]
+)
+
+
+@given(st.lists(st.lists(property_keys, max_size=4), min_size=1, max_size=9))
+@example([[b"a", b"ba"], [b"ab", b"a"]])
+@example([[b"a", b"b"], [], [b"b", b"b"], [b"ab"]])
+def test_property_keys_are_taken_exactly_if_no_message_has_one_twice(keys_of_messages: list[list[bytes]]) -> None:
+    columns = with_keys(*keys_of_messages)
+    for hashed_messages in (1, 3, 1_000):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(column_checks, "_HASHED_MESSAGES", hashed_messages)
+            assert is_taken(columns) == is_good(columns)
+
+
+def test_property_keys_that_look_the_same_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_checks, "_WEIGHTS", np.zeros_like(column_checks._WEIGHTS))
+
+    assert is_taken(with_keys([b"a", b"b"], [b"c", b"d"]))
+    assert not is_taken(with_keys([b"a", b"b"], [b"c", b"c"]))
+
+
+def test_event_times_of_messages_without_one_may_be_anything() -> None:
+    ends = [limits.MIN_EVENT_TIME_MS, limits.MAX_EVENT_TIME_MS]
+
+    assert is_taken(with_times(ends))
+    assert is_taken(with_times([*ends, 1 << 62, -(1 << 63)], b"\3"))
+    assert not is_taken(with_times([*ends, 1 << 62, -(1 << 63)], b"\7"))
+
+
 @given(batches_of_messages, st.data())
 def test_a_flipped_bit_anywhere_is_refused(messages: list[Message], data: st.DataObject) -> None:
     columns = a_columns(messages)
@@ -246,6 +283,27 @@ def with_fields(**fields: object) -> message_pb2.Columns:
     return columns
 
 
+def with_keys(*keys_of_messages: Sequence[bytes]) -> message_pb2.Columns:
+    """Return messages with these property keys, which may be there twice."""
+    keys = [key for keys in keys_of_messages for key in keys]
+    columns = a_columns([b""] * len(keys_of_messages))
+    columns.property_list_offsets = offsets_of(map(len, keys_of_messages))
+    columns.property_key_offsets = offsets_of(map(len, keys))
+    columns.property_keys = b"".join(keys)
+    columns.property_value_offsets = bytes(4 * (len(keys) + 1))
+    return resealed(columns)
+
+
+def offsets_of(sizes: Iterable[int]) -> bytes:
+    return np.cumsum([0, *sizes]).astype("<i4").tobytes()
+
+
+def with_times(times_ms: Sequence[int], validity: bytes = b"") -> message_pb2.Columns:
+    columns = a_columns([b""] * len(times_ms))
+    columns.event_times_ms, columns.event_time_validity = struct.pack(f"<{len(times_ms)}q", *times_ms), validity
+    return resealed(columns)
+
+
 def two_texts(offset: int) -> message_pb2.Columns:
     columns = one_property("éb".encode())
     columns.property_list_offsets = struct.pack("<2i", 0, 2)
@@ -287,6 +345,14 @@ BROKEN: list[tuple[str, Callable[[], message_pb2.Columns], type[Exception], str]
      errors.MalformedColumnsError, "property_key_offsets"),
     ("keys without lists", lambda: with_fields(property_keys=b"k"), errors.MalformedColumnsError, "property_keys"),
     ("too few times", lambda: with_fields(event_times_ms=bytes(8)), errors.MalformedColumnsError, "expected 16"),
+    ("time before the year 1", lambda: with_times([0, limits.MIN_EVENT_TIME_MS - 1]), errors.MalformedColumnsError,
+     "is -62135596800001 at message 1, expected .* -62135596800000 to 253402300799999"),
+    ("time after the year 9999", lambda: with_times([limits.MAX_EVENT_TIME_MS + 1, 1 << 62], b"\1"),
+     errors.MalformedColumnsError, "is 253402300800000 at message 0"),
+    ("key twice", lambda: with_keys([b"a"], [b"b", "é".encode(), b"b"]), errors.MalformedColumnsError,
+     "gives message 1 the key 'b' twice"),
+    ("key twice in all", lambda: with_keys(*[[b"ab", b"a", b"ab"]] * 3), errors.MalformedColumnsError,
+     "gives message 0 the key 'ab' twice"),
     ("times' validity alone", lambda: with_fields(event_time_validity=b"\3"), errors.MalformedColumnsError, "without"),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tidelog._columns import encode_messages, encode_payloads
 from tidelog._wire import columns_to_wire
 from tidelog.v1 import message_pb2
+from tidelog_server.core.limits import MAX_EVENT_TIME_MS, MIN_EVENT_TIME_MS
 from tidelog_server.log.batch import Batch
 from tidelog_server.rpc.columns import ColumnsView
 
@@ -56,7 +57,7 @@ messages = st.builds(
     key=st.none() | st.binary(max_size=6),
     type=st.integers(0, 3) | st.integers(0, (1 << 32) - 1),
     properties=st.dictionaries(_property_keys, _texts, max_size=3),
-    event_time_ms=st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
+    event_time_ms=st.none() | st.integers(MIN_EVENT_TIME_MS, MAX_EVENT_TIME_MS),
 )
 """Messages with and without each optional part."""
 

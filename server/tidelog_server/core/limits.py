@@ -30,6 +30,9 @@ MAX_MESSAGES_PER_BATCH: Final = 10_000
 MAX_KEY_BYTES: Final = 1 * KIB
 MAX_PROPERTIES_PER_MESSAGE: Final = 16
 MAX_PROPERTY_BYTES_PER_MESSAGE: Final = 8 * KIB
+# The years 1 to 9999, which every reader has: datetimes of Python and SQL, timestamps of Arrow and Spark.
+MIN_EVENT_TIME_MS: Final = -62_135_596_800_000
+MAX_EVENT_TIME_MS: Final = 253_402_300_799_999
 MAX_BATCH_BYTES_CEILING: Final = 64 * MIB
 
 # Transactions.

@@ -33,7 +33,8 @@ from tidelog_server.log.transactions import TxnPart
 from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_server.rpc import status
 from tidelog_server.rpc.access import Access, current_access
-from tidelog_server.rpc.columns import ColumnsView, check
+from tidelog_server.rpc.column_checks import check
+from tidelog_server.rpc.columns import ColumnsView
 from tidelog_server.rpc.commits import commits_of
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import client_id_of, conditions_of, longest_wait_s, needs_sync, producer_of

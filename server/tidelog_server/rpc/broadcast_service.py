@@ -29,7 +29,8 @@ from tidelog_server.core.names import shown
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.columns import ColumnsView, check
+from tidelog_server.rpc.column_checks import check
+from tidelog_server.rpc.columns import ColumnsView
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import longest_wait_s
 from tidelog_server.rpc.rows import encode_rows
