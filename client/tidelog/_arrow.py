@@ -12,16 +12,22 @@ try:
 except ImportError as missing:
     raise ImportError("Arrow batches need pyarrow: pip install pyarrow, or tidelog[spark]") from missing
 
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_US_PER_MS: Final = 1_000
+# Of the units of timestamps that are no longer than a millisecond.
+_UNITS_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+_MS_PER_SECOND: Final = 1_000
 SCHEMA: Final = pa.schema(
     [
         pa.field("vchannel", pa.string(), nullable=False),
         pa.field("tick", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("timestamp", _TIMESTAMP, nullable=False),
         # uint32 on the wire; Spark and Java have no unsigned integers.
         pa.field("type", pa.int64(), nullable=False),
         pa.field("key", pa.binary()),
         pa.field("payload", pa.binary(), nullable=False),
         pa.field("properties", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("event_time", _TIMESTAMP),
     ]
 )
 
@@ -34,11 +40,12 @@ def record_batch(vchannel: str, columns: Columns, ticks: Sequence[int]) -> pa.Re
     arrays = [
         pa.repeat(pa.scalar(vchannel), count),
         tick_column,
-        milliseconds.view(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
+        milliseconds.view(pa.timestamp("ms", tz="UTC")).cast(_TIMESTAMP),
         _types(columns),
         _keys(columns),
         _binary(pa.binary(), count, columns.payload_offsets, columns.payloads),
         _properties(columns),
+        _event_times(columns),
     ]
     return pa.record_batch(arrays, schema=SCHEMA)
 
@@ -72,6 +79,15 @@ def _properties(columns: Columns) -> Any:
     return pa.MapArray.from_arrays(offsets, keys, values)
 
 
+def _event_times(columns: Columns) -> Any:
+    """Return the event times as timestamps in microseconds; NULL where a message has none."""
+    if not columns.event_times_ms:
+        return pa.nulls(columns.count, _TIMESTAMP)
+    validity = pa.py_buffer(columns.event_time_validity) if columns.event_time_validity else None
+    times = pa.Array.from_buffers(pa.int64(), columns.count, [validity, pa.py_buffer(columns.event_times_ms)])
+    return compute.multiply(times, _US_PER_MS).view(_TIMESTAMP)
+
+
 def columns_of(batch: pa.RecordBatch) -> Columns:
     """See ``columns_from_arrow``."""
     if not batch.num_rows:
@@ -83,11 +99,13 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
     key_offsets, keys, key_validity = _encoded_keys(batch) if "key" in names else (b"", b"", b"")
     uniform_type, types = _encoded_types(batch) if "type" in names else (0, b"")
     properties = _encoded_properties(batch) if "properties" in names else (b"",) * 5
+    times, time_validity = _encoded_event_times(batch) if "event_time" in names else (b"", b"")
     return with_crc(
         Columns(
-            batch.num_rows, payload_offsets, payloads, key_offsets, keys, key_validity, uniform_type, types, *properties
+            batch.num_rows, payload_offsets, payloads, key_offsets, keys, key_validity, uniform_type, types,
+            *properties, times, time_validity,
         )
-    )
+    )  # fmt: skip
 
 
 def _bytes_of(batch: pa.RecordBatch, name: str, *, nulls_are_fine: bool = False) -> pa.Array:
@@ -122,7 +140,7 @@ def _from_zero(offsets: pa.Array, values: memoryview | bytes) -> tuple[bytes, me
 
 
 def _numbers(array: pa.Array) -> bytes:
-    """Return the little-endian bytes of an array of 32-bit numbers without NULLs."""
+    """Return the little-endian bytes of an array of numbers without NULLs."""
     width = array.type.bit_width // 8
     return memoryview(array.buffers()[1])[width * array.offset : width * (array.offset + len(array))].tobytes()
 
@@ -133,8 +151,13 @@ def _encoded_keys(batch: pa.RecordBatch) -> tuple[bytes, memoryview | bytes, byt
         return b"", b"", b""
     if not column.null_count:
         return *_split(column), b""
-    validity = compute.is_valid(column).buffers()[1]
-    return *_split(compute.fill_null(column, b"")), memoryview(validity)[: (len(column) + 7) // 8].tobytes()
+    return *_split(compute.fill_null(column, b"")), _validity(column)
+
+
+def _validity(column: pa.Array) -> bytes:
+    """Return the bitmap of an array, from its first item on."""
+    bitmap = compute.is_valid(column).buffers()[1]
+    return memoryview(bitmap)[: (len(column) + 7) // 8].tobytes()
 
 
 def _encoded_types(batch: pa.RecordBatch) -> tuple[int, bytes]:
@@ -163,3 +186,25 @@ def _encoded_properties(batch: pa.RecordBatch) -> tuple[bytes, bytes, memoryview
         raise ValueError("the column 'properties' has a NULL value: leave the property out")
     list_offsets = _numbers(compute.subtract(offsets, pa.scalar(first, pa.int32())) if first else offsets)
     return (list_offsets, *_split(keys.view(pa.binary())), *_split(values.view(pa.binary())))
+
+
+def _encoded_event_times(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
+    """Return event times in milliseconds, rounded down as those of a Message, and which messages have one."""
+    column = batch.column("event_time")
+    if column.null_count == len(column):
+        return b"", b""
+    if not pa.types.is_timestamp(column.type) or column.type.tz is None:
+        raise ValueError(f"the column 'event_time' is {column.type}, expected a timestamp with a time zone")
+    times = compute.fill_null(column.cast(pa.int64()), 0)
+    if column.type.unit == "s":
+        times = compute.multiply_checked(times, _MS_PER_SECOND)
+    else:
+        times = _floored(times, _UNITS_PER_MS[column.type.unit])
+    return _numbers(times), _validity(column) if column.null_count else b""
+
+
+def _floored(numbers: pa.Array, divisor: int) -> pa.Array:
+    """Return the quotients, rounded down; Arrow's division rounds towards zero."""
+    quotients = compute.divide(numbers, divisor)
+    is_above = compute.less(numbers, compute.multiply(quotients, divisor))
+    return compute.subtract(quotients, is_above.cast(pa.int64()))

@@ -81,7 +81,7 @@ class Batch(Sequence[StoredMessage]):
         """Return the batch as Arrow, without copying payloads, keys or properties.
 
         Columns: vchannel (string), tick (int64), timestamp (microseconds, UTC), type (int64), key (binary), payload
-        (binary), properties (map<string, string>).
+        (binary), properties (map<string, string>), event_time (microseconds, UTC, NULL for none).
 
         Raises:
             ImportError: pyarrow is not installed.
@@ -128,7 +128,8 @@ def columns_from_arrow(batch: "pyarrow.RecordBatch") -> Columns:
 
     Its columns are those of ``Batch.to_arrow``, of which others are passed over: ``payload`` (binary or string), and
     if it has them ``key`` (binary or string, NULL for none), ``type`` (an integer, of which the lowest 32 bits count;
-    NULL for 0) and ``properties`` (a map of strings, NULL for none).
+    NULL for 0), ``properties`` (a map of strings, NULL for none) and ``event_time`` (a timestamp with a time zone, kept
+    to the millisecond; NULL for none).
 
     Raises:
         ValueError: It has no rows, no payload, a NULL among the payloads or in properties, or a column has another

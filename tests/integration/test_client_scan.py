@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, At, Message, Tick
+from tidelog import AsyncClient, At, Message, Tick, columns_from_arrow
 from tidelog._transport import MIB, SCAN_WINDOW_BYTES
 from tidelog.testing import server, start_server
 from tidelog_testing.fault_proxy import FaultProxy
@@ -179,7 +179,12 @@ async def test_a_scan_receives_a_bounded_number_of_bytes_ahead_however_long_the_
 
 async def test_arrow_has_every_column(client: AsyncClient) -> None:
     result = await client.append(
-        "orders/0", [Message(b"a", key=b"k", type=1, properties={"x": "y"}), Message(b"b", type=4_000_000_000), b"c"]
+        "orders/0",
+        [
+            Message(b"a", key=b"k", type=1, properties={"x": "y"}, event_time=datetime(1960, 1, 1, tzinfo=UTC)),
+            Message(b"b", type=4_000_000_000),
+            b"c",
+        ],
     )
     [batch] = [batch async for batch in client.scan("orders/0")]
 
@@ -192,7 +197,9 @@ async def test_arrow_has_every_column(client: AsyncClient) -> None:
     assert table.column("key").to_pylist() == [b"k", None, None]
     assert table.column("payload").to_pylist() == [b"a", b"b", b"c"]
     assert table.column("properties").to_pylist() == [[("x", "y")], [], []]
+    assert table.column("event_time").to_pylist() == [datetime(1960, 1, 1, tzinfo=UTC), None, None]
     assert table.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+    assert columns_from_arrow(table) == batch.columns
     table.validate(full=True)
 
 

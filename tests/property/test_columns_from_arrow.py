@@ -12,32 +12,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import columns_from_arrow
-from tidelog._columns import checksum, decode_keys, decode_payloads, decode_properties, decode_types
+from tidelog._columns import (
+    checksum,
+    decode_event_times_ms,
+    decode_keys,
+    decode_payloads,
+    decode_properties,
+    decode_types,
+)
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=3)
 BYTES = st.binary(max_size=4)
 PROPERTIES = st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=2)
+TIMES_US = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999) | st.integers(-2_000, 2_000)
 ROWS = st.lists(
-    st.tuples(BYTES, st.none() | BYTES, st.integers(-(1 << 31), (1 << 31) - 1) | st.none(), st.none() | PROPERTIES),
+    st.tuples(
+        BYTES,
+        st.none() | BYTES,
+        st.integers(-(1 << 31), (1 << 31) - 1) | st.none(),
+        st.none() | TIMES_US,
+        st.none() | PROPERTIES,
+    ),
     min_size=1,
     max_size=9,
 )
 
 
 def batch_of(rows: list[tuple[Any, ...]], columns: list[str]) -> pa.RecordBatch:
-    payloads, keys, types, properties = zip(*rows, strict=True)
+    payloads, keys, types, times, properties = zip(*rows, strict=True)
     pairs = [None if each is None else list(each.items()) for each in properties]
     arrays = {
         "payload": pa.array(payloads, pa.binary()),
         "key": pa.array(keys, pa.binary()),
         "type": pa.array(types, pa.int32()),
+        "event_time": pa.array(times, pa.timestamp("us", tz="Europe/Paris")),
         "properties": pa.array(pairs, pa.map_(pa.string(), pa.string())),
         "tick": pa.array(range(len(rows)), pa.int64()),
     }
     return pa.RecordBatch.from_pydict({name: arrays[name] for name in ("payload", "tick", *columns)})
 
 
-@given(ROWS, st.sets(st.sampled_from(["key", "type", "properties"])), st.integers(0, 8), st.integers(1, 9))
+@given(
+    ROWS, st.sets(st.sampled_from(["key", "type", "properties", "event_time"])), st.integers(0, 8), st.integers(1, 9)
+)
 def test_rows_come_back_as_they_were(rows: list[tuple[Any, ...]], names: set[str], begin: int, count: int) -> None:
     begin %= len(rows)
     batch = batch_of(rows, sorted(names)).slice(begin, count)
@@ -47,9 +64,22 @@ def test_rows_come_back_as_they_were(rows: list[tuple[Any, ...]], names: set[str
 
     assert decode_payloads(columns) == [payload for payload, *_ in rows]
     assert decode_keys(columns) == [key if "key" in names else None for _, key, *_ in rows]
-    assert list(decode_types(columns)) == [(kind or 0) % (1 << 32) if "type" in names else 0 for _, _, kind, _ in rows]
+    assert list(decode_types(columns)) == [(kind or 0) % (1 << 32) if "type" in names else 0 for _, _, kind, *_ in rows]
     assert decode_properties(columns) == [(each or {}) if "properties" in names else {} for *_, each in rows]
+    assert list(decode_event_times_ms(columns)) == [
+        time_us // 1_000 if "event_time" in names and time_us is not None else None for *_, time_us, _ in rows
+    ]
     assert columns.crc32c == checksum(columns)
+
+
+@given(st.sampled_from(["s", "ms", "us", "ns"]), st.lists(st.integers(-5_000_000, 5_000_000), min_size=1, max_size=9))
+def test_event_times_of_every_unit_are_rounded_down_to_milliseconds(unit: str, numbers: list[int]) -> None:
+    times = pa.array(numbers, pa.timestamp(unit, tz="UTC"))
+
+    columns = columns_from_arrow(pa.RecordBatch.from_pydict({"payload": [b""] * len(numbers), "event_time": times}))
+
+    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
+    assert decode_event_times_ms(columns) == [number * 1_000 // per_second for number in numbers]
 
 
 @pytest.mark.parametrize(
@@ -61,6 +91,14 @@ def test_rows_come_back_as_they_were(rows: list[tuple[Any, ...]], names: set[str
         (pa.RecordBatch.from_pydict({"payload": pa.array([1])}), "'payload' is int64, expected binary or string"),
         (pa.RecordBatch.from_pydict({"payload": pa.array([""]), "type": pa.array(["1"])}), "expected an integer"),
         (pa.RecordBatch.from_pydict({"payload": [b""], "properties": [{"a": "b"}]}), "expected map<string, string>"),
+        (
+            pa.RecordBatch.from_pydict({"payload": [b""], "event_time": pa.array([0], pa.timestamp("us"))}),
+            r"'event_time' is timestamp\[us\], expected a timestamp with a time zone",
+        ),
+        (
+            pa.RecordBatch.from_pydict({"payload": [b""], "event_time": pa.array([1 << 62], pa.timestamp("s", "UTC"))}),
+            "overflow",
+        ),
         (
             pa.RecordBatch.from_pydict(
                 {"payload": [b""], "properties": pa.array([[("a", None)]], pa.map_(pa.string(), pa.string()))}

@@ -18,7 +18,7 @@ MAX_ROWS: Final = 10_000
 """The protocol's bound on messages in a batch."""
 TARGET_BYTES: Final = 1 << 20
 """About so large are batches, if their messages are small."""
-_MESSAGE_COLUMNS: Final = ("payload", "key", "type", "properties")
+_MESSAGE_COLUMNS: Final = ("payload", "key", "type", "properties", "event_time")
 
 
 class Router:

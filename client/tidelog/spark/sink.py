@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampType,
 )
 
 from tidelog.spark.options import OptionError
@@ -33,6 +34,7 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "key": (*_BYTES, NullType),
     "properties": (MapType,),
     "type": _NUMBERS,
+    "event_time": (TimestampType, NullType),
     "channel": (StringType,),
     "vchannel": _NUMBERS,
 }

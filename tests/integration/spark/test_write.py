@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,16 @@ def messages(client: Client, *vchannels: str) -> list[tuple[str, Message]]:
     """Return all messages, in tick order."""
     with client.scan(vchannels, until=At.watermark()) as scan:
         return [
-            (batch.vchannel, Message(each.payload, key=each.key, type=each.type, properties=each.properties))
+            (
+                batch.vchannel,
+                Message(
+                    each.payload,
+                    key=each.key,
+                    type=each.type,
+                    properties=each.properties,
+                    event_time=each.event_time,
+                ),
+            )
             for batch in scan
             for each in batch
         ]
@@ -55,14 +65,16 @@ def left_behind(client: Client, channel: str) -> list[TransactionDescription]:
 
 def test_every_part_of_a_row_is_in_the_log(spark: SparkSession, client: Client, channel: str, write: Write) -> None:
     frame = spark.sql(
-        "SELECT * FROM VALUES (X'00FF', X'6B', 7, map('a', '1'), 0), (X'', NULL, -1, map(), 1), "
-        "(X'61', X'', 0, NULL, 1) AS rows(payload, key, type, properties, vchannel)"
+        "SELECT * FROM VALUES (X'00FF', X'6B', 7, map('a', '1'), 0, TIMESTAMP'1969-12-31 23:59:59.0005Z'), "
+        "(X'', NULL, -1, map(), 1, NULL), (X'61', X'', 0, NULL, 1, NULL) "
+        "AS rows(payload, key, type, properties, vchannel, event_time)"
     ).coalesce(1)
 
     write(frame, channel)
 
+    event_time = datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)
     assert messages(client, f"{channel}/0", f"{channel}/1") == [
-        (f"{channel}/0", Message(b"\x00\xff", key=b"k", type=7, properties={"a": "1"})),
+        (f"{channel}/0", Message(b"\x00\xff", key=b"k", type=7, properties={"a": "1"}, event_time=event_time)),
         (f"{channel}/1", Message(b"", type=(1 << 32) - 1)),
         (f"{channel}/1", Message(b"a", key=b"")),
     ]
@@ -166,6 +178,16 @@ def test_an_empty_frame_writes_nothing(spark: SparkSession, client: Client, chan
             {},
             "'properties' is map<int,int>, expected map<string,string>",
         ),
+        (
+            "SELECT 'a' AS payload, TIMESTAMP_NTZ'2026-01-01 00:00' AS event_time",
+            {},
+            "is timestamp_ntz, expected timestamp",
+        ),
+        (
+            "SELECT 'a' AS payload, TIMESTAMP'+20000-01-01' AS event_time",
+            {},
+            "at message 0, expected .* years 1 to 9999",
+        ),
         ("SELECT 'a' AS payload, 2 AS vchannel", {}, "vchannel 2, and the channel .* has 2"),
         ("SELECT CAST(NULL AS STRING) AS payload", {}, "1 NULLs in 1 rows"),
         ("SELECT 'a' AS payload", {"txnVersion": 1}, "'txnVersion' means nothing without 'txnAppId'"),
@@ -261,8 +283,13 @@ def test_what_was_read_can_be_written_to_another_channel(
 ) -> None:
     copy = f"{channel}-copy"
     client.create_channel(copy)
-    client.append(f"{channel}/0", [Message(b"1", key=b"k", properties={"a": "b"}), Message(b"2", type=3)])
-    read = spark.read.format("tidelog").option("endpoint", server.endpoint).load(channel)
+    event_time = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    client.append(
+        f"{channel}/0",
+        [Message(b"1", key=b"k", properties={"a": "b"}, event_time=event_time), Message(b"2", type=3)],
+    )
+    reader = spark.read.format("tidelog").options(endpoint=server.endpoint, moreColumns="event_time")
+    read = reader.load(channel)
 
     write(read.drop("tick", "timestamp", "vchannel"), copy)
 
