@@ -36,9 +36,14 @@ def shown(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Yield the full name of everything that a Python file imports, at its top or within a function."""
-    for node in ast.walk(parsed(path)):
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Return the full name of everything that a Python file imports, at its top or within a function."""
+    return tuple(_imports(parsed(path)))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
