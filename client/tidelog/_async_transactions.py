@@ -28,6 +28,7 @@ class AsyncTransactionCalls(ABC):
         app_id: str,
         app_version: int,
         *,
+        is_last: bool = False,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
@@ -45,6 +46,7 @@ class AsyncTransactionCalls(ABC):
                 order. None notes the version as done.
             app_id: For whom they were prepared.
             app_version: Its number of this commit, not below that of its last one.
+            is_last: Whether the application makes no other commit. 1,000 of those are remembered besides.
             barrier_tick: Every tick will be greater.
             durability: When to answer; default None, the server's.
             timeout_s: How long it may take; default None, the client's.
@@ -56,7 +58,7 @@ class AsyncTransactionCalls(ABC):
             ValueError: The version is none.
         """
         request = _wire.commit_prepared_request(
-            txns, app_id, app_version, barrier_tick=barrier_tick, durability=durability
+            txns, app_id, app_version, barrier_tick=barrier_tick, durability=durability, is_last=is_last
         )
         transport = self._transport()
         answer = await transport.call(

@@ -18,6 +18,7 @@ class TransactionCalls:
         app_id: str,
         app_version: int,
         *,
+        is_last: bool = False,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
@@ -25,7 +26,13 @@ class TransactionCalls:
         """Commit prepared transactions at once. See ``AsyncClient.commit_prepared``."""
         return background.run(
             self._client.commit_prepared(
-                txns, app_id, app_version, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s
+                txns,
+                app_id,
+                app_version,
+                is_last=is_last,
+                barrier_tick=barrier_tick,
+                durability=durability,
+                timeout_s=timeout_s,
             )
         )
 

@@ -463,7 +463,7 @@ def test_outcomes_are_replaced_and_removed(store: LogStore) -> None:
 
 
 def test_commits_of_applications_are_written_with_the_entries_replaced_and_removed(store: LogStore) -> None:
-    first, second = AppCommit(0, 10, 10, False), AppCommit((1 << 63) - 1, 30, 0, True)
+    first, second = AppCommit(0, 10, 10, False), AppCommit((1 << 63) - 1, 30, 0, True, is_last=True)
     store.create_vchannels([1, 0x61616161])
     store.write([new_entry(1, 10)], Beside(app_commits={"a": first, "b": first, "\u00fc": first}))
     store.write([], Beside(app_commits={"b": second, "a": None, "never there": None}))

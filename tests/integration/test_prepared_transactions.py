@@ -429,6 +429,20 @@ async def test_more_applications_than_are_remembered_push_out_who_has_not_commit
     assert not (await commit(client, 1, app_id="b")).duplicate
 
 
+async def test_no_number_of_applications_that_make_no_other_commit_pushes_out_one_that_may(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 1)
+    monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 2)
+    await commit(client, 7)
+    for number in range(3):
+        await commit(client, 0, app_id=f"once-{number}", is_last=True)
+
+    assert (await commit(client, 7)).duplicate
+    assert (await commit(client, 0, app_id="once-2", is_last=True)).duplicate
+    assert not (await commit(client, 0, app_id="once-0", is_last=True)).duplicate
+
+
 async def test_too_many_transactions_or_batches_are_refused_and_stay_prepared(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,12 +49,16 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Commit:
-    """Commit a version, so far ``ahead`` of the last one, with the last ``count`` transactions, so many ``times``."""
+    """Commit a version, so far ``ahead`` of the last one, with the last ``count`` transactions, so many ``times``.
+
+    ``is_last`` says that the application makes no other commit, which it does all the same.
+    """
 
     app_id: str
     ahead: int
     count: int
     times: int
+    is_last: bool
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ PREPARE = st.builds(
 STEPS = st.lists(
     PREPARE
     | PREPARE
-    | st.builds(Commit, APPS, st.sampled_from([1, 1, 1, 2, 0, -1]), st.integers(0, 3), st.integers(1, 3))
+    | st.builds(Commit, APPS, st.sampled_from([1, 1, 1, 2, 0, -1]), st.integers(0, 3), st.integers(1, 3), st.booleans())
     | st.builds(RollBack, st.integers(1, 2))
     | st.builds(Restart),
     min_size=5,
@@ -149,7 +153,9 @@ class Model:
         named = [PreparedTxn(txn.txn_id, CLIENT) for txn in chosen]
         last = self.last.get(step.app_id)
         app = AppVersion(step.app_id, version)
-        calls = [node.broker.prepared.commit(named, app, CommitTerms(), 5.0) for _ in range(step.times)]
+        calls = [
+            node.broker.prepared.commit(named, app, CommitTerms(), 5.0, is_last=step.is_last) for _ in range(step.times)
+        ]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         if last is not None and version < last.version:
             assert {type(answer) for answer in answers} == {AppVersionPassedError}
@@ -159,7 +165,7 @@ class Model:
                 assert {type(answer) for answer in answers} <= wanted, (answers, wanted)
                 return
             first = next(each for each in answers if isinstance(each, CommittedPrepared) and not each.is_repeated)
-            last = self.committed(chosen, step.app_id, version, first.commit)
+            last = self.committed(chosen, step, version, first.commit)
             assert len([each for each in answers if each is first]) == 1
         # Each other one is a repetition.
         repeated = [each for each in answers if isinstance(each, CommittedPrepared)]
@@ -173,7 +179,7 @@ class Model:
                 if is_named or txn.version is not None or txn.txn_id < last.first_tick:
                     txn.state = "ended"
 
-    def committed(self, chosen: list[Txn], app_id: str, version: int, commit: AppCommit) -> AppCommit:
+    def committed(self, chosen: list[Txn], step: Commit, version: int, commit: AppCommit) -> AppCommit:
         tick = commit.first_tick
         assert all(row[0] < tick for row in self.rows)
         for txn in chosen:
@@ -184,9 +190,9 @@ class Model:
                     if name == vchannel:
                         self.rows.append((tick, name, content, txn.txn_id))
                         tick += 1
-        wanted = AppCommit(version, commit.first_tick, tick - commit.first_tick, True)
+        wanted = AppCommit(version, commit.first_tick, tick - commit.first_tick, True, step.is_last)
         assert commit == wanted
-        self.last[app_id] = wanted
+        self.last[step.app_id] = wanted
         return wanted
 
     def roll_back(self, node: Node, step: RollBack) -> None:

@@ -182,10 +182,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.write([], Beside(outcomes=dict.fromkeys(self.outcomes)))
         self.outcomes.clear()
 
-    @rule(app_id=st.sampled_from("ab"), version=st.none() | st.integers(0, 3))
-    def note_app(self, app_id: str, version: int | None) -> None:
+    @rule(app_id=st.sampled_from("ab"), version=st.none() | st.integers(0, 3), is_last=st.booleans())
+    def note_app(self, app_id: str, version: int | None, *, is_last: bool) -> None:
         """Note a commit of an application that had no messages, or forget the application."""
-        commit = None if version is None else AppCommit(version, 90, 0, True)
+        commit = None if version is None else AppCommit(version, 90, 0, True, is_last)
         self.store.write([], Beside(app_commits={app_id: commit}))
         self.app_commits.pop(app_id, None)
         if commit is not None:

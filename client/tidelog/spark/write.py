@@ -100,7 +100,13 @@ def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str
     prepared = _prepared(written)
     with _client(options) as client:
         result = client.commit_prepared(
-            prepared, app_id, version, durability=options.durability, timeout_s=_COMMIT_TIMEOUT_S
+            prepared,
+            app_id,
+            version,
+            # Without a name, the batch has one that nothing else is written under.
+            is_last=not options.app_id,
+            durability=options.durability,
+            timeout_s=_COMMIT_TIMEOUT_S,
         )
     _tell(result, app_id, version)
 

@@ -99,7 +99,7 @@ class PreparedTransactions:
         return session
 
     async def commit(
-        self, txns: Sequence[PreparedTxn], app: AppVersion, terms: CommitTerms, wait_s: float
+        self, txns: Sequence[PreparedTxn], app: AppVersion, terms: CommitTerms, wait_s: float, *, is_last: bool = False
     ) -> CommittedPrepared:
         """Commit prepared transactions together, once for each version of an application.
 
@@ -110,6 +110,7 @@ class PreparedTransactions:
             app: Whose commit it is; it has a version.
             terms: What is asked, without conditions.
             wait_s: How long to wait for the barrier.
+            is_last: Whether the application makes no other commit; it is then forgotten sooner.
 
         Raises:
             AppVersionPassedError: See ``AppCommits.repeated``. Nothing happened.
@@ -136,7 +137,7 @@ class PreparedTransactions:
         for session in sessions:
             session.is_committing = True
         self._running[app.key] = asyncio.get_running_loop().create_future()
-        commit = await self._tasks.finish(self._commit(sessions, app, terms, wait_s))
+        commit = await self._tasks.finish(self._commit(sessions, app, terms, wait_s, is_last=is_last))
         return CommittedPrepared(commit, is_repeated=False)
 
     def roll_back(self, txns: Sequence[PreparedTxn]) -> None:
@@ -169,12 +170,12 @@ class PreparedTransactions:
             raise
 
     async def _commit(
-        self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float
+        self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float, *, is_last: bool
     ) -> AppCommit:
         """Commit, and let whoever commits for the same application meanwhile go on."""
         committed = self._running[app.key]
         try:
-            commit = await self._commit_once(sessions, app, terms, wait_s)
+            commit = await self._commit_once(sessions, app, terms, wait_s, is_last=is_last)
         except TidelogServerError as error:
             if error.effect is Effect.NONE:
                 del self._running[app.key]
@@ -188,7 +189,7 @@ class PreparedTransactions:
         return commit
 
     async def _commit_once(
-        self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float
+        self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float, *, is_last: bool
     ) -> AppCommit:
         settled = asyncio.Event()
         submitted: SubmittedCommit | None = None
@@ -196,7 +197,7 @@ class PreparedTransactions:
 
         def commit_at(first_tick: int) -> AppCommit:
             assert app.version is not None
-            return AppCommit(app.version, first_tick, messages, terms.needs_sync)
+            return AppCommit(app.version, first_tick, messages, terms.needs_sync, is_last)
 
         def app_changes(first_tick: int) -> Sequence[AppChange]:
             return self._apps.committing(app, commit_at(first_tick))

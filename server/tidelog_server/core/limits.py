@@ -50,9 +50,11 @@ MAX_KEEPALIVE_US: Final = 3_600_000_000
 MAX_PREPARED_KEEPALIVE_US: Final = 86_400_000_000
 MAX_PREPARED_TXNS: Final = 1_000
 MAX_PREPARED_BATCHES: Final = 16_384
-# Applications whose last commit is remembered; who has not committed for longest is forgotten.
+# Applications whose last commit is remembered; who has not committed for longest is forgotten. Those that make no other
+# commit are counted by themselves, so that no number of them makes a lasting one forgotten.
 MAX_APP_ID_BYTES: Final = 128
 MAX_APPS: Final = 10_000
+MAX_FINISHED_APPS: Final = 1_000
 # Outcomes of begun transactions that are kept on disk; those with the greatest ids stay.
 MAX_TXN_OUTCOMES: Final = 10_000
 # Begun transactions that ended without a commit and are remembered, so that their owners learn why.

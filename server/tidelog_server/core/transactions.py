@@ -42,12 +42,14 @@ class AppCommit(NamedTuple):
         first_tick: Tick of its first message; of one that had none, a tick that no message has.
         messages: How many; they have consecutive ticks.
         is_synced: Whether it was synced before it was acknowledged.
+        is_last: Whether the application has said that it makes no other commit.
     """
 
     version: int
     first_tick: int
     messages: int
     is_synced: bool
+    is_last: bool = False
 
     @property
     def last_tick(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import AppVersionPassedError, InvalidRequestError
-from tidelog_server.core.limits import MAX_APP_ID_BYTES, MAX_APPS
+from tidelog_server.core.limits import MAX_APP_ID_BYTES, MAX_APPS, MAX_FINISHED_APPS
 from tidelog_server.core.transactions import AppCommit
 from tidelog_server.log.committer import AppChange
 
@@ -62,17 +62,12 @@ class AppVersion(NamedTuple):
 
 
 class AppCommits:
-    """The last commit of each of MAX_APPS applications; who has not committed for longest is forgotten.
-
-    Invariant: an application whose commit is on its way is not forgotten.
-    """
+    """The last commit of each of MAX_APPS applications, and of MAX_FINISHED_APPS that make no other commit."""
 
     def __init__(self, commits: Mapping[str, AppCommit]) -> None:
         """Start with the commits of earlier runs, by ``AppVersion.key``."""
-        # Of durable commits, oldest first.
-        self._commits = OrderedDict(sorted(commits.items(), key=lambda item: item[1].first_tick))
-        # Of whom a commit is on its way, which replaces the last one.
-        self._committing: set[str] = set()
+        self._lasting = _Remembered(commits, are_last=False)
+        self._finished = _Remembered(commits, are_last=True)
 
     def repeated(self, app: AppVersion) -> AppCommit | None:
         """Return the commit that ``app`` repeats; None for a new one. None of its commits is on its way.
@@ -81,7 +76,7 @@ class AppCommits:
             AppVersionPassedError: The application has committed a later one.
         """
         assert app.version is not None
-        last = self._commits.get(app.key)
+        last = self._lasting.find(app.key) or self._finished.find(app.key)
         if last is None or last.version < app.version:
             return None
         if app.version < last.version:
@@ -91,15 +86,45 @@ class AppCommits:
     def committing(self, app: AppVersion, commit: AppCommit) -> list[AppChange]:
         """Return what must be written with a commit, which is then on its way."""
         # Out of the order: its row is replaced behind this, and must not be removed behind that.
-        self._commits.pop(app.key, None)
-        self._committing.add(app.key)
+        self._lasting.take_out(app.key)
+        self._finished.take_out(app.key)
         changes: list[AppChange] = [(app.key, commit)]
-        while len(self._commits) + len(self._committing) > MAX_APPS and self._commits:
-            forgotten, _ = self._commits.popitem(last=False)
-            changes.append((forgotten, None))
-        return changes
+        maximum = MAX_FINISHED_APPS if commit.is_last else MAX_APPS
+        return changes + [(forgotten, None) for forgotten in self._those_of(commit).make_room_for(app.key, maximum)]
 
     def committed(self, app: AppVersion, commit: AppCommit) -> None:
         """Note a commit that is durable; called in the order of their ticks."""
-        self._committing.discard(app.key)
-        self._commits[app.key] = commit
+        self._those_of(commit).put(app.key, commit)
+
+    def _those_of(self, commit: AppCommit) -> "_Remembered":
+        return self._finished if commit.is_last else self._lasting
+
+
+class _Remembered:
+    """Commits by application; when there are too many, who has not committed for longest is forgotten.
+
+    Invariant: an application whose commit is on its way is not forgotten.
+    """
+
+    def __init__(self, commits: Mapping[str, AppCommit], *, are_last: bool) -> None:
+        mine = [(key, commit) for key, commit in commits.items() if commit.is_last == are_last]
+        # Of durable commits, oldest first.
+        self._commits = OrderedDict(sorted(mine, key=lambda item: item[1].first_tick))
+        # Of whom a commit is on its way, which replaces the last one.
+        self._committing: set[str] = set()
+
+    def find(self, key: str) -> AppCommit | None:
+        return self._commits.get(key)
+
+    def take_out(self, key: str) -> None:
+        self._commits.pop(key, None)
+
+    def make_room_for(self, key: str, maximum: int) -> list[str]:
+        """Note whose commit is on its way; return who is forgotten for it."""
+        self._committing.add(key)
+        excess = len(self._commits) + len(self._committing) - maximum
+        return [self._commits.popitem(last=False)[0] for _ in range(min(excess, len(self._commits)))]
+
+    def put(self, key: str, commit: AppCommit) -> None:
+        self._committing.discard(key)
+        self._commits[key] = commit

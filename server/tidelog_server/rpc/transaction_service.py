@@ -119,7 +119,9 @@ class TransactionService:
         )
         app = _app(request.app_id, request.app_version)
         wait_s = longest_wait_s(context, MAX_BARRIER_WAIT_S)
-        commit, is_repeated = await self._prepared.commit(_prepared(request.txns), app, terms, wait_s)
+        commit, is_repeated = await self._prepared.commit(
+            _prepared(request.txns), app, terms, wait_s, is_last=request.is_last
+        )
         return transaction_service_pb2.CommitPreparedTxnsResponse(
             first_tick=commit.first_tick if commit.messages else 0,
             last_tick=commit.last_tick if commit.messages else 0,

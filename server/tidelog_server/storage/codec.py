@@ -82,8 +82,10 @@ _TXN: Final = struct.Struct(">BQ")
 # version, first tick, whether synced; then the runs.
 _OUTCOME: Final = struct.Struct(">BQ?")
 _RUN: Final = struct.Struct(">II")
-# version, the fields of AppCommit in order; then the application's id.
-_APP: Final = struct.Struct(">B3Q?")
+# version, the numbers of AppCommit in order, its flags; then the application's id.
+_APP: Final = struct.Struct(">B3QB")
+_APP_SYNCED: Final = 1
+_APP_LAST: Final = 2
 # version, epoch, last sequence; then the results.
 _WINDOW: Final = struct.Struct(">BQQ")
 # version, vchannel id, next tick, when it was committed; then what was taken.
@@ -350,7 +352,9 @@ def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
 
 def pack_app_commit(app_id: str, commit: AppCommit) -> bytes:
     """Return the value of the last commit of an application."""
-    return _sealed(app_key(app_id), _APP.pack(ROW_VERSION, *commit) + app_id.encode())
+    flags = _APP_SYNCED * commit.is_synced | _APP_LAST * commit.is_last
+    body = _APP.pack(ROW_VERSION, commit.version, commit.first_tick, commit.messages, flags) + app_id.encode()
+    return _sealed(app_key(app_id), body)
 
 
 def unpack_app_commit(key: bytes, value: bytes) -> tuple[str, AppCommit]:
@@ -360,13 +364,13 @@ def unpack_app_commit(key: bytes, value: bytes) -> tuple[str, AppCommit]:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
     body = _opened_body("application", key, value, _APP.size, 1)
-    version, *fields = _APP.unpack_from(body)
+    version, app_version, first_tick, messages, flags = _APP.unpack_from(body)
     if version != ROW_VERSION:
         raise _unknown_version("application", version)
     app_id = body[_APP.size :].decode()
     if app_key(app_id) != key:
         raise _damaged_row("application", key)
-    return app_id, AppCommit._make(fields)
+    return app_id, AppCommit(app_version, first_tick, messages, bool(flags & _APP_SYNCED), bool(flags & _APP_LAST))
 
 
 def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import At, Client, Message, TransactionDescription
+from tidelog_server.log import app_commits
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import ENDPOINT, page, run_example
 from tidelog_testing.spark_rows import error_of
@@ -160,6 +161,20 @@ def test_rows_that_are_written_at_least_once_are_there_without_a_commit_of_the_d
     write(spark.range(0, 10, 1, 2).selectExpr("CAST(id AS STRING) AS payload"), channel, delivery="atLeastOnce")
 
     assert sorted(payloads(client, f"{channel}/0", f"{channel}/1")) == [b"%d" % i for i in range(10)]
+
+
+def test_writes_without_a_name_make_none_with_one_forgotten(
+    spark: SparkSession, client: Client, channel: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 1)
+    named, unnamed = (spark.sql(f"SELECT '{payload}' AS payload") for payload in ("named", "unnamed"))
+
+    write(named, channel, txnAppId=f"{channel}-daily", txnVersion=1)
+    for _ in range(2):
+        write(unnamed, channel)
+    write(named, channel, txnAppId=f"{channel}-daily", txnVersion=1)
+
+    assert sorted(payloads(client, f"{channel}/0", f"{channel}/1")) == [b"named", b"unnamed", b"unnamed"]
 
 
 def test_an_empty_frame_writes_nothing(spark: SparkSession, client: Client, channel: str, write: Write) -> None:

@@ -10,13 +10,15 @@ from tidelog_server.log.app_commits import AppCommits, AppVersion
 from tidelog_server.log.txn_table import TxnSession, TxnTable
 
 
-def a_commit(version: int, first_tick: int) -> AppCommit:
-    return AppCommit(version, first_tick, 3, True)
+def a_commit(version: int, first_tick: int, *, is_last: bool = False) -> AppCommit:
+    return AppCommit(version, first_tick, 3, True, is_last)
 
 
-def committed(apps: AppCommits, app_id: str, version: int, first_tick: int) -> list[tuple[str, AppCommit | None]]:
+def committed(
+    apps: AppCommits, app_id: str, version: int, first_tick: int, *, is_last: bool = False
+) -> list[tuple[str, AppCommit | None]]:
     """Commit at once; return what is written."""
-    app, commit = AppVersion(app_id, version), a_commit(version, first_tick)
+    app, commit = AppVersion(app_id, version), a_commit(version, first_tick, is_last=is_last)
     changes = apps.committing(app, commit)
     apps.committed(app, commit)
     return changes
@@ -81,6 +83,37 @@ def test_a_store_with_more_than_the_bound_is_brought_back_to_it(monkeypatch: pyt
     monkeypatch.setattr(app_commits, "MAX_APPS", 2)
     apps = AppCommits({name: a_commit(0, tick) for tick, name in enumerate("abcd")})
     assert [gone for gone, row in committed(apps, "e", 0, 99) if row is None] == ["a", "b", "c"]
+
+
+def test_no_number_of_finished_applications_makes_a_lasting_one_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 2)
+    monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 2)
+    stored = {"a": a_commit(0, 10), "x": a_commit(0, 20, is_last=True), "b": a_commit(0, 30)}
+    apps = AppCommits(stored)
+
+    gone = [
+        forgotten
+        for tick, name in enumerate(["y", "z", "w"], 40)
+        for forgotten, row in committed(apps, name, 0, tick, is_last=True)
+        if row is None
+    ]
+
+    assert gone == ["x", "y"]
+    assert [apps.repeated(AppVersion(name, 0)) for name in "ab"] == [stored["a"], stored["b"]]
+    assert apps.repeated(AppVersion("w", 0)) == a_commit(0, 42, is_last=True)
+    assert committed(apps, "c", 0, 50) == [("c", a_commit(0, 50)), ("a", None)]
+    assert apps.repeated(AppVersion("z", 0)) == a_commit(0, 41, is_last=True)
+
+
+def test_an_application_that_goes_on_after_all_is_lasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 1)
+    apps = AppCommits({"a": a_commit(0, 10, is_last=True)})
+
+    assert committed(apps, "a", 1, 20) == [("a", a_commit(1, 20))]
+    assert committed(apps, "b", 0, 30, is_last=True) == [("b", a_commit(0, 30, is_last=True))]
+    assert apps.repeated(AppVersion("a", 1)) == a_commit(1, 20)
+    with pytest.raises(AppVersionPassedError):
+        apps.repeated(AppVersion("a", 0))
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,10 @@ GOLDEN = {
         pack_app_commit("etl", AppCommit(5, 0x0102030405060708, 4, True)),
         "01000000000000000501020304050607080000000000000004" "01" "65746c" "f32a6346",
     ),
+    "application that makes no other commit": (
+        pack_app_commit("etl", AppCommit(5, 0x0102030405060708, 4, is_synced=False, is_last=True)),
+        "01000000000000000501020304050607080000000000000004" "02" "65746c" "9108ea7f",
+    ),
     "header of a broadcast": (
         BROADCAST_HEADER,
         "0103000100000001" "0000000000000005" "aabbccdd0000000720535afd01020304050606000000000000000009"
