@@ -2,8 +2,8 @@
 
 Method: a real server, and a query in a process group of its own that writes files of numbered lines, a file a batch,
 as they come. At random moments, while it writes, a Python worker, an executor or the whole driver is ended by SIGKILL;
-a driver is started again on the same checkpoint. In the end each line is in the log once, and nothing waits to be
-committed.
+a driver is started again on the same checkpoint, and so is one whose query ended because the worker was its own. In the
+end each line is in the log once, and nothing waits to be committed.
 
 The short form, in which the rows come from the log as well, is in ``test_kill_spark_stream.py``.
 
@@ -39,10 +39,26 @@ def lines_in(client: Client) -> Counter[bytes]:
         return Counter(payload for batch in scan for payload in batch.payloads)
 
 
-def wait_for_a_batch(client: Client, query: SparkProgram) -> None:
-    """Return once the query writes again, so that it is not the start of its driver that is killed, or has ended."""
+def wait_for_a_batch(client: Client, query: SparkProgram, last_victim: str) -> None:
+    """Return once the query writes again, so that it is not the start of its driver that is killed."""
     before = _written(client)
-    query.wait_for("a batch after the last kill", lambda: _written(client) > before or query.code is not None)
+
+    def look() -> bool:
+        start_again_if_it_may_have_failed(query, last_victim)
+        return _written(client) > before
+
+    query.wait_for("a batch after the last kill", look)
+
+
+def start_again_if_it_may_have_failed(query: SparkProgram, last_victim: str) -> None:
+    """Start a query again that ended of what was killed; fail if it ended of something else.
+
+    Spark tries a task again whose Python worker died. The workers of the driver, one of which commits, it does not: the
+    query ends, and whoever runs it starts it again.
+    """
+    if query.code not in {None, 0}:
+        assert last_victim == "pyspark.daemon", f"it ended after {last_victim or 'nothing'} was killed: {query.text}"
+        query.start_again()
 
 
 class Source:
@@ -96,9 +112,10 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> None:
             Source(folder / "lines", client) as source,
             SparkProgram("tidelog_testing.spark_sink", arguments, folder / "spark.txt") as query,
         ):
+            last_victim = ""
             for victim in kills:
-                wait_for_a_batch(client, query)
-                assert query.code is None, f"seed {seed}: {query.text}"
+                wait_for_a_batch(client, query, last_victim)
+                last_victim = victim
                 time.sleep(chance.uniform(0.0, 1.5))
                 if victim == "driver":
                     query.start_again()
@@ -106,8 +123,12 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> None:
                     query.wait_for(f"a process {victim}", partial(query.kill_one_of, victim))
             source.stop()
             (folder / "stop").touch()
-            query.wait_for("the end", lambda: query.code is not None, within_s=600.0)
-            assert query.code == 0, query.text
+
+            def has_ended() -> bool:
+                start_again_if_it_may_have_failed(query, last_victim)
+                return query.code == 0
+
+            query.wait_for("the end", has_ended, within_s=600.0)
             expected, found = source.lines(), lines_in(client)
             assert (found - expected, expected - found) == (Counter(), Counter()), f"seed {seed}"
             # What killed tasks had open ends by its keepalive, what they had prepared by the next commit.
