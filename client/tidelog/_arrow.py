@@ -191,13 +191,16 @@ def _encoded_properties(batch: pa.RecordBatch) -> tuple[bytes, bytes, memoryview
 def _encoded_event_times(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
     """Return event times in milliseconds, rounded down as those of a Message, and which messages have one."""
     column = batch.column("event_time")
+    if not pa.types.is_null(column.type) and not (pa.types.is_timestamp(column.type) and column.type.tz is not None):
+        raise ValueError(f"the column 'event_time' is {column.type}, expected a timestamp with a time zone")
     if column.null_count == len(column):
         return b"", b""
-    if not pa.types.is_timestamp(column.type) or column.type.tz is None:
-        raise ValueError(f"the column 'event_time' is {column.type}, expected a timestamp with a time zone")
     times = compute.fill_null(column.cast(pa.int64()), 0)
     if column.type.unit == "s":
-        times = compute.multiply_checked(times, _MS_PER_SECOND)
+        try:
+            times = compute.multiply_checked(times, _MS_PER_SECOND)
+        except pa.ArrowInvalid as error:
+            raise ValueError("the column 'event_time' has a time outside the years 1 to 9999") from error
     else:
         times = _floored(times, _UNITS_PER_MS[column.type.unit])
     return _numbers(times), _validity(column) if column.null_count else b""

@@ -46,7 +46,8 @@ class AsyncTransactionCalls(ABC):
                 order. None notes the version as done.
             app_id: For whom they were prepared.
             app_version: Its number of this commit, not below that of its last one.
-            is_last: Whether the application makes no other commit. 1,000 of those are remembered besides.
+            is_last: Whether the application makes no other commit. 1,000 of those are remembered besides. One that
+                goes on all the same is as any other from then on.
             barrier_tick: Every tick will be greater.
             durability: When to answer; default None, the server's.
             timeout_s: How long it may take; default None, the client's.

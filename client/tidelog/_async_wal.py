@@ -54,7 +54,7 @@ class AsyncWal:
         Args:
             vchannel: Where it appends.
             keepalive_s: How long the server keeps what is staged of it after the last sign of this process, 0.001 to
-                3,600; None for the server's time. From a second on, no pause of the server ends it.
+                3,600; None for the server's time. From two seconds on, no pause of the server ends it.
             durability: When the commit is acknowledged; None for the server's default.
             timeout_s: How long the commit may take; None for the client's time.
 

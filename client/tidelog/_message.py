@@ -16,7 +16,8 @@ class Message:
         key: Up to 1 KiB. None and empty are different.
         type: The caller's own number for the kind of message, 0 to 2^32 - 1.
         properties: Up to 16 texts, 8 KiB in all. Keys that begin with an underscore are reserved.
-        event_time: When the event happened according to the caller; kept to the millisecond. Needs a time zone.
+        event_time: When the event happened according to the caller; kept to the millisecond, in UTC
+            within the years 1 to 9999. Needs a time zone.
     """
 
     payload: bytes

@@ -96,8 +96,12 @@ def test_event_times_of_every_unit_are_rounded_down_to_milliseconds(unit: str, n
             r"'event_time' is timestamp\[us\], expected a timestamp with a time zone",
         ),
         (
+            pa.RecordBatch.from_pydict({"payload": [b""], "event_time": pa.array([None], pa.string())}),
+            "'event_time' is string, expected a timestamp",
+        ),
+        (
             pa.RecordBatch.from_pydict({"payload": [b""], "event_time": pa.array([1 << 62], pa.timestamp("s", "UTC"))}),
-            "overflow",
+            "'event_time' has a time outside the years 1 to 9999",
         ),
         (
             pa.RecordBatch.from_pydict(

@@ -4,6 +4,7 @@ Readers rely on them: a batch that is in the log comes out again in rows, in Arr
 """
 
 import struct
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -33,9 +34,10 @@ from tidelog_server.rpc.columns import ColumnsView, Offsets
 _LONE: Final = struct.Struct("<2i")
 # Messages whose property keys are hashed at once, and bytes of a key that are: half of them at its end.
 _HASHED_MESSAGES: Final = 1_000
-_HASHED_KEY_BYTES: Final = 16
-# What a byte of a key counts for by its place, in a sum modulo 2^64. Drawn once.
-_WEIGHTS: Final = np.random.default_rng(0x71DE).integers(0, 1 << 64, _HASHED_KEY_BYTES, np.uint64) | np.uint64(1)
+_HASHED_KEY_BYTES: Final = 32
+# What a byte of a key counts for by its place, in a sum modulo 2^64. Drawn anew by each process, so that nobody can
+# make keys that look the same.
+_WEIGHTS: Final = np.random.default_rng().integers(0, 1 << 64, _HASHED_KEY_BYTES, np.uint64) | np.uint64(1)
 _OWNER_AND_SIZE_WEIGHT: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
@@ -235,10 +237,13 @@ def _check_keys_differ(view: ColumnsView, numbers: Offsets, key_sizes: Offsets) 
         return
     for begin in range(0, view.count, _HASHED_MESSAGES):
         end = min(begin + _HASHED_MESSAGES, view.count)
-        hashes = np.sort(_key_hashes(view, numbers, key_sizes, begin, end))
-        # Equal ones are equal keys, or long ones that differ in the middle, or chance, or malice.
-        if (hashes[1:] == hashes[:-1]).any():
-            _check_each_key_differs(view, range(begin, end))
+        hashes = _key_hashes(view, numbers, key_sizes, begin, end)
+        order = np.argsort(hashes)
+        alike = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+        # Equal keys, or long ones that differ in the middle, or chance.
+        if alike.size:
+            owners = np.repeat(np.arange(begin, end), numbers[begin:end])
+            _check_each_key_differs(view, np.unique(owners[order[alike + 1]]).tolist())
 
 
 def _has_same_keys(view: ColumnsView, numbers: Offsets, key_sizes: Offsets) -> bool:
@@ -272,7 +277,7 @@ def _key_hashes(
     return hashes
 
 
-def _check_each_key_differs(view: ColumnsView, indices: range) -> None:
+def _check_each_key_differs(view: ColumnsView, indices: Iterable[int]) -> None:
     lists, offsets = view.offsets("property_list_offsets"), view.offsets("property_key_offsets")
     for index in indices:
         bounds = offsets[lists[index] : lists[index + 1] + 1].tolist()

@@ -167,6 +167,7 @@ def test_writes_without_a_name_make_none_with_one_forgotten(
     spark: SparkSession, client: Client, channel: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_commits, "MAX_APPS", 1)
+    monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 1)
     named, unnamed = (spark.sql(f"SELECT '{payload}' AS payload") for payload in ("named", "unnamed"))
 
     write(named, channel, txnAppId=f"{channel}-daily", txnVersion=1)
