@@ -99,7 +99,8 @@ def test_many_threads_share_a_client(client: Client) -> None:
 
 def test_ctrl_c_ends_a_call_that_waits(client: Client) -> None:
     with client.tail("orders/0") as tail:
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        # To this thread: of a process, the kernel may give a signal to another one, and then this one sleeps on.
+        threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             next(tail)
 
