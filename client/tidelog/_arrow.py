@@ -14,9 +14,6 @@ except ImportError as missing:
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _US_PER_MS: Final = 1_000
-# Of the units of timestamps that are no longer than a millisecond.
-_UNITS_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-_MS_PER_SECOND: Final = 1_000
 SCHEMA: Final = pa.schema(
     [
         pa.field("vchannel", pa.string(), nullable=False),
@@ -195,19 +192,10 @@ def _encoded_event_times(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
         raise ValueError(f"the column 'event_time' is {column.type}, expected a timestamp with a time zone")
     if column.null_count == len(column):
         return b"", b""
-    times = compute.fill_null(column.cast(pa.int64()), 0)
-    if column.type.unit == "s":
-        try:
-            times = compute.multiply_checked(times, _MS_PER_SECOND)
-        except pa.ArrowInvalid as error:
-            raise ValueError("the column 'event_time' has a time outside the years 1 to 9999") from error
-    else:
-        times = _floored(times, _UNITS_PER_MS[column.type.unit])
-    return _numbers(times), _validity(column) if column.null_count else b""
-
-
-def _floored(numbers: pa.Array, divisor: int) -> pa.Array:
-    """Return the quotients, rounded down; Arrow's division rounds towards zero."""
-    quotients = compute.divide(numbers, divisor)
-    is_above = compute.less(numbers, compute.multiply(quotients, divisor))
-    return compute.subtract(quotients, is_above.cast(pa.int64()))
+    try:
+        # Down, as a Message does it; a cast rounds towards zero, or refuses.
+        floored = compute.floor_temporal(column.cast(pa.timestamp(column.type.unit, tz="UTC")), unit="millisecond")
+        times = floored.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise ValueError("the column 'event_time' has a time outside the years 1 to 9999") from error
+    return _numbers(compute.fill_null(times, 0)), _validity(column) if column.null_count else b""
