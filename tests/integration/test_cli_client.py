@@ -114,7 +114,7 @@ def test_lines_come_back_as_text(endpoint: str, channel: str) -> None:
     [answer] = records(succeeds(endpoint, "append", f"{channel}/0", stdin=lines))
 
     assert answer["messages"] == 20_000
-    assert answer["first_tick"] < answer["last_tick"]
+    assert int(answer["first_tick"]) < int(answer["last_tick"])
     assert succeeds(endpoint, "scan", channel, "-o", "text") == lines
 
 
@@ -171,7 +171,7 @@ def test_a_scan_with_a_limit_says_what_it_is_called(endpoint: str, channel: str)
 def test_a_scan_is_bounded_by_positions_count_and_type(endpoint: str, channel: str) -> None:
     lines = b"".join(b'{"payload": "%d", "type": %d}\n' % (number, number % 3) for number in range(10))
     [answer] = records(succeeds(endpoint, "append", f"{channel}/0", "--framing", "jsonl", stdin=lines))
-    second, last = str(answer["first_tick"] + 1), str(answer["last_tick"])
+    second, last = str(int(answer["first_tick"]) + 1), answer["last_tick"]
 
     def payloads(*arguments: str) -> list[str]:
         return succeeds(endpoint, "scan", f"{channel}/0", "-o", "text", *arguments).decode().split()
@@ -258,18 +258,16 @@ def test_trim_removes_what_is_before_a_position(endpoint: str, channel: str) -> 
     [answer] = records(succeeds(endpoint, "append", f"{channel}/0", stdin=b"a\nb\nc\n"))
     keep = answer["last_tick"]
 
-    [trimmed] = records(succeeds(endpoint, "channel", "trim", f"{channel}/0", "--before", str(keep), "-y"))
+    [trimmed] = records(succeeds(endpoint, "channel", "trim", f"{channel}/0", "--before", keep, "-y"))
 
     assert trimmed["first_available_tick"] == keep
     assert succeeds(endpoint, "scan", f"{channel}/0", "-o", "text") == b"c\n"
-    assert "trimmed" in refused(
-        endpoint, ExitCode.CONFLICT, "scan", f"{channel}/0", "--from", str(answer["first_tick"])
-    )
+    assert "trimmed" in refused(endpoint, ExitCode.CONFLICT, "scan", f"{channel}/0", "--from", answer["first_tick"])
 
 
 def test_a_fenced_vchannel_takes_appends_with_its_token_only(endpoint: str, channel: str) -> None:
     [fenced] = records(succeeds(endpoint, "channel", "fence", f"{channel}/0", "8"))
-    assert fenced == {"vchannel": f"{channel}/0", "fencing_token": 8}
+    assert fenced == {"vchannel": f"{channel}/0", "fencing_token": "8"}
 
     late = refused(endpoint, ExitCode.CONFLICT, "append", f"{channel}/0", "--fencing-token", "7", stdin=b"late\n")
 
@@ -277,7 +275,7 @@ def test_a_fenced_vchannel_takes_appends_with_its_token_only(endpoint: str, chan
     assert "is 8, not 7" in refused(endpoint, ExitCode.CONFLICT, "channel", "fence", f"{channel}/0", "7")
     succeeds(endpoint, "append", f"{channel}/0", "--fencing-token", "8", stdin=b"new\n")
     assert succeeds(endpoint, "scan", f"{channel}/0", "-o", "text") == b"new\n"
-    assert records(succeeds(endpoint, "channel", "describe", channel))[0]["fencing_token"] == 8
+    assert records(succeeds(endpoint, "channel", "describe", channel))[0]["fencing_token"] == "8"
 
 
 def test_nothing_is_removed_without_a_word(endpoint: str, channel: str) -> None:
@@ -399,7 +397,8 @@ def test_an_input_is_appended_as_one_transaction(endpoint: str, channel: str) ->
     lines = b"".join(b"%d\n" % i for i in range(30_000))
     [appended] = records(succeeds(endpoint, "append", f"{channel}/0", "--txn", stdin=lines))
 
-    assert (appended["messages"], appended["last_tick"] - appended["first_tick"]) == (30_000, 29_999)
+    assert appended["messages"] == 30_000
+    assert int(appended["last_tick"]) - int(appended["first_tick"]) == 29_999
     shown = records(succeeds(endpoint, "scan", f"{channel}/0", "--output", "jsonl"))
     assert {message["txn_id"] for message in shown} == {appended["txn_id"]}
     again = b"".join(json.dumps(message).encode() + b"\n" for message in shown[:10])
@@ -415,7 +414,7 @@ def test_open_transactions_are_listed_described_and_aborted(endpoint: str, chann
         txn.append(f"{channel}/0", [bytes(1_000)] * 2_000)
 
         [listed] = [row for row in records(succeeds(endpoint, "txn", "ls")) if row["client_id"] == "loader"]
-        txn_id = str(listed["txn_id"])
+        txn_id = listed["txn_id"]
         [described] = records(succeeds(endpoint, "txn", "describe", txn_id))
         assert (described["state"], described["vchannels"]) == ("open", [f"{channel}/0"])
         refused(endpoint, ExitCode.USAGE, "txn", "abort", txn_id)
@@ -429,7 +428,7 @@ def test_open_transactions_are_listed_described_and_aborted(endpoint: str, chann
 def test_a_broadcast_is_sent_shown_acknowledged_and_waited_for(endpoint: str, channel: str) -> None:
     key = f"schema:{channel}"
     [sent] = records(succeeds(endpoint, "broadcast", "send", channel, "-m", "new column", "--key", key))
-    broadcast_id = str(sent["broadcast_id"])
+    broadcast_id = sent["broadcast_id"]
     assert sent["vchannels"] == 2
     shown = records(succeeds(endpoint, "scan", channel, "--output", "jsonl"))
     assert [(m["payload"], m["tick"], m["broadcast_id"]) for m in shown] == [
@@ -462,7 +461,7 @@ def test_a_broadcast_that_nobody_acknowledges_is_aborted(endpoint: str, channel:
     key = f"schema:{channel}"
     arguments = ("broadcast", "send", f"{channel}/0", "--shared-key", key)
     [sent] = records(succeeds(endpoint, *arguments, stdin=b"from a pipe"))
-    broadcast_id = str(sent["broadcast_id"])
+    broadcast_id = sent["broadcast_id"]
 
     [aborted] = records(succeeds(endpoint, "broadcast", "abort", broadcast_id, "--reason", "the consumer is gone"))
 

@@ -4,17 +4,22 @@ A parent process has loaded the modules and forks for each command; gRPC begins 
 """
 
 import atexit
+import errno
 import importlib
 import json
 import os
 import pkgutil
+import pty
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import termios
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tidelog_server import cli
 from tidelog_server.cli.child_environment import child_environment
@@ -29,14 +34,25 @@ _NOT_LOADED: Final = {"bench", "local_spark", "pipeline"}
 
 
 def run_command(
-    arguments: Sequence[str], *, stdin: bytes = b"", environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    stdout: Literal["file", "pipe"] = "file",
+    stderr: Literal["file", "terminal"] = "file",
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run ``tidelog ARGUMENTS`` to its end, without a terminal and without our own variables TIDELOG_*."""
-    with tempfile.TemporaryDirectory() as name:
+    """Run ``tidelog ARGUMENTS`` to its end, without our own variables TIDELOG_*.
+
+    As a person does who types ``tidelog scan orders > rows.jsonl``, with ``stderr`` on a pseudo-terminal: then what the
+    terminal showed is the stderr of the result.
+    """
+    with tempfile.TemporaryDirectory() as name, ExitStack() as streams:
         folder = Path(name)
         (folder / "stdin").write_bytes(stdin)
-        (folder / "stdout").touch()
-        (folder / "stderr").touch()
+        results = [
+            streams.enter_context(_OUTPUTS[kind](folder / stream))
+            for stream, kind in (("stdout", stdout), ("stderr", stderr))
+        ]
         request = {
             "arguments": list(arguments),
             "environment": child_environment() | dict(environment or {}),
@@ -44,8 +60,64 @@ def run_command(
             "folder": name,
         }
         code = _parent().run(request)
-        output = [(folder / stream).read_bytes() for stream in ("stdout", "stderr")]
+        output = [result() for result in results]
     return subprocess.CompletedProcess(["tidelog", *arguments], code, *output)
+
+
+@contextmanager
+def _file(path: Path) -> Iterator[Callable[[], bytes]]:
+    """Make a file to write to; yield how to read what was written."""
+    path.touch()
+    yield path.read_bytes
+
+
+@contextmanager
+def _pipe(path: Path) -> Iterator[Callable[[], bytes]]:
+    os.mkfifo(path)
+    with _drained(lambda: os.open(path, os.O_RDONLY)) as result:
+        yield result
+
+
+@contextmanager
+def _terminal(path: Path) -> Iterator[Callable[[], bytes]]:
+    """Make a pseudo-terminal of 80 columns."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+    path.symlink_to(os.ttyname(slave))
+    with _drained(lambda: master) as result:
+
+        def until_closed() -> bytes:
+            # What was written is read before a terminal that no process holds any more reports its end.
+            os.close(slave)
+            return result()
+
+        yield until_closed
+
+
+@contextmanager
+def _drained(opened: Callable[[], int]) -> Iterator[Callable[[], bytes]]:
+    """Read on a thread until the end, so that no writer waits; yield what returns all of it once the writer is gone."""
+    with ThreadPoolExecutor(1) as thread:
+        yield thread.submit(_read_all, opened).result
+
+
+def _read_all(opened: Callable[[], int]) -> bytes:
+    descriptor, parts = opened(), []
+    try:
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    except OSError as error:
+        # A pseudo-terminal whose other side is closed.
+        if error.errno != errno.EIO:
+            raise
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
+
+
+_OUTPUTS: Final[Mapping[str, Callable[[Path], AbstractContextManager[Callable[[], bytes]]]]] = {
+    "file": _file, "pipe": _pipe, "terminal": _terminal,
+}  # fmt: skip
 
 
 class _Parent:

@@ -92,14 +92,18 @@ def encode_payload(payload: bytes, framing: Framing) -> bytes:
 
 
 def json_of_message(message: StoredMessage) -> dict[str, object]:
-    """Return a message as a JSON object. Bytes that are no UTF-8 appear as ``payload_base64``, ``key_base64``."""
+    """Return a message as a JSON object.
+
+    Bytes that are not UTF-8 appear as ``payload_base64`` and ``key_base64``. The tick and ids are texts, because
+    programs that keep numbers as floats would round them (``tidelog.json_text``).
+    """
     shown: dict[str, object] = {
         "vchannel": message.vchannel,
-        "tick": int(message.tick),
+        "tick": str(message.tick),
         "time": f"{message.tick.time.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z",
     }
-    shown |= {"txn_id": message.txn_id} if message.txn_id is not None else {}
-    shown |= {"broadcast_id": message.broadcast_id} if message.broadcast_id is not None else {}
+    shown |= {"txn_id": str(message.txn_id)} if message.txn_id is not None else {}
+    shown |= {"broadcast_id": str(message.broadcast_id)} if message.broadcast_id is not None else {}
     shown |= _json_of_bytes("key", message.key) if message.key is not None else {}
     shown |= {"type": message.type} if message.type else {}
     shown |= {"properties": dict(message.properties)} if message.properties else {}

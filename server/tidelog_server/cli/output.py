@@ -3,7 +3,8 @@
 Data goes to stdout, everything about the run to stderr.
 """
 
-import json
+import os
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -13,6 +14,8 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+
+from tidelog.json_text import json_text
 
 
 class Output(StrEnum):
@@ -49,7 +52,7 @@ def chosen_output(output: Output | None) -> Output:
 
 
 def print_records(records: Sequence[Record], output: Output | None, *, title: str | None = None) -> None:
-    """Print records that all have the same keys, which are the columns.
+    """Print records that all have the same keys, which are the columns. In JSON ticks and ids are texts.
 
     ``text`` prints the values of a record on one line, with tabs between them. Lists stay lists in JSON; elsewhere
     their values stand beside each other. A table leaves out columns in which no record has anything.
@@ -58,10 +61,10 @@ def print_records(records: Sequence[Record], output: Output | None, *, title: st
         case Output.TABLE:
             _print_table(records, title)
         case Output.JSON:
-            print(json.dumps(list(records), indent=2, ensure_ascii=False))
+            print(json_text(list(records), indent=2))
         case Output.JSONL:
             for record in records:
-                print(json.dumps(record, ensure_ascii=False))
+                print(json_text(record))
         case Output.TEXT:
             for record in records:
                 print("\t".join(_cell(value) for value in record.values()))
@@ -76,6 +79,15 @@ def note(text: str, *, quiet: bool = False) -> None:
 def show_progress(*, no_progress: bool, quiet: bool) -> bool:
     """Tell whether progress should be drawn: on a terminal, unless the caller refused."""
     return sys.stderr.isatty() and not no_progress and not quiet
+
+
+def show_progress_beside_data(*, no_progress: bool, quiet: bool) -> bool:
+    """Return whether to draw progress while data is printed.
+
+    Progress is drawn only while stdout is a file. A line drawn between rows would tear them, and the reader of a pipe,
+    such as ``head``, may write its rows to the same terminal.
+    """
+    return show_progress(no_progress=no_progress, quiet=quiet) and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
 
 
 def _print_table(records: Sequence[Record], title: str | None) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import tidelog
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, refused, source_options
@@ -25,6 +24,7 @@ from tidelog_server.cli.output import (
     print_records,
     show_progress,
 )
+from tidelog_server.cli.progress import progress_line
 
 if TYPE_CHECKING:
     from types import ModuleType as Preflight
@@ -339,7 +339,7 @@ def _progress(*, is_shown: bool) -> "Iterator[OnProgress | None]":
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with progress_line(*columns) as bar:
         task = bar.add_task("checking", total=None, count="")
 
         def update(what: str, done: int, total: int) -> None:

@@ -1,24 +1,37 @@
-"""Progress of a stream of messages, on stderr."""
+"""Progress on stderr, which never touches stdout: data goes there."""
 
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import Progress as RichProgress
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+
+def progress_line(*columns: ProgressColumn, is_shown: bool = True) -> RichProgress:
+    """Return a line on stderr that disappears when it stops.
+
+    By default Rich replaces ``sys.stdout`` while it draws, and sends to stderr what is printed meanwhile. That would be
+    the data of the command, whose stdout is a file or a pipe.
+    """
+    return RichProgress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not is_shown,
+        redirect_stdout=False,
+    )
 
 
 class Progress:
     """A line that counts messages and bytes while a block runs, and is gone afterwards."""
 
     def __init__(self, verb: str, *, is_shown: bool) -> None:
-        self._bar = RichProgress(
+        self._bar = progress_line(
             SpinnerColumn(),
             TextColumn(f"{verb} {{task.completed:,.0f}} messages, {{task.fields[megabytes]:,.1f}} MB"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not is_shown,
+            is_shown=is_shown,
         )
         self._task = self._bar.add_task(verb, total=None, megabytes=0.0)
         self._size_bytes = 0

@@ -1,7 +1,6 @@
 """``tidelog scan`` and ``tidelog tail``: messages out of channels."""
 
 import asyncio
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -23,7 +22,7 @@ from tidelog_server.cli.output import (
     QuietOption,
     chosen_output,
     note,
-    show_progress,
+    show_progress_beside_data,
 )
 from tidelog_server.cli.positions import POSITION_HELP, parse_duration, parse_position
 from tidelog_server.cli.progress import Progress
@@ -107,8 +106,7 @@ def scan(
     def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
         return _scanned(client, names, begin, until, types)
 
-    # Rows that scroll past are progress enough, and a line drawn between them would tear them.
-    draws = show_progress(no_progress=no_progress, quiet=quiet) and not sys.stdout.isatty()
+    draws = show_progress_beside_data(no_progress=no_progress, quiet=quiet)
     printed = _Printed(count, Progress("scanning", is_shown=draws))
     printer = printer_of(chosen_output(output), framing)
     run(_print_all(endpoint, messages, printer, printed, quiet=quiet), timeout)

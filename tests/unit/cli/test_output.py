@@ -5,7 +5,9 @@ import re
 
 import pytest
 
+from tidelog import Tick
 from tidelog_server.cli.output import Output, print_records
+from tidelog_server.runtime.logging import wide_as_text
 
 TXN_ID = 470644499796459521
 RECORDS = [
@@ -93,9 +95,10 @@ def test_a_table_leaves_out_columns_without_anything(capsys: pytest.CaptureFixtu
 
 def test_lists_stay_lists_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     print_records(RECORDS, Output.JSON)
-    assert json.loads(capsys.readouterr().out) == RECORDS
+    shown = json.loads(capsys.readouterr().out)
+    assert [(row["vchannels"], row["n"]) for row in shown] == [(["orders/0", "payments/0"], 5), ([], 123)]
     print_records(RECORDS, Output.JSONL)
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == RECORDS
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == shown
 
 
 def test_text_has_a_record_on_each_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,3 +107,27 @@ def test_text_has_a_record_on_each_line(capsys: pytest.CaptureFixture[str]) -> N
     first, second = (line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert first[:3] == [str(TXN_ID), str(TXN_ID + 1), "orders/0 payments/0"]
     assert second == [str(TXN_ID + 2), str(TXN_ID + 3), "", "", "123"]
+
+
+def test_numbers_that_floats_would_round_are_texts_in_json_wherever_they_stand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nested = {
+        "first_tick": TXN_ID,
+        "lanes": [{"trim_tick": 0, "end_ticks": (TXN_ID, 1)}],
+        "last_tick": None,
+        "attick": 1,
+    }
+
+    print_records([nested], Output.JSONL)
+
+    assert json.loads(capsys.readouterr().out) == {
+        "first_tick": str(TXN_ID), "lanes": [{"trim_tick": "0", "end_ticks": [str(TXN_ID), "1"]}], "last_tick": None,
+        "attick": 1,
+    }  # fmt: skip
+
+
+def test_a_log_line_in_json_has_ids_as_texts() -> None:
+    event = {"event": "aborted", "txn_id": Tick(TXN_ID), "last_tick": 0, "bytes": 1 << 60, "tick": None}
+
+    assert wide_as_text(None, "info", event) == {**event, "txn_id": str(TXN_ID), "last_tick": "0"}

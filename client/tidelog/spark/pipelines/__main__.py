@@ -9,7 +9,6 @@ Exit codes: 0 ok, 1 failure, 2 usage, 9 if ``verify`` found something, 130 inter
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog import TidelogError
+from tidelog.json_text import json_text
 from tidelog.spark import JavaMissingError, require_java
 from tidelog.spark.options import OptionError
 from tidelog.spark.pipelines import (
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check(given, options)
         spark = SparkSession.builder.appName(f"tidelog {given.job}").getOrCreate()
         record, page, is_ok = _run(spark, given, options)
-        sys.stdout.write(json.dumps(record) + "\n")
+        sys.stdout.write(json_text(record) + "\n")
         # After all else was said, so that nothing is lost if this fails.
         if page and given.html:
             given.html.write_text(page)
