@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tidelog_server.cli.bench.attacks import ATTACKS
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_testing.commands import COMMAND
 
@@ -203,9 +204,10 @@ def test_twenty_million_messages_do_not_age_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Path) -> None:
-    tls, siege, with_certificates = bench(
-        tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2"
+    tls, siege, with_certificates, *attacks = bench(
+        tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2", timeout_s=800
     )
     assert tls["name"] == "security tls"
     assert tls["ratio"] > 0
@@ -216,3 +218,28 @@ def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Pat
         assert report["details"]["idle_streams_standing"] == 100
         assert min(report["details"][f"hostile_{kind}"] for kind in ("malformed", "oversize", "resets")) > 0
         assert report["server_rss_bytes"] < 1 << 30
+    assert {report["name"] for report in attacks} == {f"security attack {attack.name}" for attack in ATTACKS}
+
+
+def test_an_attack_is_compared_with_a_process_that_burns_the_same(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "security", "--attack", "metrics-polls", "--seconds", "1", "--rounds", "1")
+
+    assert report["name"] == "security attack metrics-polls"
+    assert report["floor"].keys() == {"name", "messages_per_second"}
+    assert report["ratio"] > 0
+    details = report["details"]
+    assert details["hostile_answered"] > 0
+    assert details["attacker_cpu_share"] > 0
+    for wrong in ("lost", "doubled", "restarted_lost", "restarted_doubled", "failed_appends"):
+        assert details[wrong] == 0
+    assert report["server_rss_bytes"] < 1 << 30
+
+
+def test_an_unknown_attack_is_refused_by_its_name(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [*COMMAND, "bench", "security", "--attack", "charm"],
+        capture_output=True, text=True, env=child_environment(), cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert process.returncode == 2
+    assert "'charm'" in process.stderr
+    assert "metrics-polls" in process.stderr

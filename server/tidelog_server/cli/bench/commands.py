@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ from tidelog_server.cli.bench.stolen_time import StolenTime
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.cli.local_spark import check_java
 from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
+
+if TYPE_CHECKING:
+    from tidelog_server.cli.bench.security import SecuritySettings
 
 _EndpointOption = Annotated[
     str | None,
@@ -94,38 +97,57 @@ def security(
     batch_messages: _BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
     batch_bytes: _BatchBytesOption = _DEFAULT_BATCH_BYTES,
     streams: Annotated[int, typer.Option(min=0, help="Idle streams beside a hostile client; 0 for TLS alone.")] = 5_000,
-    seconds: Annotated[float, typer.Option(min=1, help="How long the hostile client attacks.")] = 15,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the hostile client attacks, in each round.")] = 15,
+    attack: Annotated[
+        list[str] | None, typer.Option("--attack", help="Run this attack only; repeatable.", show_default=False)
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each attack and its floor.")] = 3,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
     """Appends with TLS and a token against plaintext; then what a client keeps under idle streams and attacks."""
-    from tidelog_server.cli.bench.security import (
-        SecuritySettings,
-        measure_siege,
-        measure_tls,
-        secured_server,
-    )
+    from tidelog_server.cli.bench.attacks import ATTACKS
+    from tidelog_server.cli.bench.security import SecuritySettings
+    from tidelog_server.cli.bench.security_attack import AttackSettings, measure_attack
+
+    known = {each.name: each for each in ATTACKS}
+    if unknown := sorted(set(attack or ()) - known.keys()):
+        raise CommandError(f"there is no attack '{unknown[0]}'; the attacks are {', '.join(known)}", ExitCode.USAGE)
+    if attack is None:
+        tls = SecuritySettings(messages, size, _per_batch(size, batch_messages, batch_bytes), streams, seconds)
+        _measure_security(tls, folder, as_json=json)
+    for name in attack or known:
+        with _bench_folder(folder) as bench:
+            settings = AttackSettings(seconds, rounds, size)
+            _report(lambda: event_loop.run(measure_attack(known[name], bench, settings)), as_json=json)  # noqa: B023 - run at once
+
+
+def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bool) -> None:
+    """Measure TLS against plaintext, and a client beside idle streams and a hostile client."""
+    from tidelog_server.cli.bench.security import measure_siege, measure_tls
+    from tidelog_server.cli.bench.security_server import secured_server
     from tidelog_server.cli.bench.server_process import ServerProcess, running_target
 
-    settings = SecuritySettings(messages, size, _per_batch(size, batch_messages, batch_bytes), streams, seconds)
+    # What is measured is the cost of a call, not its quota.
+    flags = {"quota.requests_per_s": "0"}
 
     async def tls(plain: ServerProcess, bench: Path) -> Report:
-        async with secured_server(bench) as secured:
+        async with secured_server(bench, flags) as secured:
             return await measure_tls(plain, secured, settings)
 
     async def siege(bench: Path, *, asks_for_certificates: bool) -> Report:
-        async with secured_server(bench, asks_for_certificates=asks_for_certificates) as secured:
+        async with secured_server(bench, flags, asks_for_certificates=asks_for_certificates) as secured:
             return await measure_siege(secured, settings)
 
     with _bench_folder(folder) as bench, running_target(None, bench, {}) as target:
         process = target.process
         assert process is not None
-        _report(lambda: event_loop.run(tls(process, bench)), as_json=json)
-    if streams:
+        _report(lambda: event_loop.run(tls(process, bench)), as_json=as_json)
+    if settings.streams:
         # A server of its own, whose memory is that of this alone.
         for asks in (False, True):
             with _bench_folder(folder) as bench:
-                _report(lambda: event_loop.run(siege(bench, asks_for_certificates=asks)), as_json=json)  # noqa: B023 - run at once
+                _report(lambda: event_loop.run(siege(bench, asks_for_certificates=asks)), as_json=as_json)  # noqa: B023 - run at once
 
 
 def latency(

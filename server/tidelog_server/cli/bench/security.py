@@ -1,20 +1,16 @@
 """``bench security``: what TLS and a token cost, and what a client keeps beside idle streams and a hostile one."""
 
-import asyncio
 import json
 import statistics
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from tidelog import AsyncClient, TlsOptions
+from tidelog import AsyncClient
 from tidelog_server.cli.bench.appending import Load, append_lists, append_singles
 from tidelog_server.cli.bench.children import child_process, line_of
 from tidelog_server.cli.bench.payloads import distinct_payloads
 from tidelog_server.cli.bench.report import Floor, Report, percentiles
-from tidelog_server.cli.bench.security_keys import write_certificate
+from tidelog_server.cli.bench.security_server import BenchServer
 from tidelog_server.cli.bench.server_process import ServerProcess
 
 _ROUNDS: Final = 8
@@ -25,9 +21,6 @@ _WARM_UP_SHARE: Final = 4
 _CHANNEL: Final = "bench-security"
 _IDLE_CHANNEL: Final = "bench-idle"
 _TASKS: Final = 16
-_GRANTS: Final = [
-    f"{verb}:*" for verb in ("append", "read", "channel.create")
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +41,7 @@ class SecuritySettings:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Secured:
-    """A server with TLS and authentication, and what gets in."""
-
-    process: ServerProcess
-    tls: TlsOptions
-    ca: str
-    token: str
-
-    def client(self) -> AsyncClient:
-        """Return a client that is let in."""
-        return AsyncClient(self.process.grpc, tls=self.tls, token=self.token)
-
-
-@asynccontextmanager
-async def secured_server(folder: Path, *, asks_for_certificates: bool = False) -> AsyncIterator[Secured]:
-    """Run a server of our own with TLS and a token for benchmarks, and with certificates of clients if asked for."""
-    cert, key = await asyncio.to_thread(write_certificate, folder)
-    data = folder / "secured"
-    settings = {"tls.cert": str(cert), "tls.key": str(key), "auth.kind": "on", "quota.requests_per_s": "0"}
-    tls = TlsOptions(cert)
-    if asks_for_certificates:
-        settings["tls.client_ca"] = str(cert)
-        # The server's own stands for that of a client: it vouches for itself.
-        tls = TlsOptions(cert, cert, key)
-    # Nobody waits for what the hostile client has left open.
-    settings["server.shutdown_grace_s"] = "1"
-    process = await asyncio.to_thread(ServerProcess, data, settings)
-    try:
-        first = (data / "bootstrap-token").read_text().strip()
-        async with AsyncClient(process.grpc, tls=tls, token=first) as client:
-            made = await client.create_token("bench", _GRANTS)
-        yield Secured(process, tls, str(cert), made.token)
-    finally:
-        await asyncio.to_thread(process.stop)
-
-
-async def measure_tls(plain: ServerProcess, secured: Secured, settings: SecuritySettings) -> Report:
+async def measure_tls(plain: ServerProcess, secured: BenchServer, settings: SecuritySettings) -> Report:
     """Append with and without TLS and token by turns, then one message at a time; the ratio is the median."""
     payloads = distinct_payloads(settings.size)
     async with AsyncClient(plain.grpc) as open_client, secured.client() as closed_client:
@@ -124,12 +80,13 @@ async def measure_tls(plain: ServerProcess, secured: Secured, settings: Security
     )  # fmt: skip
 
 
-async def measure_siege(secured: Secured, settings: SecuritySettings) -> Report:
+async def measure_siege(secured: BenchServer, settings: SecuritySettings) -> Report:
     """Measure what a client keeps while there are idle streams and a hostile client, each in a process of its own.
 
     The hostile client has no certificate: a server that asks for one ends its connections before their first stream.
     """
     payloads = distinct_payloads(settings.size)
+    assert secured.tls is not None
     has_certificates = secured.tls.cert is not None
     common = {"endpoint": secured.process.grpc, "ca": secured.ca}
     async with secured.client() as client:

@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,7 +46,19 @@ class Target:
 class ServerProcess:
     """A running ``tidelog serve`` with its data in a folder of ours."""
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, data_dir: Path, settings: Mapping[str, str], max_files: int | None = None, log: Path | None = None
+    ) -> None:
+        """Start a server.
+
+        Args:
+            data_dir: Its data folder.
+            settings: Its settings, by their full names.
+            max_files: Its limit of open files; None for that of this process.
+            log: Where the log of level info is appended; None for errors only, on standard error.
+        """
+        self._log = log
+        self._wrapper = [] if max_files is None else ["/bin/sh", "-c", 'ulimit -n "$0"; exec "$@"', str(max_files)]
         flags = {"storage.data_dir": str(data_dir), "server.grpc_port": "0", "server.http_port": "0", **settings}
         self._flags = [part for name, value in flags.items() for part in (f"--{name}", value)]
         self._peak_rss_bytes = 0
@@ -61,10 +73,13 @@ class ServerProcess:
         """
         start = time.perf_counter()
         # Only errors on stderr: the log of a server that a benchmark started is not the benchmark's output.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tidelog_server", *self._flags, "--log.level", "error"],
-            stdout=subprocess.PIPE, env=child_environment(), start_new_session=True,
-        )  # fmt: skip
+        level = "error" if self._log is None else "info"
+        with ExitStack() as stack:
+            stderr = None if self._log is None else stack.enter_context(self._log.open("ab"))
+            self._process = subprocess.Popen(
+                [*self._wrapper, sys.executable, "-m", "tidelog_server", *self._flags, "--log.level", level],
+                stdout=subprocess.PIPE, stderr=stderr, env=child_environment(), start_new_session=True,
+            )  # fmt: skip
         ready = self._read_ready_line()
         self.grpc, self.http = ready["grpc"], ready["http"]
         self._stopping = threading.Event()
@@ -99,6 +114,10 @@ class ServerProcess:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+    def exit_code(self) -> int | None:
+        """Return how the process ended; None while it runs."""
+        return self._process.poll()
 
     def rss_bytes(self) -> int:
         """Return the resident memory of now."""

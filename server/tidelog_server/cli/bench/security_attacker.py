@@ -1,0 +1,67 @@
+"""The hostile process of ``bench security``: runs one attack, on and off, as its standard input tells.
+
+The line ``attack`` begins; the answer ``{"is_under_way": true}`` comes once the attack has its full strength. The line
+``rest`` ends it; the answer is what the attack has counted so far.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from collections import Counter
+from typing import Any
+
+from tidelog_server.cli import event_loop
+from tidelog_server.cli.bench.attacks import ATTACKS
+from tidelog_server.cli.bench.attacks.attack import Assault, Attack, Order
+from tidelog_server.cli.bench.security_burner import NICENESS
+
+
+async def obey(attack: Attack, order: Order) -> None:
+    """Attack and rest until standard input ends."""
+    counts: Counter[str] = Counter()
+    while await _line() == "attack":
+        start = _Start()
+        running = asyncio.ensure_future(attack.run(Assault(order, counts, start.tell)))
+        resting = asyncio.ensure_future(_line())
+        await asyncio.wait((running, resting), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            # An attack that fails is a defect of the benchmark; one that has nothing left to do may end.
+            running.result()
+            start.tell()
+        await resting
+        running.cancel()
+        await asyncio.wait((running,))
+        print(json.dumps(counts), flush=True)
+
+
+class _Start:
+    """Tells the benchmark once that an attack is under way."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def tell(self) -> None:
+        """Print it, the first time."""
+        if not self._is_told:
+            self._is_told = True
+            print(json.dumps({"is_under_way": True}), flush=True)
+
+
+async def _line() -> str:
+    line: str = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    return line.strip()
+
+
+def main(order: dict[str, Any]) -> None:
+    """Run the attack that ``order`` names."""
+    os.nice(NICENESS)
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    attacks = {attack.name: attack for attack in ATTACKS}
+    event_loop.run(obey(attacks[order.pop("attack")], Order(**order)))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
