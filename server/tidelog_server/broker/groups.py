@@ -510,7 +510,7 @@ class Groups:
         return key, position._replace(next_tick=commit.next_tick, committed_ms=self._node.shared.clock.wall_ms())
 
     def _submit(self, changes: Sequence[PositionChange], on_settled: Settled) -> PendingAppend:
-        append = PendingAppend((), True, on_settled, self._node.shared.clock.monotonic_s(), positions=changes)
+        append = PendingAppend((), True, on_settled, positions=changes)
         self._node.committer.submit(append)
         return append
 

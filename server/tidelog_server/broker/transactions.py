@@ -154,13 +154,13 @@ class Transactions:
         session = self.open_session(txn_id, client_id)
         session.check_open()
         session.check_not_prepared()
-        vchannel_id, now_s = target.vchannel.vchannel_id, self.now_s()
+        vchannel_id = target.vchannel.vchannel_id
         is_repeated = session.is_repeated(vchannel_id, batch, sequence)
         if not is_repeated:
             sequence = self.table.stage(session, target, batch, crc32c(batch.columns))
-        session.keep_alive(now_s)
+        session.keep_alive(self.now_s())
         staged = StagedBatch(vchannel_id, txn_id, sequence, batch.columns)
-        append = PendingAppend((), False, on_settled, now_s, staged=(staged,), is_duplicate=is_repeated)
+        append = PendingAppend((), False, on_settled, staged=(staged,), is_duplicate=is_repeated)
         if is_repeated:
             # The first one is written before any commit that comes behind it.
             append.settled = True

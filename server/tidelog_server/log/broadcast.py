@@ -58,7 +58,7 @@ def try_append_broadcast(
         NewEntry(vchannel.vchannel_id, tick, 1, message_type, columns_crc32c, columns, None, None, broadcast_id)
         for _, vchannel in targets
     ]
-    append = PendingAppend(entries, True, on_settled, node.clock.monotonic_s())
+    append = PendingAppend(entries, True, on_settled)
     first_id, name = window_key(targets[0][1].vchannel_id, broadcast_id)
     node.producers.note(first_id, ProducerSequence(name, 0, 1), append)
     append.windows = (*append.windows, *map(node.producers.remove, forget))

@@ -219,7 +219,7 @@ class ChannelLog:
         entry = NewEntry(
             vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c, batch.columns
         )
-        append = PendingAppend((entry,), options.needs_sync, on_settled, node.clock.monotonic_s())
+        append = PendingAppend((entry,), options.needs_sync, on_settled)
         if options.producer is not None:
             node.producers.note(vchannel.vchannel_id, options.producer, append)
         self.enter(vchannel, entry)
@@ -257,7 +257,7 @@ class ChannelLog:
         entry = NewEntry(
             vchannel.vchannel_id, Tick(result.first_tick), batch.count, batch.message_type, batch.columns_crc32c, b""
         )
-        repeated = PendingAppend((entry,), result.is_synced, on_settled, node.clock.monotonic_s(), is_duplicate=True)
+        repeated = PendingAppend((entry,), result.is_synced, on_settled, is_duplicate=True)
         node.producers.settle_with_first(key, producer.sequence, repeated)
         return repeated
 

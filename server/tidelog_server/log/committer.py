@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from tidelog_server.core.cluster_errors import LogFailure, OwnershipLostError
@@ -69,7 +69,7 @@ class PendingAppend:
         entries: What is written, all of it or nothing, with the changes beside it.
         needs_sync: Whether the acknowledgement waits for a sync.
         on_settled: Called once on the event loop, after ``settled`` is set.
-        started_s: When it was submitted, monotonic.
+        started_s: When it was submitted, on the committer's clock, which sets it.
         settled: True once the outcome is known.
         failure: Why it was not acknowledged, if so.
         windows: What is written with the entry for its producer, if it names one.
@@ -84,7 +84,7 @@ class PendingAppend:
     entries: Sequence[NewEntry]
     needs_sync: bool
     on_settled: Settled
-    started_s: float
+    started_s: float = field(default=0.0, init=False)
     settled: bool = False
     failure: LogFailure | None = None
     windows: Sequence[WindowChange] = ()
@@ -192,6 +192,8 @@ class GroupCommitter:
 
     def submit(self, append: PendingAppend) -> None:
         """Queue an append. It is settled later, on the event loop, whatever happens."""
+        # Set here, so that the time of an acknowledgement is always the difference of two readings of one clock.
+        append.started_s = self._clock.monotonic_s()
         self._waiting.append(append)
         self._schedule()
 

@@ -91,9 +91,7 @@ def try_append_transaction(
     if tick is None:
         return None
     positions = move_positions()
-    append = PendingAppend(
-        _entries(parts, tick), options.needs_sync, on_settled, node.clock.monotonic_s(), positions=positions
-    )
+    append = PendingAppend(_entries(parts, tick), options.needs_sync, on_settled, positions=positions)
     if producer is not None:
         node.producers.note(parts[0].vchannel.vchannel_id, producer, append, _digest(parts))
     entries = iter(append.entries)
@@ -117,7 +115,7 @@ def _repeated(
         return None
     # The first one's ticks follow from that of its first message.
     entries = _entries(parts, Tick(result.first_tick))
-    repeated = PendingAppend(entries, result.is_synced, on_settled, node.clock.monotonic_s(), is_duplicate=True)
+    repeated = PendingAppend(entries, result.is_synced, on_settled, is_duplicate=True)
     node.producers.settle_with_first(key, producer.sequence, repeated)
     return repeated
 

@@ -101,7 +101,7 @@ def try_commit(node: NodeLog, table: TxnTable, commit: TxnCommit) -> SubmittedCo
     for session, outcome in zip(sessions, outcomes, strict=True):
         entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
     append = PendingAppend(
-        entries, terms.needs_sync, commit.on_settled, node.clock.monotonic_s(),
+        entries, terms.needs_sync, commit.on_settled,
         outcomes=[
             change
             for session, outcome in zip(sessions, outcomes, strict=True)

@@ -13,6 +13,8 @@ import structlog
 from tidelog_server.core.errors import ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.txn_commit import CommitTerms
+from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_testing.batches import a_batch
 from tidelog_testing.clocks import SteppedClock
 from tidelog_testing.nodes import Node, Submitted, running_node
@@ -96,6 +98,29 @@ async def test_no_append_is_too_slow_without_a_threshold() -> None:
             await append.outcome()
             await asyncio.sleep(0)
     assert logs == []
+
+
+async def test_no_kind_of_append_takes_time_on_a_clock_that_stands_still() -> None:
+    store, clock = FaultyStore(), SteppedClock()
+    async with running_node(store, clock=clock) as node:
+        await node.create("a")
+        node.log.slow_appends.set_threshold(1)
+        transactions, target = node.broker.transactions, Target(*node.broker.find("a"))
+        with structlog.testing.capture_logs() as logs:
+            await node.append("a", a_batch(b"plain"))
+            session = await transactions.begin([target], 0, "client")
+            staged = Submitted()
+            place = BatchOfTxn(session.txn_id, "client", 0)
+            staged.append = transactions.stage(place, target, a_batch(b"staged"), staged.settle)
+            await staged.outcome()
+            await transactions.commit(session.txn_id, "client", CommitTerms, 5.0)
+            # Figures are noted behind the acknowledgement, in the next turn.
+            await asyncio.sleep(0)
+        assert logs == []
+        node.log.committer.refresh_metrics()
+        page = node.log.metrics.render()
+    assert b"\ntidelog_append_ack_seconds_count 3.0\n" in page
+    assert b"\ntidelog_append_ack_seconds_sum 0.0\n" in page
 
 
 async def test_a_group_is_bounded_in_bytes_and_batches() -> None:
