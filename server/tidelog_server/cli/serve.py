@@ -28,6 +28,7 @@ from tidelog_server.cli.output import note
 from tidelog_server.core.cluster_errors import MetadataUnavailableError
 from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
 from tidelog_server.core.limits import MIN_STOP_S
+from tidelog_server.runtime.process_limits import ProcessLimitError, check_process_limits
 from tidelog_server.storage.data_folder import DataFolderError, FolderInUseError
 
 if TYPE_CHECKING:
@@ -69,9 +70,18 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
 
         return load_config(config, os.environ, flags)
 
+    # First: what comes after it crashes without them.
+    _check_limits()
     settings, flags = effective_config(config, context.args), parse_settings(context.args)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     raise typer.Exit(event_loop.run(_serve(settings, load)))
+
+
+def _check_limits() -> None:
+    try:
+        check_process_limits()
+    except ProcessLimitError as error:
+        raise CommandError(str(error), ExitCode.NO_RESOURCES) from error
 
 
 async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:

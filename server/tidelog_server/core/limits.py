@@ -211,6 +211,20 @@ CHUNK_BYTES: Final = 4 * MIB
 # The durable head is at most so old.
 HEAD_INTERVAL_MS: Final = 100
 
+# What a process needs of the system's limits. File descriptors (RLIMIT_NOFILE): RocksDB keeps this number of tables and
+# blob files open; beside them its WAL, MANIFEST, LOG and folders, and what flushes, compactions and checkpoints write.
+STORE_TABLE_FILES: Final = 512
+STORE_OTHER_FILES: Final = 64
+STORE_FILES: Final = STORE_TABLE_FILES + STORE_OTHER_FILES
+# The rest of the process: standard streams, event loop, listening sockets, HEAD, LOCK, the check of a start.
+PROCESS_FILES: Final = 64
+# Below this number a store is not opened; what the limit has above it is for connections.
+MIN_OPEN_FILES: Final = STORE_FILES + PROCESS_FILES
+# The soft limit is raised to the hard one, to this number at most.
+MAX_RAISED_OPEN_FILES: Final = 65_536
+# Address space (RLIMIT_AS): threads and allocators reserve far more of it than they use, an idle server 1.4 GiB.
+MIN_ADDRESS_SPACE_BYTES: Final = 4 * GIB
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

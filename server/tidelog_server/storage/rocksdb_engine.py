@@ -25,7 +25,7 @@ from rocksdict import (
 )
 
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.limits import KIB, MIB
+from tidelog_server.core.limits import KIB, MIB, STORE_TABLE_FILES
 
 # Names on disk since format 1; never reuse.
 FAMILIES: Final = ("log", "columns", "staged", "producers", "groups", "index", "metadata")
@@ -44,7 +44,6 @@ _BLOCK_CACHE_BYTES: Final = 32 * MIB
 _MIN_BLOB_BYTES: Final = 4 * KIB
 # It bounds what a restart replays, twice: in the gate's child and in the server.
 _MAX_WAL_BYTES: Final = 128 * MIB
-_MAX_OPEN_FILES: Final = 512
 # Why so high: a slowed or stopped write would hold the GIL. ``stall_reason`` applies back-pressure before that.
 _NEVER: Final = 1 << 20
 
@@ -211,7 +210,7 @@ def _database_options(cache: Cache, *, create: bool) -> Options:
     options.set_allow_mmap_writes(False)
     options.set_allow_mmap_reads(False)
     options.set_max_total_wal_size(_MAX_WAL_BYTES)
-    options.set_max_open_files(_MAX_OPEN_FILES)
+    options.set_max_open_files(STORE_TABLE_FILES)
     options.set_max_background_jobs(3)
     # Spreads the write-back of flushes, so that a sync of the WAL does not queue behind 32 MiB of dirty pages.
     options.set_bytes_per_sync(MIB)
