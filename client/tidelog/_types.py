@@ -107,13 +107,14 @@ class TransactionDescription:
     Attributes:
         txn_id: Its id: a tick, which says when it was begun.
         state: How far it is.
-        client_id: Who began it; empty once it is committed.
+        client_id: The client that began it; empty once it is committed.
         vchannels: Where it appends.
         batches: How many it has staged; 0 once it is committed.
         messages: How many it has.
         bytes: Size of the columns that it has staged; 0 once it is committed.
         keepalive_s: How long it lives without a sign of its client; 0 once it is committed.
         expires_in_s: How long it still does; 0 once it is being committed.
+        principal: The principal of that client; empty with authentication off, and once the transaction is committed.
     """
 
     txn_id: int
@@ -125,6 +126,7 @@ class TransactionDescription:
     bytes: int
     keepalive_s: float
     expires_in_s: float
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -398,7 +398,7 @@ def transaction_description(wire: transaction_service_pb2.TxnDescription) -> Tra
     """Return what the server tells of a transaction."""
     return TransactionDescription(
         wire.txn_id, _TXN_STATES[wire.state], wire.client_id, tuple(wire.vchannels), wire.batches, wire.messages,
-        wire.bytes, wire.keepalive_us / 1e6, wire.expires_in_us / 1e6,
+        wire.bytes, wire.keepalive_us / 1e6, wire.expires_in_us / 1e6, wire.principal,
     )  # fmt: skip
 
 

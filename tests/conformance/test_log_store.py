@@ -17,7 +17,7 @@ from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnRun
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.storage.codec import TailRow
 from tidelog_server.storage.keys import MAX_VCHANNEL_ID
 from tidelog_server.storage.log_state import CHUNK_BATCHES, as_vchannel_tail
@@ -464,11 +464,12 @@ def test_outcomes_are_replaced_and_removed(store: LogStore) -> None:
 
 def test_commits_of_applications_are_written_with_the_entries_replaced_and_removed(store: LogStore) -> None:
     first, second = AppCommit(0, 10, 10, False), AppCommit((1 << 63) - 1, 30, 0, True, is_last=True)
+    a, b, never, owned = (AppKey("", "a"), AppKey("", "b"), AppKey("", "never"), AppKey("jwt:\u00fc x", "a"))
     store.create_vchannels([1, 0x61616161])
-    store.write([new_entry(1, 10)], Beside(app_commits={"a": first, "b": first, "\u00fc": first}))
-    store.write([], Beside(app_commits={"b": second, "a": None, "never there": None}))
+    store.write([new_entry(1, 10)], Beside(app_commits={a: first, b: first, owned: first}))
+    store.write([], Beside(app_commits={b: second, a: None, never: None}))
     store.sync()
-    assert store.app_commits() == {"b": second, "\u00fc": first}
+    assert store.app_commits() == {b: second, owned: first}
 
 
 def test_positions_are_written_with_the_entries_and_go_with_their_vchannel(store: LogStore) -> None:

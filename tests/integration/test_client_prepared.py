@@ -244,9 +244,10 @@ async def test_nobody_commits_or_ends_what_another_principal_has_prepared(tmp_pa
             await admin.create_channel("orders")
             handle = await prepared(owner, "orders/0", [b"1"], app_version=4)
             [listed] = await admin.list_txns()
-            # What an administrator's list shows is the name under which the server keeps the transaction.
+            # All that an administrator's list shows, also joined as no caller is.
             spied = PreparedTransaction(listed.txn_id, listed.client_id, 1)
-            for stolen in (handle, spied):
+            joined = PreparedTransaction(listed.txn_id, f"{listed.principal} {listed.client_id}", 1)
+            for stolen in (handle, spied, joined):
                 # As if it did not exist.
                 with pytest.raises(tidelog.TransactionNotFoundError):
                     await thief.commit_prepared([stolen], APP, 4)

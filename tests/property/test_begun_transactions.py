@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from property.test_transactions import scanned
 from tidelog_server.broker.transactions import Committed
+from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
     InvalidTransactionStateError,
     LastTickMismatchError,
@@ -44,7 +45,7 @@ from tidelog_testing.stores import LastingStore
 VCHANNELS: Final = ("a/0", "a/1", "b/0")
 SLOTS: Final = st.integers(0, 1)
 KEEPALIVE_S: Final = 100.0
-CLIENT: Final = "client"
+CLIENT: Final = Caller("", "client")
 
 
 @pytest.fixture(autouse=True, scope="module")

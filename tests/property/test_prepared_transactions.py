@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.broker.prepared import CommittedPrepared, PreparedTxn
+from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
     AppVersionPassedError,
     InvalidTransactionStateError,
     TidelogServerError,
     TransactionExpiredError,
 )
-from tidelog_server.core.transactions import AppCommit
+from tidelog_server.core.transactions import AppCommit, AppKey
 from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import BatchOfTxn, Target
@@ -32,7 +33,7 @@ from tidelog_testing.stores import LastingStore
 
 VCHANNELS: Final = ("a/0", "a/1", "b/0")
 APPS: Final = st.sampled_from(["x", "y"])
-CLIENT: Final = "client"
+CLIENT: Final = Caller("", "client")
 
 
 @dataclass(frozen=True)
@@ -110,11 +111,11 @@ class Model:
 
     def __init__(self) -> None:
         self.txns: list[Txn] = []
-        self.last: dict[str, AppCommit] = {}
+        self.last: dict[AppKey, AppCommit] = {}
         self.rows: list[tuple[int, str, bytes, int]] = []
 
     def version_at(self, app_id: str, ahead: int) -> int:
-        last = self.last.get(app_id)
+        last = self.last.get(AppKey("", app_id))
         return max(0, (last.version if last else 0) + ahead)
 
     async def take(self, node: Node, step: Step) -> None:
@@ -151,7 +152,7 @@ class Model:
         version = self.version_at(step.app_id, step.ahead)
         chosen = self.txns[len(self.txns) - step.count :] if step.count else []
         named = [PreparedTxn(txn.txn_id, CLIENT) for txn in chosen]
-        last = self.last.get(step.app_id)
+        last = self.last.get(AppKey("", step.app_id))
         app = AppVersion(step.app_id, version)
         calls = [
             node.broker.prepared.commit(named, app, CommitTerms(), 5.0, is_last=step.is_last) for _ in range(step.times)
@@ -192,7 +193,7 @@ class Model:
                         tick += 1
         wanted = AppCommit(version, commit.first_tick, tick - commit.first_tick, True, step.is_last)
         assert commit == wanted
-        self.last[step.app_id] = wanted
+        self.last[AppKey("", step.app_id)] = wanted
         return wanted
 
     def roll_back(self, node: Node, step: RollBack) -> None:

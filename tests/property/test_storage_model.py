@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace, TxnRun
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.log_store import Beside, LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
@@ -45,7 +45,7 @@ class StoreMachine(RuleBasedStateMachine):
         # Of open transactions by place, the counts of what they have staged; and the outcomes of those committed.
         self.staged: dict[TxnPlace, list[int]] = {}
         self.outcomes: dict[int, TxnOutcome] = {}
-        self.app_commits: dict[str, AppCommit] = {}
+        self.app_commits: dict[AppKey, AppCommit] = {}
         # Ids that no other transaction may have any more.
         self.committed: set[int] = set()
         self.sequence = 0
@@ -182,14 +182,18 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.write([], Beside(outcomes=dict.fromkeys(self.outcomes)))
         self.outcomes.clear()
 
-    @rule(app_id=st.sampled_from("ab"), version=st.none() | st.integers(0, 3), is_last=st.booleans())
-    def note_app(self, app_id: str, version: int | None, *, is_last: bool) -> None:
+    @rule(
+        app=st.builds(AppKey, st.sampled_from(("", "p")), st.sampled_from("ab")),
+        version=st.none() | st.integers(0, 3),
+        is_last=st.booleans(),
+    )
+    def note_app(self, app: AppKey, version: int | None, *, is_last: bool) -> None:
         """Note a commit of an application that had no messages, or forget the application."""
         commit = None if version is None else AppCommit(version, 90, 0, True, is_last)
-        self.store.write([], Beside(app_commits={app_id: commit}))
-        self.app_commits.pop(app_id, None)
+        self.store.write([], Beside(app_commits={app: commit}))
+        self.app_commits.pop(app, None)
         if commit is not None:
-            self.app_commits[app_id] = commit
+            self.app_commits[app] = commit
 
     @rule(vchannel_id=vchannel_ids, fencing_token=st.integers(1, 5))
     def fence(self, vchannel_id: int, fencing_token: int) -> None:

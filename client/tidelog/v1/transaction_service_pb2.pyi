@@ -189,7 +189,7 @@ class DescribeTxnResponse(_message.Message):
     def __init__(self, txn: _Optional[_Union[TxnDescription, _Mapping]] = ...) -> None: ...
 
 class TxnDescription(_message.Message):
-    __slots__ = ("txn_id", "state", "client_id", "vchannels", "batches", "messages", "bytes", "keepalive_us", "expires_in_us", "result")
+    __slots__ = ("txn_id", "state", "client_id", "vchannels", "batches", "messages", "bytes", "keepalive_us", "expires_in_us", "result", "principal")
     TXN_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,7 @@ class TxnDescription(_message.Message):
     KEEPALIVE_US_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_IN_US_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     txn_id: int
     state: TxnState
     client_id: str
@@ -210,7 +211,8 @@ class TxnDescription(_message.Message):
     keepalive_us: int
     expires_in_us: int
     result: _wal_service_pb2.TransactionResult
-    def __init__(self, txn_id: _Optional[int] = ..., state: _Optional[_Union[TxnState, str]] = ..., client_id: _Optional[str] = ..., vchannels: _Optional[_Iterable[str]] = ..., batches: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., keepalive_us: _Optional[int] = ..., expires_in_us: _Optional[int] = ..., result: _Optional[_Union[_wal_service_pb2.TransactionResult, _Mapping]] = ...) -> None: ...
+    principal: str
+    def __init__(self, txn_id: _Optional[int] = ..., state: _Optional[_Union[TxnState, str]] = ..., client_id: _Optional[str] = ..., vchannels: _Optional[_Iterable[str]] = ..., batches: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., keepalive_us: _Optional[int] = ..., expires_in_us: _Optional[int] = ..., result: _Optional[_Union[_wal_service_pb2.TransactionResult, _Mapping]] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class AbortTxnRequest(_message.Message):
     __slots__ = ("txn_id", "reason")

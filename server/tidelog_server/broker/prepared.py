@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog_server.broker.transactions import Transactions
+from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
     BatchTooLargeError,
     Effect,
@@ -19,7 +20,7 @@ from tidelog_server.core.errors import (
     TransactionNotExistError,
 )
 from tidelog_server.core.limits import MAX_PREPARED_BATCHES, MAX_PREPARED_KEEPALIVE_US, MIN_KEEPALIVE_US
-from tidelog_server.core.transactions import AppCommit
+from tidelog_server.core.transactions import AppCommit, AppKey
 from tidelog_server.log.app_commits import AppCommits, AppVersion
 from tidelog_server.log.committer import AppChange, PendingAppend
 from tidelog_server.log.node import LogNode
@@ -34,11 +35,11 @@ class PreparedTxn(NamedTuple):
 
     Attributes:
         txn_id: Its id.
-        client_id: Who began it: who knows that may commit it.
+        caller: Who began it: a client of the same principal that knows its client id may commit it.
     """
 
     txn_id: int
-    client_id: str
+    caller: Caller
 
 
 class CommittedPrepared(NamedTuple):
@@ -62,7 +63,7 @@ class PreparedTransactions:
         self._transactions = transactions
         self._apps: AppCommits
         # By ``AppVersion.key``: of those that are committing, and of those whose commit has an unknown outcome.
-        self._running: dict[str, asyncio.Future[AppCommit]] = {}
+        self._running: dict[AppKey, asyncio.Future[AppCommit]] = {}
 
     def open(self) -> None:
         """Remember what applications have committed before."""
@@ -229,6 +230,6 @@ class PreparedTransactions:
             waits_for = session.prepared_for
             if waits_for is None or session.is_committing or not waits_for.is_covered_by(app):
                 continue
-            is_named = PreparedTxn(session.txn_id, session.client_id) in names
+            is_named = PreparedTxn(session.txn_id, session.caller) in names
             if is_named or waits_for.version is not None or session.txn_id < commit.first_tick:
                 self._transactions.end(session, "rolled_back")

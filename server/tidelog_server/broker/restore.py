@@ -204,7 +204,7 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
             positions[group] = GroupPosition(position.vchannel_id, tick + 1, position.committed_ms)
             report.moved_positions += 1
     outcomes = {txn_id: outcome for txn_id, outcome in log.outcomes.items() if outcome.last_tick <= tick}
-    app_commits = {app_id: commit for app_id, commit in log.app_commits.items() if _is_before(commit, tick)}
+    app_commits = {app: commit for app, commit in log.app_commits.items() if _is_before(commit, tick)}
     report.forgotten_apps = len(log.app_commits) - len(app_commits)
     for window_page in _pages(windows):
         store.write([], Beside(windows=window_page))

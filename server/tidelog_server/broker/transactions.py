@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import structlog
 from crc32c import crc32c
 
+from tidelog_server.core.callers import Caller
 from tidelog_server.core.entries import StagedBatch
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
@@ -48,7 +49,7 @@ class TxnDescription:
     """What can be told about a transaction that has not ended.
 
     Attributes:
-        txn_id, client_id, is_committing, prepared_for: As in TxnSession.
+        txn_id, caller, is_committing, prepared_for: As in TxnSession.
         vchannels: Their names, in the order in which they joined.
         batches, messages, size_bytes: What it has staged.
         keepalive_s: How long it lives without a sign of its client.
@@ -56,7 +57,7 @@ class TxnDescription:
     """
 
     txn_id: int
-    client_id: str
+    caller: Caller
     is_committing: bool
     prepared_for: AppVersion | None
     vchannels: list[str]
@@ -109,7 +110,7 @@ class Transactions:
         self._tasks.start("transactions", self._sweep())
         self._tasks.start("discarded transactions", self._discard())
 
-    async def begin(self, targets: Sequence[Target], keepalive_us: int, client_id: str) -> TxnSession:
+    async def begin(self, targets: Sequence[Target], keepalive_us: int, caller: Caller) -> TxnSession:
         """Begin a transaction on ``targets``, or on whatever it appends to if there are none.
 
         Raises:
@@ -131,11 +132,11 @@ class Transactions:
                 field="keepalive_us",
             )
         keepalive_s = keepalive_us / 1e6 if keepalive_us else admission.limits.txn_keepalive_ms / 1e3
-        self.table.check_room(client_id)
+        self.table.check_room(caller)
         txn_id = await self._node.shared.oracle.allocate(1)
         # Others may have begun meanwhile.
-        self.table.check_room(client_id)
-        session = self.table.begin(txn_id, client_id, targets, keepalive_s, self.now_s())
+        self.table.check_room(caller)
+        session = self.table.begin(txn_id, caller, targets, keepalive_s, self.now_s())
         hit(Failpoint.TXN_BEGUN)
         return session
 
@@ -150,8 +151,8 @@ class Transactions:
         """
         self._node.admission.check()
         target.log.check_open()
-        txn_id, client_id, sequence = place
-        session = self.open_session(txn_id, client_id)
+        txn_id, caller, sequence = place
+        session = self.open_session(txn_id, caller)
         session.check_open()
         session.check_not_prepared()
         vchannel_id = target.vchannel.vchannel_id
@@ -170,17 +171,17 @@ class Transactions:
             self._node.committer.submit(append)
         return append
 
-    def keep_alive(self, txn_id: int, client_id: str) -> TxnSession:
+    def keep_alive(self, txn_id: int, caller: Caller) -> TxnSession:
         """Note a sign of a transaction's client, also while it is being committed. Raises as ``TxnTable.session``."""
-        session = self.open_session(txn_id, client_id)
+        session = self.open_session(txn_id, caller)
         session.keep_alive(self.now_s())
         return session
 
-    def roll_back(self, txn_id: int, client_id: str) -> None:
+    def roll_back(self, txn_id: int, caller: Caller) -> None:
         """End a transaction without a commit. Once more is no error. Raises as ``TxnTable.session``."""
-        if self.table.was_rolled_back(txn_id, client_id):
+        if self.table.was_rolled_back(txn_id, caller):
             return
-        session = self.open_session(txn_id, client_id)
+        session = self.open_session(txn_id, caller)
         session.check_open()
         self.end(session, "rolled_back")
 
@@ -189,10 +190,10 @@ class Transactions:
         session = self.open_session(txn_id, None)
         session.check_open()
         self.end(session, "aborted")
-        _log.warning("transaction_aborted", txn_id=txn_id, client_id=session.client_id, reason=reason)
+        _log.warning("transaction_aborted", txn_id=txn_id, caller=str(session.caller), reason=reason)
 
     async def commit(
-        self, txn_id: int, client_id: str, terms_of: Callable[[], CommitTerms], wait_s: float
+        self, txn_id: int, caller: Caller, terms_of: Callable[[], CommitTerms], wait_s: float
     ) -> Committed:
         """Commit a transaction, and return where it is; the same again for one that was committed before.
 
@@ -200,7 +201,7 @@ class Transactions:
 
         Args:
             txn_id: The transaction.
-            client_id: Who asks.
+            caller: Who asks.
             terms_of: Returns what is asked; not called for one that was committed before, or is being so.
             wait_s: How long to wait for the barrier.
 
@@ -211,10 +212,10 @@ class Transactions:
             StorageFailedError: See its effect.
         """
         self._expire(txn_id)
-        found = self.table.find(txn_id, client_id)
+        found = self.table.find(txn_id, caller)
         if isinstance(found, TxnOutcome):
             return Committed(found, is_repeated=True)
-        session = self.open_session(txn_id, client_id)
+        session = self.open_session(txn_id, caller)
         session.check_not_prepared()
         if txn_id not in self._commits:
             terms = terms_of()
@@ -260,10 +261,10 @@ class Transactions:
         """Return the time on the clock that keepalives run on."""
         return self._clock.now_s()
 
-    def open_session(self, txn_id: int, client_id: str | None) -> TxnSession:
+    def open_session(self, txn_id: int, caller: Caller | None) -> TxnSession:
         """Return an open transaction. Raises as ``TxnTable.session``."""
         self._expire(txn_id)
-        return self.table.session(txn_id, client_id, self._node.shared.oracle.last)
+        return self.table.session(txn_id, caller, self._node.shared.oracle.last)
 
     def end(self, session: TxnSession, cause: EndCause) -> None:
         """End an open transaction without a commit."""
@@ -345,7 +346,7 @@ class Transactions:
 
     def _description(self, session: TxnSession) -> TxnDescription:
         return TxnDescription(
-            session.txn_id, session.client_id, session.is_committing, session.prepared_for,
+            session.txn_id, session.caller, session.is_committing, session.prepared_for,
             [lane.target.vchannel.name for lane in session.lanes.values()], session.batches, session.messages,
             session.size_bytes, session.keepalive_s,
             max(0.0, session.expires_s - self.now_s()),

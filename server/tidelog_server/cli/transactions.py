@@ -78,6 +78,7 @@ def _row(txn: TransactionDescription) -> Record:
         "txn_id": txn.txn_id,
         "state": txn.state,
         "begun": f"{Tick(txn.txn_id).time:%Y-%m-%dT%H:%M:%SZ}",
+        "principal": txn.principal,
         "client_id": txn.client_id,
         "vchannels": list(txn.vchannels),
         "batches": txn.batches,

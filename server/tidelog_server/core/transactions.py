@@ -34,6 +34,18 @@ class TxnOutcome(NamedTuple):
         return self.first_tick + sum(run.messages for run in self.runs) - 1
 
 
+class AppKey(NamedTuple):
+    """Identifies an application.
+
+    Attributes:
+        owner: The principal whose application it is; empty with authentication off.
+        app_id: Its id, without control characters.
+    """
+
+    owner: str
+    app_id: str
+
+
 class AppCommit(NamedTuple):
     """The last commit of prepared transactions that an application has made; what repeating it is answered with.
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import AppVersionPassedError, InvalidRequestError
 from tidelog_server.core.limits import MAX_APP_ID_BYTES, MAX_APPS, MAX_FINISHED_APPS
-from tidelog_server.core.transactions import AppCommit
+from tidelog_server.core.transactions import AppCommit, AppKey
 from tidelog_server.log.committer import AppChange
 
 _MAX_VERSION: Final = (1 << 63) - 1
@@ -32,14 +32,9 @@ class AppVersion(NamedTuple):
     owner: str = ""
 
     @property
-    def key(self) -> str:
-        """What tells applications apart: nobody can speak for one of another principal."""
-        if not self.owner:
-            return self.app_id
-        # The subject of a signed token is any text, which must be one that can be stored. An app_id has no line break,
-        # so what stands behind the last one is all of it.
-        owner = self.owner.encode(errors="backslashreplace").decode()
-        return f"{owner}\n{self.app_id}"
+    def key(self) -> AppKey:
+        """Identifies the application: of the same id, those of two principals are two."""
+        return AppKey(self.owner, self.app_id)
 
     def check(self) -> None:
         """Raise InvalidRequestError if it names nothing."""
@@ -64,7 +59,7 @@ class AppVersion(NamedTuple):
 class AppCommits:
     """The last commit of each of MAX_APPS applications, and of MAX_FINISHED_APPS that make no other commit."""
 
-    def __init__(self, commits: Mapping[str, AppCommit]) -> None:
+    def __init__(self, commits: Mapping[AppKey, AppCommit]) -> None:
         """Start with the commits of earlier runs, by ``AppVersion.key``."""
         self._lasting = _Remembered(commits, are_last=False)
         self._finished = _Remembered(commits, are_last=True)
@@ -106,25 +101,25 @@ class _Remembered:
     Invariant: an application whose commit is on its way is not forgotten.
     """
 
-    def __init__(self, commits: Mapping[str, AppCommit], *, are_last: bool) -> None:
+    def __init__(self, commits: Mapping[AppKey, AppCommit], *, are_last: bool) -> None:
         mine = [(key, commit) for key, commit in commits.items() if commit.is_last == are_last]
         # Of durable commits, oldest first.
         self._commits = OrderedDict(sorted(mine, key=lambda item: item[1].first_tick))
         # Of whom a commit is on its way, which replaces the last one.
-        self._committing: set[str] = set()
+        self._committing: set[AppKey] = set()
 
-    def find(self, key: str) -> AppCommit | None:
+    def find(self, key: AppKey) -> AppCommit | None:
         return self._commits.get(key)
 
-    def take_out(self, key: str) -> None:
+    def take_out(self, key: AppKey) -> None:
         self._commits.pop(key, None)
 
-    def make_room_for(self, key: str, maximum: int) -> list[str]:
+    def make_room_for(self, key: AppKey, maximum: int) -> list[AppKey]:
         """Note whose commit is on its way; return who is forgotten for it."""
         self._committing.add(key)
         excess = len(self._commits) + len(self._committing) - maximum
         return [self._commits.popitem(last=False)[0] for _ in range(min(excess, len(self._commits)))]
 
-    def put(self, key: str, commit: AppCommit) -> None:
+    def put(self, key: AppKey, commit: AppCommit) -> None:
         self._committing.discard(key)
         self._commits[key] = commit

@@ -23,7 +23,7 @@ from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.transactions import AppCommit, TxnOutcome
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tenure import Tenure
 from tidelog_server.runtime.clock import Clock
@@ -48,7 +48,7 @@ WindowChange = tuple[ProducerKey, ProducerWindow | None]
 OutcomeChange = tuple[int, TxnOutcome | None]
 """A begun transaction and its outcome, or None for one whose outcome is to be forgotten."""
 
-AppChange = tuple[str, AppCommit | None]
+AppChange = tuple[AppKey, AppCommit | None]
 """An application and its last commit, or None for one that is to be forgotten."""
 
 PositionChange = tuple[GroupKey, GroupPosition | None]

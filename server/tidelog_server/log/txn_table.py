@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from tidelog_server.core.callers import Caller
 from tidelog_server.core.entries import StagedColumns
 from tidelog_server.core.errors import (
     InvalidTransactionStateError,
@@ -60,12 +61,12 @@ class BatchOfTxn(NamedTuple):
 
     Attributes:
         txn_id: The transaction.
-        client_id: Who appends it.
+        caller: Who appends it.
         sequence: Its number among those of the transaction on its vchannel, from 1; 0 takes the next one.
     """
 
     txn_id: int
-    client_id: str
+    caller: Caller
     sequence: int
 
 
@@ -117,7 +118,7 @@ class TxnSession:
 
     Attributes:
         txn_id: A tick, so that later ones are greater.
-        client_id: Who began it; empty for a client without a name.
+        caller: Who began it.
         keepalive_s: How long it lives without a sign of its client.
         expires_s: On the clock of whoever keeps the table, which never goes back.
         is_bound: Whether it may only append to the vchannels that it was begun for.
@@ -129,7 +130,7 @@ class TxnSession:
     """
 
     txn_id: int
-    client_id: str
+    caller: Caller
     keepalive_s: float
     expires_s: float
     is_bound: bool
@@ -212,7 +213,7 @@ class TxnSession:
 class _Ended:
     """A transaction that ended without a commit."""
 
-    client_id: str
+    caller: Caller
     cause: EndCause
 
 
@@ -238,16 +239,16 @@ class TxnTable:
         # Of durable commits, and how many there are with those on their way; oldest first.
         self._outcomes = OrderedDict(sorted(outcomes.items(), key=lambda item: item[1].first_tick))
         self._committing = 0
-        self._per_client: Counter[str] = Counter()
+        self._per_client: Counter[Caller] = Counter()
         self.open: dict[int, TxnSession] = {}
         self.staged_bytes = 0
         self.staged_batches = 0
 
-    def check_room(self, client_id: str) -> None:
+    def check_room(self, caller: Caller) -> None:
         """Raise RateLimitRejectedError unless one more may be begun."""
         for whose, count, name, maximum in (
             ("the server has", len(self.open), "max_open_txns", self._limits.max_open_txns),
-            ("the client has", self._per_client[client_id], "max_open_txns_per_client",
+            ("the client has", self._per_client[caller], "max_open_txns_per_client",
              self._limits.max_open_txns_per_client),
         ):  # fmt: skip
             if maximum <= count:
@@ -258,24 +259,24 @@ class TxnTable:
                 )  # fmt: skip
 
     def begin(
-        self, txn_id: int, client_id: str, targets: Sequence[Target], keepalive_s: float, now_s: float
+        self, txn_id: int, caller: Caller, targets: Sequence[Target], keepalive_s: float, now_s: float
     ) -> TxnSession:
         """Add a transaction, for ``targets`` only unless there are none. There is room for it."""
         assert txn_id >= self._first_txn_id
         session = TxnSession(
-            txn_id, client_id, keepalive_s, now_s + keepalive_s, bool(targets),
+            txn_id, caller, keepalive_s, now_s + keepalive_s, bool(targets),
             {target.vchannel.vchannel_id: TxnLane(target) for target in targets},
         )  # fmt: skip
         self.open[txn_id] = session
-        self._per_client[client_id] += 1
+        self._per_client[caller] += 1
         return session
 
-    def session(self, txn_id: int, client_id: str | None, latest_tick: int) -> TxnSession:
+    def session(self, txn_id: int, caller: Caller | None, latest_tick: int) -> TxnSession:
         """Return an open transaction, whose keepalive may have run out.
 
         Args:
             txn_id: Its id.
-            client_id: Who asks; None for an operator, who may ask for all.
+            caller: Who asks; None for an operator, who may ask for all.
             latest_tick: The greatest tick that was ever handed out.
 
         Raises:
@@ -285,7 +286,7 @@ class TxnTable:
             TransactionOutcomeForgottenError: It may have been committed long ago.
             TransactionNotExistError: There never was one.
         """
-        found = self.find(txn_id, client_id)
+        found = self.find(txn_id, caller)
         if isinstance(found, TxnSession):
             return found
         if found is not None:
@@ -297,25 +298,25 @@ class TxnTable:
             txn_id, cause="forgotten", detail="it was begun before the server's last start, or ended long ago"
         )
 
-    def find(self, txn_id: int, client_id: str | None) -> TxnSession | TxnOutcome | None:
+    def find(self, txn_id: int, caller: Caller | None) -> TxnSession | TxnOutcome | None:
         """Return an open transaction or the outcome of one; None if nothing is known of it.
 
         Raises:
             TransactionForeignError, TransactionExpiredError, InvalidTransactionStateError: See ``session``.
         """
         if (session := self.open.get(txn_id)) is not None:
-            _check_client(txn_id, session.client_id, client_id)
+            _check_caller(txn_id, session.caller, caller)
             return session
         if (ended := self._ended.get(txn_id)) is not None:
-            _check_client(txn_id, ended.client_id, client_id)
+            _check_caller(txn_id, ended.caller, caller)
             if ended.cause == "rolled_back":
                 raise InvalidTransactionStateError(txn_id, state="rolled back")
             raise TransactionExpiredError(txn_id, cause=ended.cause, detail=_TEXTS[ended.cause])
         return self._outcomes.get(txn_id)
 
-    def was_rolled_back(self, txn_id: int, client_id: str) -> bool:
+    def was_rolled_back(self, txn_id: int, caller: Caller) -> bool:
         """Tell whether a client has rolled this transaction back."""
-        return self._ended.get(txn_id) == _Ended(client_id, "rolled_back")
+        return self._ended.get(txn_id) == _Ended(caller, "rolled_back")
 
     def check_remembered(self, txn_id: int) -> None:
         """Raise TransactionOutcomeForgottenError if a transaction of which nothing is known may have been committed."""
@@ -365,7 +366,7 @@ class TxnTable:
     def end(self, session: TxnSession, cause: EndCause) -> None:
         """End a transaction without a commit. What it staged counts until ``note_removed``."""
         self._remove(session)
-        self._ended[session.txn_id] = _Ended(session.client_id, cause)
+        self._ended[session.txn_id] = _Ended(session.caller, cause)
         if len(self._ended) > MAX_ENDED_TXNS:
             forgotten, _ = self._ended.popitem(last=False)
             self._forgotten_up_to = max(self._forgotten_up_to, forgotten)
@@ -406,11 +407,11 @@ class TxnTable:
 
     def _remove(self, session: TxnSession) -> None:
         del self.open[session.txn_id]
-        self._per_client[session.client_id] -= 1
-        if not self._per_client[session.client_id]:
-            del self._per_client[session.client_id]
+        self._per_client[session.caller] -= 1
+        if not self._per_client[session.caller]:
+            del self._per_client[session.caller]
 
 
-def _check_client(txn_id: int, owner: str, client_id: str | None) -> None:
-    if client_id not in (None, owner):
+def _check_caller(txn_id: int, owner: Caller, caller: Caller | None) -> None:
+    if caller not in (None, owner):
         raise TransactionForeignError(txn_id)

@@ -123,14 +123,8 @@ def set_access(access: Access) -> None:
     _current.set(access)
 
 
-def caller_of_transaction(client_id: str) -> str:
-    """Return under which name a client's transactions are kept: nobody can speak for clients of another principal."""
-    access = _current.get()
-    return client_id if access is None else f"{access.principal.name} {client_id}"
-
-
-def owner_of_transactions() -> str:
-    """Return whose transactions the running call may speak for: its principal's; empty with authentication off."""
+def current_principal() -> str:
+    """Return the name of the principal of the running call; empty with authentication off."""
     access = _current.get()
     return "" if access is None else access.principal.name
 

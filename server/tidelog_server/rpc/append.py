@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from tidelog import _protowire as protowire
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.broker.broker import Broker
+from tidelog_server.core.callers import Caller
 from tidelog_server.core.cluster_errors import LogFailure
 from tidelog_server.core.errors import (
     BarrierNotReachedError,
@@ -37,7 +38,7 @@ from tidelog_server.rpc.column_checks import check
 from tidelog_server.rpc.columns import ColumnsView
 from tidelog_server.rpc.commits import commits_of
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.options import client_id_of, conditions_of, longest_wait_s, needs_sync, producer_of
+from tidelog_server.rpc.options import caller_of, conditions_of, longest_wait_s, needs_sync, producer_of
 from tidelog_server.rpc.permissions import commits_need
 from tidelog_server.rpc.results import result_of, transaction_result
 from tidelog_server.rpc.rows import encode_rows
@@ -201,7 +202,7 @@ class AppendCalls:
             if not settled.done():
                 settled.set_result(None)
 
-        intent = self._intent(target, batch, request.options, client_id_of(context), on_settled)
+        intent = self._intent(target, batch, request.options, caller_of(context), on_settled)
         append = intent.attempt() or await self.submit_later(intent, longest_wait_s(context, MAX_BARRIER_WAIT_S))
         await settled
         if (failure := append.failure) is not None:
@@ -212,7 +213,7 @@ class AppendCalls:
 
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Append batches in columns until the client closes its side."""
-        await AppendStreamCall(self, self._node, context, client_id_of(context)).run(requests)
+        await AppendStreamCall(self, self._node, context, caller_of(context)).run(requests)
 
     def parse(self, encoded: bytes) -> StreamRequest:
         """Return the parts of a request. Raises MalformedRequestError."""
@@ -221,7 +222,7 @@ class AppendCalls:
         except (protowire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
             raise MalformedRequestError("AppendStream") from error
 
-    def check(self, request: StreamRequest, client_id: str, on_settled: Settled) -> Intent:
+    def check(self, request: StreamRequest, caller: Caller, on_settled: Settled) -> Intent:
         """Return what a request of a stream asks for. Raises TidelogServerError."""
         if request.transaction is not None:
             options = self._default_options if request.options is None else self._options(request.options)
@@ -230,14 +231,14 @@ class AppendCalls:
         batch = self._batch(request.columns)
         if batch.txns > 1:
             raise MalformedColumnsError("txn_ends", "divides a batch that is no part of a transaction")
-        return self._intent(target, batch, request.options, client_id, on_settled)
+        return self._intent(target, batch, request.options, caller, on_settled)
 
     def _intent(
         self,
         target: Target,
         batch: Batch,
         options: wal_service_pb2.AppendOptions | None,
-        client_id: str,
+        caller: Caller,
         on_settled: Settled,
     ) -> Intent:
         """Return what is asked for with a batch. Raises InvalidRequestError."""
@@ -245,7 +246,7 @@ class AppendCalls:
             return BatchIntent(*target, batch, self._default_options, on_settled)
         if options.txn_id:
             check_staging(options)
-            place = BatchOfTxn(options.txn_id, client_id, options.txn_sequence)
+            place = BatchOfTxn(options.txn_id, caller, options.txn_sequence)
             return StageIntent(self._broker.transactions, place, target, batch, on_settled)
         return BatchIntent(*target, batch, self._options(options), on_settled)
 
@@ -329,11 +330,11 @@ class AppendStreamCall:
     Invariant: one answer is being written at a time, for gRPC takes no second one.
     """
 
-    def __init__(self, calls: AppendCalls, node: LogNode, context: Context, client_id: str) -> None:
+    def __init__(self, calls: AppendCalls, node: LogNode, context: Context, caller: Caller) -> None:
         self._calls = calls
         self._node = node
         self._context = context
-        self._client_id = client_id
+        self._caller = caller
         self._access = current_access()
         self._slots: deque[_Slot] = deque()
         self._in_flight_bytes = 0
@@ -402,7 +403,7 @@ class AppendStreamCall:
             if self._access is not None:
                 check_permitted(self._access, request)
             if self._node.admission.has_room(request.columns_bytes):
-                slot.append = self._calls.check(request, self._client_id, self._on_settled).attempt()
+                slot.append = self._calls.check(request, self._caller, self._on_settled).attempt()
         except TidelogServerError as error:
             self._refuse(slot, error)
             return None
@@ -411,7 +412,7 @@ class AppendStreamCall:
     async def _submit_later(self, slot: _Slot, request: StreamRequest) -> None:
         try:
             await self._wait_for_room(request.columns_bytes)
-            intent = self._calls.check(request, self._client_id, self._on_settled)
+            intent = self._calls.check(request, self._caller, self._on_settled)
             slot.append = intent.attempt() or await self._calls.submit_later(intent, MAX_BARRIER_WAIT_S)
         except TidelogServerError as error:
             self._refuse(slot, error)

@@ -3,12 +3,13 @@
 from typing import Final, cast
 
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
+from tidelog_server.core.callers import Caller, is_clean
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.names import RESERVED_PREFIX, shown
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
-from tidelog_server.rpc.access import caller_of_transaction
+from tidelog_server.rpc.access import current_principal
 from tidelog_server.rpc.context import Context
 
 CLIENT_ID_KEY: Final = "tidelog-client-id"
@@ -86,11 +87,8 @@ def longest_wait_s(context: Context, max_s: float) -> float:
     return max(0.0, min(max_s, remaining_s - max(_ANSWER_WITHIN_S, remaining_s * _ANSWER_SHARE)))
 
 
-def client_id_of(context: Context) -> str:
-    """Return how the client of a call names itself; empty if it does not. Raises InvalidRequestError.
-
-    With authentication on, the name of its principal stands before.
-    """
+def caller_of(context: Context) -> Caller:
+    """Return who makes a call. Raises InvalidRequestError if the client names itself in a way that is not allowed."""
     for key, value in context.invocation_metadata() or ():
         if key == CLIENT_ID_KEY:
             client_id = value if isinstance(value, str) else value.decode("latin-1")
@@ -99,5 +97,9 @@ def client_id_of(context: Context) -> str:
                     f"the client id has {len(client_id)} bytes, expected 1 to {MAX_CLIENT_ID_BYTES}",
                     field=CLIENT_ID_KEY,
                 )
-            return caller_of_transaction(client_id)
-    return caller_of_transaction("")
+            if not is_clean(client_id):
+                raise InvalidRequestError(
+                    f"the client id '{shown(client_id)}' has control characters: use visible ones", field=CLIENT_ID_KEY
+                )
+            return Caller(current_principal(), client_id)
+    return Caller(current_principal(), "")

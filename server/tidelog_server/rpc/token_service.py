@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.v1 import token_service_pb2 as pb
+from tidelog_server.core.callers import is_clean
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     DEFAULT_TOKEN_LIFETIME_MS,
@@ -11,6 +12,7 @@ from tidelog_server.core.limits import (
     MAX_TOKEN_DESCRIPTION_BYTES,
     MAX_TOKEN_LIFETIME_MS,
 )
+from tidelog_server.core.names import shown
 from tidelog_server.rpc.access import current_access
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.grants import GrantError, parse_grants
@@ -39,6 +41,11 @@ class TokenService:
             raise InvalidRequestError(
                 f"the description has {size_bytes} bytes, expected 1 to {MAX_TOKEN_DESCRIPTION_BYTES}: say whom the "
                 "token is for",
+                field="description",
+            )
+        if not is_clean(request.description):
+            raise InvalidRequestError(
+                f"the description '{shown(request.description)}' has control characters: use one line of text",
                 field="description",
             )
         lifetime_ms = request.lifetime_ms or DEFAULT_TOKEN_LIFETIME_MS

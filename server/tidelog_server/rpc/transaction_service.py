@@ -7,6 +7,7 @@ from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.broker.prepared import PreparedTxn
 from tidelog_server.broker.transactions import TxnDescription, check_targets
+from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistError
 from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES, MAX_PREPARED_TXNS
 from tidelog_server.core.ticks import encode_message_id
@@ -15,10 +16,10 @@ from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import Target
-from tidelog_server.rpc.access import caller_of_transaction, current_access, owner_of_transactions
+from tidelog_server.rpc.access import current_access, current_principal
 from tidelog_server.rpc.commits import commits_of
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.options import client_id_of, conditions_of, longest_wait_s, needs_sync
+from tidelog_server.rpc.options import caller_of, conditions_of, longest_wait_s, needs_sync
 from tidelog_server.security.grants import Verb
 
 _US_PER_S: Final = 1_000_000
@@ -57,7 +58,7 @@ class TransactionService:
         """Begin a transaction."""
         targets = [Target(*self._broker.find(name)) for name in request.vchannels]
         check_targets(targets)
-        session = await self._transactions.begin(targets, request.keepalive_us, client_id_of(context))
+        session = await self._transactions.begin(targets, request.keepalive_us, caller_of(context))
         return transaction_service_pb2.BeginTxnResponse(txn_id=session.txn_id, keepalive_us=_us(session.keepalive_s))
 
     async def commit_txn(
@@ -76,8 +77,8 @@ class TransactionService:
                 self._broker.groups.mover(positions),
             )
 
-        client_id, wait_s = client_id_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)
-        committed = await self._transactions.commit(_txn_id(request), client_id, terms, wait_s)
+        caller, wait_s = caller_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)
+        committed = await self._transactions.commit(_txn_id(request), caller, terms, wait_s)
         names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in committed.outcome.runs]
         if committed.is_repeated:
             _check_visible(request.txn_id, names)
@@ -88,14 +89,14 @@ class TransactionService:
         self, request: transaction_service_pb2.RollbackTxnRequest, context: Context
     ) -> transaction_service_pb2.RollbackTxnResponse:
         """Roll a transaction back."""
-        self._transactions.roll_back(_txn_id(request), client_id_of(context))
+        self._transactions.roll_back(_txn_id(request), caller_of(context))
         return transaction_service_pb2.RollbackTxnResponse()
 
     async def keepalive_txn(
         self, request: transaction_service_pb2.KeepaliveTxnRequest, context: Context
     ) -> transaction_service_pb2.KeepaliveTxnResponse:
         """Note a sign of life."""
-        session = self._transactions.keep_alive(_txn_id(request), client_id_of(context))
+        session = self._transactions.keep_alive(_txn_id(request), caller_of(context))
         return transaction_service_pb2.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
 
     async def prepare_txn(
@@ -103,7 +104,7 @@ class TransactionService:
     ) -> transaction_service_pb2.PrepareTxnResponse:
         """Prepare a transaction."""
         session = self._prepared.prepare(
-            PreparedTxn(_txn_id(request), client_id_of(context)),
+            PreparedTxn(_txn_id(request), caller_of(context)),
             _app(request.app_id, request.app_version if request.HasField("app_version") else None),
             expected_batches=request.batches if request.HasField("batches") else None,
             keepalive_us=request.keepalive_us,
@@ -218,7 +219,8 @@ def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:
     return transaction_service_pb2.TxnDescription(
         txn_id=txn.txn_id,
         state=state,
-        client_id=txn.client_id,
+        client_id=txn.caller.client_id,
+        principal=txn.caller.principal,
         vchannels=txn.vchannels,
         batches=txn.batches,
         messages=txn.messages,
@@ -256,7 +258,7 @@ def _durability(*, is_synced: bool) -> message_pb2.Durability:
 
 
 def _app(app_id: str, version: int | None) -> AppVersion:
-    return AppVersion(app_id, version, owner_of_transactions())
+    return AppVersion(app_id, version, current_principal())
 
 
 def _prepared(wire: Sequence[transaction_service_pb2.PreparedTxn]) -> list[PreparedTxn]:
@@ -269,7 +271,8 @@ def _prepared(wire: Sequence[transaction_service_pb2.PreparedTxn]) -> list[Prepa
         raise InvalidRequestError(
             f"the request names {len(wire)} transactions, at most {MAX_PREPARED_TXNS} are allowed", field="txns"
         )
-    txns = {_txn_id(each): PreparedTxn(each.txn_id, caller_of_transaction(each.client_id)) for each in wire}
+    principal = current_principal()
+    txns = {_txn_id(each): PreparedTxn(each.txn_id, Caller(principal, each.client_id)) for each in wire}
     if len(txns) < len(wire):
         raise InvalidRequestError("the request names a transaction twice: name each once", field="txns")
     return list(txns.values())

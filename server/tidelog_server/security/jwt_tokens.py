@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidelog_server.core.callers import is_clean
 from tidelog_server.core.limits import MAX_JWT_FIELD_BYTES
 from tidelog_server.security.jwks import VerificationKey
 
@@ -125,4 +126,6 @@ def _time(claims: Mapping[str, Any], name: str) -> int:
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value.encode("utf-8", "replace")) <= MAX_JWT_FIELD_BYTES:
         raise BadTokenError(f"its `{name}` is no text of 1 to {MAX_JWT_FIELD_BYTES} bytes")
+    if not is_clean(value):
+        raise BadTokenError(f"its `{name}` has control characters or lone surrogates")
     return value

@@ -15,17 +15,19 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import TAKEN_BYTES, GroupKey, GroupPosition
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace, TxnRun
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.keys import (
     LOG_KEY_BYTES,
     STORE_KEY,
     app_key,
+    app_name,
     chunk_key,
     fence_key,
     group_key,
     is_app_key,
     log_key,
     outcome_key,
+    parse_app_name,
     parse_group_key,
     parse_log_key,
     parse_outcome_key,
@@ -82,7 +84,7 @@ _TXN: Final = struct.Struct(">BQ")
 # version, first tick, whether synced; then the runs.
 _OUTCOME: Final = struct.Struct(">BQ?")
 _RUN: Final = struct.Struct(">II")
-# version, the numbers of AppCommit in order, its flags; then the application's id.
+# version, the numbers of AppCommit in order, its flags; then the application's name.
 _APP: Final = struct.Struct(">B3QB")
 _APP_SYNCED: Final = 1
 _APP_LAST: Final = 2
@@ -350,14 +352,14 @@ def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
     return TxnOutcome(first_tick, is_synced, runs)
 
 
-def pack_app_commit(app_id: str, commit: AppCommit) -> bytes:
+def pack_app_commit(app: AppKey, commit: AppCommit) -> bytes:
     """Return the value of the last commit of an application."""
     flags = _APP_SYNCED * commit.is_synced | _APP_LAST * commit.is_last
-    body = _APP.pack(ROW_VERSION, commit.version, commit.first_tick, commit.messages, flags) + app_id.encode()
-    return _sealed(app_key(app_id), body)
+    body = _APP.pack(ROW_VERSION, commit.version, commit.first_tick, commit.messages, flags) + app_name(app)
+    return _sealed(app_key(app), body)
 
 
-def unpack_app_commit(key: bytes, value: bytes) -> tuple[str, AppCommit]:
+def unpack_app_commit(key: bytes, value: bytes) -> tuple[AppKey, AppCommit]:
     """Return the application and its last commit in a row of the index family.
 
     Raises:
@@ -367,10 +369,10 @@ def unpack_app_commit(key: bytes, value: bytes) -> tuple[str, AppCommit]:
     version, app_version, first_tick, messages, flags = _APP.unpack_from(body)
     if version != ROW_VERSION:
         raise _unknown_version("application", version)
-    app_id = body[_APP.size :].decode()
-    if app_key(app_id) != key:
+    app = parse_app_name(body[_APP.size :])
+    if app_key(app) != key:
         raise _damaged_row("application", key)
-    return app_id, AppCommit(app_version, first_tick, messages, bool(flags & _APP_SYNCED), bool(flags & _APP_LAST))
+    return app, AppCommit(app_version, first_tick, messages, bool(flags & _APP_SYNCED), bool(flags & _APP_LAST))
 
 
 def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:

@@ -16,7 +16,7 @@ index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
 index      vchannel_id u32, ``x``, txn id u64     that a transaction has staged batches there
 index      ``o``, txn id u64                      the outcome of a begun transaction
-index      ``a``, hash of an application's id     the last commit of an application
+index      ``a``, hash of an application's name   the last commit of an application
 index      ``s``                                  the store as a whole
 ========== ====================================== =================================================
 """
@@ -30,7 +30,7 @@ from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.producers import ProducerKey
 from tidelog_server.core.ticks import MAX_TICK, Tick
-from tidelog_server.core.transactions import TxnPlace
+from tidelog_server.core.transactions import AppKey, TxnPlace
 
 MAX_VCHANNEL_ID: Final = (1 << 32) - 1
 
@@ -156,9 +156,25 @@ def parse_outcome_key(key: bytes) -> int | None:
     return int(txn_id) if tag == _OUTCOME_TAG else None
 
 
-def app_key(app_id: str) -> bytes:
+def app_name(app: AppKey) -> bytes:
+    """Return the name of an application in a row: its id, behind its owner and a line feed if it has an owner.
+
+    The id has no control characters, so what follows the last line feed is the id, and different applications have
+    different names.
+    """
+    assert "\n" not in app.app_id
+    return (f"{app.owner}\n{app.app_id}" if app.owner else app.app_id).encode()
+
+
+def parse_app_name(name: bytes) -> AppKey:
+    """Return the application that ``app_name`` has written."""
+    owner, _, app_id = name.decode().rpartition("\n")
+    return AppKey(owner, app_id)
+
+
+def app_key(app: AppKey) -> bytes:
     """Return the key of the last commit of an application."""
-    return _APP.pack(_APP_TAG, blake2b(app_id.encode(), digest_size=HASH_BYTES).digest())
+    return _APP.pack(_APP_TAG, blake2b(app_name(app), digest_size=HASH_BYTES).digest())
 
 
 def app_range() -> tuple[bytes, bytes]:

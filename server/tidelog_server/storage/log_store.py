@@ -19,7 +19,7 @@ from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatc
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import Tick
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Beside(NamedTuple):
     staged: Sequence[StagedBatch] = ()
     outcomes: Mapping[int, TxnOutcome | None] = MappingProxyType({})
     positions: Mapping[GroupKey, GroupPosition | None] = MappingProxyType({})
-    app_commits: Mapping[str, AppCommit | None] = MappingProxyType({})
+    app_commits: Mapping[AppKey, AppCommit | None] = MappingProxyType({})
 
 
 NOTHING_BESIDE: Final = Beside()
@@ -196,7 +196,7 @@ class LogStore(Protocol):
         """
         ...
 
-    def app_commits(self) -> dict[str, AppCommit]:
+    def app_commits(self) -> dict[AppKey, AppCommit]:
         """Return the last commit of each application, as written and not removed; meant for the start.
 
         Raises:

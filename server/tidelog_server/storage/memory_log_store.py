@@ -11,7 +11,7 @@ from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
 from tidelog_server.storage.log_state import (
     LogState,
@@ -50,7 +50,7 @@ class MemoryLogStore:
         # Of transactions that were not committed.
         self._staged: dict[TxnPlace, dict[int, bytes]] = {}
         self._outcomes: dict[int, TxnOutcome] = {}
-        self._app_commits: dict[str, AppCommit] = {}
+        self._app_commits: dict[AppKey, AppCommit] = {}
         self._positions: dict[GroupKey, GroupPosition] = {}
         self._is_closed = False
         # Guards _rows and the tails: readers must see both of the same moment.
@@ -170,7 +170,7 @@ class MemoryLogStore:
         with self._lock:
             return dict(self._outcomes)
 
-    def app_commits(self) -> dict[str, AppCommit]:
+    def app_commits(self) -> dict[AppKey, AppCommit]:
         """See LogStore."""
         with self._lock:
             return dict(self._app_commits)

@@ -18,7 +18,7 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import (
     ChunkRow,
     StoreRow,
@@ -77,7 +77,7 @@ class StoreIndex(NamedTuple):
     fencing_tokens: dict[int, int]
     txns: dict[TxnPlace, int]
     outcomes: dict[int, TxnOutcome]
-    app_commits: dict[str, AppCommit]
+    app_commits: dict[AppKey, AppCommit]
 
     def digest(self) -> str:
         """Return a hash over all rows but the chunks, which the tails stand for: equal for equal states."""
@@ -90,8 +90,8 @@ class StoreIndex(NamedTuple):
             digest.update(pack_txn(*place, self.txns[place]))
         for txn_id in sorted(self.outcomes):
             digest.update(pack_outcome(txn_id, self.outcomes[txn_id]))
-        for app_id in sorted(self.app_commits):
-            digest.update(pack_app_commit(app_id, self.app_commits[app_id]))
+        for app in sorted(self.app_commits):
+            digest.update(pack_app_commit(app, self.app_commits[app]))
         return digest.hexdigest()
 
 
@@ -107,7 +107,7 @@ def load_index(engine: Engine) -> StoreIndex:
     fencing_tokens: dict[int, int] = {}
     txns: dict[TxnPlace, int] = {}
     outcomes: dict[int, TxnOutcome] = {}
-    app_commits: dict[str, AppCommit] = {}
+    app_commits: dict[AppKey, AppCommit] = {}
     for key, value in scan(engine.index, b"", None):
         if (vchannel_id := parse_tail_key(key)) is not None:
             tails[vchannel_id] = unpack_tail(vchannel_id, value)
@@ -120,8 +120,8 @@ def load_index(engine: Engine) -> StoreIndex:
         elif (txn_id := parse_outcome_key(key)) is not None:
             outcomes[txn_id] = unpack_outcome(key, value)
         elif is_app_key(key):
-            app_id, commit = unpack_app_commit(key, value)
-            app_commits[app_id] = commit
+            app, commit = unpack_app_commit(key, value)
+            app_commits[app] = commit
         elif key == STORE_KEY:
             store = unpack_store(value)
         else:
@@ -190,7 +190,7 @@ def load_outcomes(engine: Engine) -> dict[int, TxnOutcome]:
     return {txn_id: unpack_outcome(key, value) for txn_id, key, value in rows if txn_id is not None}
 
 
-def load_app_commits(engine: Engine) -> dict[str, AppCommit]:
+def load_app_commits(engine: Engine) -> dict[AppKey, AppCommit]:
     """Return the last commit of each application.
 
     Raises:
@@ -377,12 +377,12 @@ def _check_positions(engine: Engine, index: StoreIndex) -> None:
 
 def _check_app_commits(index: StoreIndex, state: LogState) -> None:
     """Check that no application's row tells of ticks that are not in the log."""
-    for app_id, commit in index.app_commits.items():
+    for app, commit in index.app_commits.items():
         if commit.messages and state.head.last_tick < commit.last_tick:
             raise DataLossError(
-                f"application {app_id!r} has committed up to tick {commit.last_tick}, but the store ends at "
+                f"application {app.app_id!r} has committed up to tick {commit.last_tick}, but the store ends at "
                 f"{state.head.last_tick}: restore the data folder",
-                app_id=app_id, tick=commit.last_tick,
+                app_id=app.app_id, tick=commit.last_tick,
             )  # fmt: skip
 
 

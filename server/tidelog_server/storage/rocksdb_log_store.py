@@ -13,7 +13,7 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.ticks import NO_TICK
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.codec import (
     ChunkRow,
@@ -198,11 +198,11 @@ class RocksdbLogStore:
                 batch.delete(outcome_key(txn_id), index)
             else:
                 batch.put(outcome_key(txn_id), pack_outcome(txn_id, outcome), index)
-        for app_id, commit in beside.app_commits.items():
+        for app, commit in beside.app_commits.items():
             if commit is None:
-                batch.delete(app_key(app_id), index)
+                batch.delete(app_key(app), index)
             else:
-                batch.put(app_key(app_id), pack_app_commit(app_id, commit), index)
+                batch.put(app_key(app), pack_app_commit(app, commit), index)
         self._put_positions(batch, beside.positions)
 
     def _put_positions(self, batch: WriteBatch, positions: Mapping[GroupKey, GroupPosition | None]) -> None:
@@ -272,7 +272,7 @@ class RocksdbLogStore:
         """See LogStore."""
         return load_outcomes(self._engine)
 
-    def app_commits(self) -> dict[str, AppCommit]:
+    def app_commits(self) -> dict[AppKey, AppCommit]:
         """See LogStore."""
         return load_app_commits(self._engine)
 

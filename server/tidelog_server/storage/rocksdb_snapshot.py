@@ -9,7 +9,7 @@ from rocksdict import WriteBatch
 
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
-from tidelog_server.core.transactions import AppCommit, TxnOutcome
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.storage.codec import TailRow
 from tidelog_server.storage.rocksdb_check import load_index, load_positions, load_windows
 from tidelog_server.storage.rocksdb_engine import Engine, close_engine, engine_errors, open_engine
@@ -34,7 +34,7 @@ class StoredLog:
     tails: Mapping[int, TailRow]
     fencing_tokens: Mapping[int, int]
     outcomes: Mapping[int, TxnOutcome]
-    app_commits: Mapping[str, AppCommit]
+    app_commits: Mapping[AppKey, AppCommit]
     metadata: RocksdbTable
     _engine: Engine
 

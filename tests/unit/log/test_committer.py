@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 import structlog
 
+from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
@@ -105,15 +106,15 @@ async def test_no_kind_of_append_takes_time_on_a_clock_that_stands_still() -> No
     async with running_node(store, clock=clock) as node:
         await node.create("a")
         node.log.slow_appends.set_threshold(1)
-        transactions, target = node.broker.transactions, Target(*node.broker.find("a"))
+        caller, transactions, target = Caller("", "client"), node.broker.transactions, Target(*node.broker.find("a"))
         with structlog.testing.capture_logs() as logs:
             await node.append("a", a_batch(b"plain"))
-            session = await transactions.begin([target], 0, "client")
+            session = await transactions.begin([target], 0, caller)
             staged = Submitted()
-            place = BatchOfTxn(session.txn_id, "client", 0)
+            place = BatchOfTxn(session.txn_id, caller, 0)
             staged.append = transactions.stage(place, target, a_batch(b"staged"), staged.settle)
             await staged.outcome()
-            await transactions.commit(session.txn_id, "client", CommitTerms, 5.0)
+            await transactions.commit(session.txn_id, caller, CommitTerms, 5.0)
             # Figures are noted behind the acknowledgement, in the next turn.
             await asyncio.sleep(0)
         assert logs == []

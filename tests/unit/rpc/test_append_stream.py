@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tidelog.v1 import wal_service_pb2
+from tidelog_server.core.callers import Caller
 from tidelog_server.rpc.append import AppendCalls, AppendStreamCall, StreamRequest
 from tidelog_server.rpc.context import Context
 from tidelog_testing.batches import a_columns
@@ -69,7 +70,7 @@ async def test_what_is_in_flight_stays_within_the_limit(requests: list[bytes], m
         await node.create("a")
         client = SlowReader(requests)
         calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
-        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), "")
+        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         bound = sum(map(len, requests[:max_sent]))
         before = -1
@@ -91,7 +92,7 @@ async def test_answers_come_in_the_order_of_the_requests_one_at_a_time() -> None
         client = SlowReader(requests)
         client.may_read.set()
         calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
-        await AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), "").run(client.send())
+        await AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", "")).run(client.send())
     answers = [wal_service_pb2.AppendStreamResponse.FromString(answer) for answer in client.answers]
     assert [answer.request_id for answer in answers] == list(range(300))
     assert [answer.WhichOneof("answer") for answer in answers] == ["result", "error", "error"] * 100
@@ -106,7 +107,9 @@ async def test_a_settled_append_is_answered_unless_its_call_was_cancelled() -> N
         calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
         cancelled, answered = [
             asyncio.create_task(
-                AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), "").run(client.send())
+                AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", "")).run(
+                    client.send()
+                )
             )
             for client in clients
         ]
@@ -130,7 +133,7 @@ async def test_a_call_cancelled_while_its_answer_begins_ends_the_answer_in_silen
         await node.create("a")
         client = SlowReader([a_request(1)])
         calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
-        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), "")
+        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         # Before the call's task can take a step.
         client.on_write = serving.cancel
@@ -158,7 +161,7 @@ async def test_an_answer_that_cannot_be_written_ends_the_call(*, at_once: bool) 
 
         client.on_write = fail if at_once else let_one_pass
         calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
-        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), "")
+        call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
         with pytest.raises(ExceptionGroup) as raised:
             await serving
@@ -190,7 +193,7 @@ async def test_a_resting_stream_keeps_no_batch(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(calls, "parse", remember)
         references = sys.getrefcount(encoded)
         serving = asyncio.create_task(
-            AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), "").run(send())
+            AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", "")).run(send())
         )
         while not client.answers:
             await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from tidelog_server.core.entries import NewEntry, StagedColumns, TxnSpan
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.ticks import Tick
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnRun
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.metadata import embedded
 from tidelog_server.metadata.store import Versioned
 from tidelog_server.storage import keys
@@ -108,13 +108,18 @@ GOLDEN = {
         pack_outcome(0x0102030405060000, OUTCOME),
         "01010203040506070801" "0000000700000003" "0000000900000001" "2a24196c",
     ),
-    "app key": (keys.app_key("etl"), "6199900e77c2c1e4bff1a43458fd99f6d8"),
+    "app key": (keys.app_key(AppKey("", "etl")), "6199900e77c2c1e4bff1a43458fd99f6d8"),
     "application": (
-        pack_app_commit("etl", AppCommit(5, 0x0102030405060708, 4, True)),
+        pack_app_commit(AppKey("", "etl"), AppCommit(5, 0x0102030405060708, 4, True)),
         "01000000000000000501020304050607080000000000000004" "01" "65746c" "f32a6346",
     ),
+    "app key of a principal": (keys.app_key(AppKey("jwt:billing", "etl")), "61a29a817d3c3780aaf7a31d8a994b8cc7"),
+    "application of a principal": (
+        pack_app_commit(AppKey("jwt:billing", "etl"), AppCommit(5, 0x0102030405060708, 4, True)),
+        "01000000000000000501020304050607080000000000000004" "01" "6a77743a62696c6c696e67" "0a" "65746c" "1f866b96",
+    ),
     "application that makes no other commit": (
-        pack_app_commit("etl", AppCommit(5, 0x0102030405060708, 4, is_synced=False, is_last=True)),
+        pack_app_commit(AppKey("", "etl"), AppCommit(5, 0x0102030405060708, 4, is_synced=False, is_last=True)),
         "01000000000000000501020304050607080000000000000004" "02" "65746c" "9108ea7f",
     ),
     "header of a broadcast": (

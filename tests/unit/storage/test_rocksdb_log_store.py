@@ -13,7 +13,7 @@ import pytest
 
 from tidelog_server.core.errors import DataLossError, StorageFailedError
 from tidelog_server.core.limits import MIB
-from tidelog_server.core.transactions import AppCommit, TxnOutcome, TxnRun
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.storage import rocksdb_log_store, rocksdb_pressure
 from tidelog_server.storage.codec import TailRow, pack_app_commit, pack_outcome, pack_txn
 from tidelog_server.storage.keys import app_key, chunk_key, log_key, outcome_key, staged_key, tail_key, txn_key
@@ -42,6 +42,9 @@ def store(tmp_path: Path) -> Iterator[RocksdbLogStore]:
     opened.close()
 
 
+ETL = AppKey("", "etl")
+
+
 def test_it_is_a_log_store(store: RocksdbLogStore) -> None:
     as_protocol: LogStore = store
     assert as_protocol.wal_name == "rocksdb"
@@ -68,11 +71,12 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 
 def test_what_applications_have_committed_is_there_after_a_restart(tmp_path: Path) -> None:
     # The last commit has no messages, so that its tick is none of the log's.
-    commits = {"etl": AppCommit(3, FIRST_TICK, 10, True), "p\netl": AppCommit(0, END - 1, 0, False)}
+    commits = {ETL: AppCommit(3, FIRST_TICK, 10, True), AppKey("p", "etl"): AppCommit(0, END - 1, 0, False)}
+    gone = AppKey("", "gone")
     store = open_rocksdb_log_store(tmp_path / "store")
     store.create_vchannels([1])
-    store.write([new_entry(1, FIRST_TICK)], Beside(app_commits={**commits, "gone": commits["etl"]}))
-    store.write([], Beside(app_commits={"gone": None}))
+    store.write([new_entry(1, FIRST_TICK)], Beside(app_commits={**commits, gone: commits[ETL]}))
+    store.write([], Beside(app_commits={gone: None}))
     store.close()
     store = open_rocksdb_log_store(tmp_path / "store")
     assert store.app_commits() == commits
@@ -80,11 +84,11 @@ def test_what_applications_have_committed_is_there_after_a_restart(tmp_path: Pat
 
 
 def test_a_damaged_row_of_an_application_is_noticed(tmp_path: Path) -> None:
-    row = pack_app_commit("etl", AppCommit(5, FIRST, 1, True))
+    row = pack_app_commit(ETL, AppCommit(5, FIRST, 1, True))
     for at in range(len(row)):
         store = open_rocksdb_log_store(tmp_path / f"store{at}")
         flipped = row[:at] + bytes([row[at] ^ 1]) + row[at + 1 :]
-        store._engine.index.put(app_key("etl"), flipped)
+        store._engine.index.put(app_key(ETL), flipped)
         with pytest.raises(DataLossError, match="application"):
             store.app_commits()
         store.close()
@@ -357,10 +361,10 @@ SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
         outcome_key(50), pack_outcome(50, TxnOutcome(END - 1, True, (TxnRun(1, 1),)))
     ),
     "entries up to what an application's row tells of": lambda engine, _: engine.index.put(
-        app_key("etl"), pack_app_commit("etl", AppCommit(5, END - 3, 3, True))
+        app_key(ETL), pack_app_commit(ETL, AppCommit(5, END - 3, 3, True))
     ),
     "application whose row lies under another's key": lambda engine, _: engine.index.put(
-        app_key("other"), pack_app_commit("etl", AppCommit(5, FIRST, 1, True))
+        app_key(AppKey("", "other")), pack_app_commit(ETL, AppCommit(5, FIRST, 1, True))
     ),
 }
 
