@@ -478,7 +478,7 @@ class PermissionDeniedError(TidelogError):
 
     @property
     def verb(self) -> str:
-        """The permission that is missing."""
+        """The permission that is missing; several with spaces between them where any of them would do."""
         return self.values.get("verb", "")
 
     @property

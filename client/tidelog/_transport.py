@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 import grpc.aio
 
 from tidelog import _fork, _tracing
+from tidelog._absence import why_not_connected
 from tidelog._credentials import TlsOptions, TokenSource, authorization
 from tidelog._errors import ClosedError, DeadlineError, TidelogError, UnauthenticatedError, UnavailableError
 from tidelog._retry import Retry, may_repeat, retry_after_s
@@ -62,10 +63,6 @@ _Response_co = TypeVar("_Response_co", covariant=True)
 Metadata = tuple[tuple[str, str], ...]
 
 _CLIENT_ID_KEY: Final = "tidelog-client-id"
-_HARMLESS_METHOD: Final = "/grpc.health.v1.Health/Check"
-_REASON_WITHIN_S: Final = 0.2
-# What gRPC says of a peer that answers like a web server.
-_HTTP1: Final = "http1.x"
 _LOST_CODES: Final = frozenset(
     (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 )
@@ -237,7 +234,8 @@ class Transport:
                 await channel.channel_ready()
         except TimeoutError:
             raise UnavailableError(
-                f"no connection to {self.endpoint} within {timeout_s:.1f} s{await _why_not_connected(channel)}"
+                f"no connection to {self.endpoint} within {timeout_s:.1f} s"
+                f"{await why_not_connected(channel, self.endpoint, self._tls)}"
             ) from None
 
     async def call(
@@ -317,25 +315,6 @@ class Transport:
             response_deserializer=group_service_pb2.JoinGroupResponse.FromString,
         )
         return Connection(channel, wal, broadcasts, groups, cluster, append_stream, scan, join_group)
-
-
-async def _why_not_connected(channel: grpc.aio.Channel) -> str:
-    """Return what stands behind "no connection": why not, as far as gRPC knows, and what to do."""
-    found, do = "", "start a server with `tidelog serve`, or correct the endpoint"
-    if channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-        # Only a call is told the reason, and at once in this state; should it be over, this one does no harm.
-        call: Any = channel.unary_unary(_HARMLESS_METHOD)
-        try:
-            await call(b"", timeout=_REASON_WITHIN_S)
-        except grpc.aio.AioRpcError as failure:
-            details = failure.details() or ""
-            if _HTTP1 in details:
-                return (
-                    ": what answers there speaks HTTP/1, not gRPC. Is it the server's HTTP port, by default 7421? Give "
-                    "the port of its gRPC, by default 7420"
-                )
-            found = f" ({details.rpartition(': ')[2].strip(' ]')})" if details else ""
-    return f"{found}: {do}"
 
 
 def _is_lost(failure: Exception) -> bool:

@@ -102,3 +102,22 @@ def test_a_health_check_does_without_grpc_and_the_other_commands() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, env=child_environment(), timeout=60, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_check_asks_the_server_that_the_variables_of_its_environment_configure(server: ServerProcess) -> None:
+    http, grpc = (endpoint.rpartition(":")[2] for endpoint in (server.http, server.grpc))
+    ports = {
+        "TIDELOG_SERVER__HTTP_PORT": http,
+        "TIDELOG_SERVER__GRPC_PORT": grpc,
+        "TIDELOG_SERVER__HTTP_HOST": "0.0.0.0",
+    }
+    for question in ("health", "ready", "append"):
+        done = run_command(["check", question], environment=ports)
+        assert done.returncode == CheckCode.OK, done.stdout
+    shown = run_command(
+        ["top", "--count", "1", "--interval", "0.1"], environment={**ports, "TIDELOG_ENDPOINT": server.grpc}
+    )
+    assert shown.returncode == 0, shown.stderr
+    # Their own variable and their option still count more.
+    away = run_command(["check", "health"], environment={**ports, "TIDELOG_HTTP_ENDPOINT": NOWHERE})
+    assert away.returncode == CheckCode.CRITICAL

@@ -330,6 +330,64 @@ def test_the_doctor_reports_a_server_and_misses_one_that_was_named(endpoint: str
     assert missing.returncode == ExitCode.UNHEALTHY
 
 
+def test_the_doctor_checks_what_it_can_where_the_server_is_not_installed(endpoint: str, tmp_path: Path) -> None:
+    # What the extra `server` brings and no other: typer needs pydantic itself.
+    absent = {
+        "aetcd",
+        "aiohttp",
+        "cryptography",
+        "grpc_health",
+        "grpc_reflection",
+        "jwt",
+        "prometheus_client",
+        "psutil",
+        "rocksdict",
+        "structlog",
+    }
+    program = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {absent}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "from tidelog_server.cli import main\n"
+        "main(sys.argv[1:])"
+    )
+    flags = ["--storage.data_dir", str(tmp_path), "--limits.min_free_disk_bytes", "0"]
+
+    def doctor(*more: str) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-c", program, "doctor", *flags, *more]
+        environment = child_environment() | {"TIDELOG_ENDPOINT": endpoint}
+        return subprocess.run(command, capture_output=True, env=environment, timeout=60, check=False)
+
+    done = doctor()
+    assert done.returncode in (ExitCode.OK, ExitCode.DEGRADED), done.stderr
+    findings = {record["check"]: record["text"] for record in records(done.stdout)}
+    assert findings["server"] == f"{endpoint} is serving"
+    assert {"disk sync", "clock pace", "open files", "version of tidelog"} <= findings.keys()
+    with_tls = records(doctor("--tls.cert", "c.pem", "--tls.key", "k.pem").stdout)
+    assert {r["check"]: r["text"] for r in with_tls}["TLS files"] == "not checked: needs pip install 'tidelog[server]'"
+
+
+def test_the_audit_log_of_a_server_without_authentication_is_reported_as_absent(endpoint: str) -> None:
+    for command in ("ls", "verify"):
+        text = refused(endpoint, ExitCode.NOT_FOUND, "audit", command)
+        assert "keeps no audit log" in text
+        assert "auth.kind" in text
+        assert "create the channel" not in text
+
+
+def test_a_held_key_is_reported_in_the_words_of_the_protocol(endpoint: str, channel: str) -> None:
+    target = (f"{channel}/0", "-m", "x", "--key", f"schema:{channel}")
+    succeeds(endpoint, "broadcast", "send", *target)
+
+    text = refused(endpoint, ExitCode.CONFLICT, "broadcast", "send", *target)
+
+    assert "wait_timeout_ms" in text
+    assert "--wait" not in text
+
+
 def test_the_configuration_is_shown_with_origins_and_validated(endpoint: str, tmp_path: Path) -> None:
     path = tmp_path / "tidelog.toml"
     path.write_text('[log]\nlevel = "debug"\n')

@@ -5,13 +5,14 @@ and environment; then everything the server wrote is searched for what must not 
 """
 
 import json
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tidelog import Client, TlsOptions
+from tidelog import Client, TlsOptions, UnavailableError
 from tidelog_server.cli.exit_codes import ExitCode
 from tidelog_testing.certificates import Authority
 from tidelog_testing.commands import run_command
@@ -109,3 +110,50 @@ def test_a_command_says_what_is_missing(server: ServerProcess, authority: Author
     assert bad.returncode == ExitCode.DENIED
     long = tidelog(server, authority, "token", "create", "x", "-a", "read:*", "--lifetime", "1y")
     assert long.returncode == ExitCode.USAGE
+
+
+def test_the_advice_beside_the_first_token_works_as_written(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", {"auth.kind": "on", "log.format": "json"}) as server:
+        [event] = [
+            json.loads(line) for line in server.errors.splitlines() if '"event": "bootstrap_token_written"' in line
+        ]
+        program, *arguments = shlex.split(event["advice"].partition(": ")[2])
+        assert program == "tidelog"
+        assert arguments[-2:] == [">", "admin.token"]
+        made = run_command(arguments[:-2], environment={"TIDELOG_ENDPOINT": server.grpc})
+        assert made.returncode == 0, made.stderr
+        token = made.stdout.decode().strip()
+        listed = run_command(["token", "ls"], environment={"TIDELOG_ENDPOINT": server.grpc, "TIDELOG_TOKEN": token})
+        assert listed.returncode == 0, listed.stderr
+
+
+def test_a_client_that_lacks_tls_or_has_too_much_of_it_is_told_which(
+    server: ServerProcess, authority: Authority, tmp_path: Path
+) -> None:
+    def refusal(endpoint: str, ca: Path | None) -> str:
+        tls = TlsOptions(ca) if ca else None
+        with Client(endpoint, tls=tls, connect_timeout_s=0.5) as client, pytest.raises(UnavailableError) as refused:
+            client.wal_name()
+        return str(refused.value)
+
+    (tmp_path / "other").mkdir()
+    other = Authority.make(tmp_path / "other")
+    assert "speaks TLS" in refusal(server.grpc, None)
+    assert "--tls-ca" in refusal(server.grpc, None)
+    assert "does not accept the server's certificate" in refusal(server.grpc, other.ca)
+    with ServerProcess(tmp_path / "plain") as plain:
+        assert "does not speak TLS" in refusal(plain.grpc, authority.ca)
+
+
+def test_a_call_that_any_of_several_permissions_would_allow_names_them_all(
+    server: ServerProcess, authority: Authority, tmp_path: Path
+) -> None:
+    first = {"TIDELOG_TOKEN_FILE": str(tmp_path / "data" / "bootstrap-token")}
+    made = tidelog(server, authority, "token", "create", "x", "-a", "read:other", "-o", "text", env=first)
+    assert made.returncode == 0, made.stderr
+
+    denied = tidelog(server, authority, "scan", "orders", env={"TIDELOG_TOKEN": made.stdout.strip()})
+
+    assert denied.returncode == ExitCode.DENIED
+    assert "one of the permissions append, " in denied.stderr
+    assert "read" in denied.stderr

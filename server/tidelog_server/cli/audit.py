@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tidelog import ChannelNotFoundError
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.cli.output import OutputOption, print_records
@@ -52,4 +53,11 @@ def verify(
 
 async def _lines(endpoint: str) -> list[bytes]:
     async with connected(endpoint) as client:
-        return [bytes(payload) async for batch in client.scan(_CHANNEL) for payload in batch.payloads]
+        try:
+            return [bytes(payload) async for batch in client.scan(_CHANNEL) for payload in batch.payloads]
+        except ChannelNotFoundError as error:
+            raise CommandError(
+                f"the server at {endpoint} keeps no audit log, because it authenticates no caller: set auth.kind or "
+                "tls.client_ca, and restart it",
+                ExitCode.NOT_FOUND,
+            ) from error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from tidelog_server.cli import http_probe
+from tidelog_server.cli import http_probe, own_server
 from tidelog_server.cli.exit_codes import CHECK_CODES, CheckCode, CommandError
 
 if TYPE_CHECKING:
@@ -30,15 +30,25 @@ _CHECK_CHANNEL: Final = "tidelog-check"
 _KEPT_BYTES: Final = 1 << 20
 
 _HttpOption = Annotated[
-    str, typer.Option("--http", envvar="TIDELOG_HTTP_ENDPOINT", help="host:port of the server's probes and metrics.")
+    str,
+    typer.Option(
+        "--http",
+        envvar="TIDELOG_HTTP_ENDPOINT",
+        default_factory=own_server.http_endpoint,
+        help="host:port of the server's probes and metrics. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
+    ),
 ]
 _EndpointOption = Annotated[
-    str, typer.Option("--endpoint", envvar="TIDELOG_ENDPOINT", help="host:port of the server's gRPC.")
+    str,
+    typer.Option(
+        "--endpoint",
+        envvar="TIDELOG_ENDPOINT",
+        default_factory=own_server.grpc_endpoint,
+        help="host:port of the server's gRPC. Default: this machine, TIDELOG_SERVER__GRPC_PORT or 7420.",
+    ),
 ]
 _TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a line of text.")]
-_HTTP: Final = "127.0.0.1:7421"
-_GRPC: Final = "127.0.0.1:7420"
 
 app = typer.Typer(
     name="check",
@@ -51,13 +61,13 @@ app = typer.Typer(
 
 
 @app.command(epilog=CHECK_CODES)
-def health(*, http: _HttpOption = _HTTP, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
+def health(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
     """Does the process run? For a container's health check: restart it when this fails."""
     _answer("health", lambda: _probe(http, "/livez", timeout), as_json=json)
 
 
 @app.command(epilog=CHECK_CODES)
-def ready(*, http: _HttpOption = _HTTP, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
+def ready(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
     """Does the server take work? Send it none while this fails."""
     _answer("ready", lambda: _probe(http, "/readyz", timeout), as_json=json)
 
@@ -67,7 +77,7 @@ def disk(
     *,
     warning_gib: Annotated[float, typer.Option("--warning-gib", min=0, help="Warn below so much free.")] = 5.0,
     critical_gib: Annotated[float, typer.Option("--critical-gib", min=0, help="Critical below so much free.")] = 1.0,
-    http: _HttpOption = _HTTP,
+    http: _HttpOption,
     timeout: _TimeoutOption = 2.0,
     json: _JsonOption = False,
 ) -> None:
@@ -92,7 +102,7 @@ def lag(
     *,
     max_messages: Annotated[int | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
-    endpoint: _EndpointOption = _GRPC,
+    endpoint: _EndpointOption,
     timeout: _TimeoutOption = 5.0,
     json: _JsonOption = False,
 ) -> None:
@@ -115,7 +125,7 @@ def append(
     *,
     channel: Annotated[str, typer.Option(help="Where to append; made if missing, and kept small.")] = _CHECK_CHANNEL,
     max_ms: Annotated[float | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
-    endpoint: _EndpointOption = _GRPC,
+    endpoint: _EndpointOption,
     timeout: _TimeoutOption = 5.0,
     json: _JsonOption = False,
 ) -> None:

@@ -1,8 +1,9 @@
 """``tidelog doctor``: is this machine fit for a log, and does a server answer?"""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import grpc
 import typer
@@ -11,12 +12,17 @@ from tidelog_server.cli import event_loop, probes
 from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, ConfigOption, effective_config
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, secured_channel
 from tidelog_server.cli.exit_codes import COMMON_CODES, ExitCode
+from tidelog_server.cli.extras import extra_of
 from tidelog_server.cli.output import OutputOption, print_records
 from tidelog_server.cli.probes import Finding, Severity
 from tidelog_server.cli.version import installed_versions
 
 if TYPE_CHECKING:
     from tidelog_server.config import Config
+
+_HEALTH: Final = "/grpc.health.v1.Health/Check"
+# HealthCheckResponse with field 1, status, SERVING.
+_SERVING: Final = b"\x08\x01"
 
 _EndpointOption = Annotated[
     str | None,
@@ -45,8 +51,8 @@ def doctor(
         probes.check_open_files(),
         *probes.check_java(),
         event_loop.run(check_server(endpoint, timeout)),
-        *_tls(settings),
-        *_etcd(settings, timeout),
+        *_installed("TLS files", lambda: _tls(settings)),
+        *_installed("etcd", lambda: _etcd(settings, timeout)),
         *(Finding(f"version of {name}", Severity.OK, text) for name, text in installed_versions().items()),
     ]
     print_records(
@@ -58,23 +64,31 @@ def doctor(
 
 
 async def check_server(endpoint: str | None, timeout_s: float) -> Finding:
-    """Ask a server for its health. That none runs is only wrong when one was named."""
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
+    """Ask a server for its health. An absent server is a failure only where the caller named one."""
     address = endpoint or DEFAULT_ENDPOINT
     try:
         async with secured_channel(address) as channel:
-            stub: Any = health_pb2_grpc.HealthStub(channel)
-            answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+            # As bytes: the package with the messages of this service comes with the extra `server`.
+            ask: Any = channel.unary_unary(_HEALTH)
+            answer: bytes = await ask(b"", timeout=timeout_s)
     except grpc.aio.AioRpcError as error:
         text = f"no server answers at {address} ({error.code().name.lower().replace('_', ' ')})"
         if endpoint is None:
             return Finding("server", Severity.OK, f"{text}; none was asked for")
         return Finding("server", Severity.FAILURE, f"{text}: start it, or correct the endpoint")
-    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        return Finding("server", Severity.FAILURE, f"{address} says {status}: look at its log and /readyz?verbose")
+    if answer != _SERVING:
+        return Finding("server", Severity.FAILURE, f"{address} is not serving: look at its log and /readyz?verbose")
     return Finding("server", Severity.OK, f"{address} is serving")
+
+
+def _installed(about: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+    """Return what ``check`` finds, or that it needs an extra: the machine of a client has no server installed."""
+    try:
+        return check()
+    except ModuleNotFoundError as error:
+        if (extra := extra_of(error)) is None:
+            raise
+        return [Finding(about, Severity.WARNING, f"not checked: needs pip install 'tidelog[{extra}]'")]
 
 
 def _tls(settings: "Config") -> list[Finding]:

