@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
@@ -34,6 +35,14 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
     """Give an etcd that all tests of a worker share: each uses a prefix of its own, and none stops it."""
     with EtcdProcess(tmp_path_factory.mktemp("etcd") / "data") as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_the_process() -> Iterator[None]:
+    """Restore how the process logs: a server in it sets its own level, which hides events from later tests."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.hookimpl(optionalhook=True)
