@@ -26,12 +26,13 @@ from tidelog_server.config import (
     ReloadablePart,
     Reloader,
     ReloadRefusedError,
+    connections_of_address,
     is_exposed,
 )
 from tidelog_server.core.access_errors import AuditFailedError
 from tidelog_server.core.cluster_errors import LogFailure, MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.errors import StorageFailedError, TidelogServerError
-from tidelog_server.core.limits import CALLS_SHARE_OF_GRACE, REFUSING_SHARE
+from tidelog_server.core.limits import CALLS_SHARE_OF_GRACE, MAX_CONNECTIONS, REFUSING_SHARE
 from tidelog_server.core.nodes import NodeRecord
 from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore
@@ -46,6 +47,7 @@ from tidelog_server.rpc.tls import http_context, renew
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.runtime.logging import configure_logging
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.runtime.process_limits import open_files_limit
 from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.runtime.watchdog import watch_event_loop
 from tidelog_server.security.authenticator import Shown
@@ -70,11 +72,14 @@ _log = structlog.get_logger()
 class Server:
     """A running node. Build one with ``start``; lives on the event loop that built it."""
 
-    def __init__(self, config: Config, clock: Clock, store: LogStore, started_s: float) -> None:
+    def __init__(
+        self, config: Config, clock: Clock, store: LogStore, started_s: float, max_connections: int = MAX_CONNECTIONS
+    ) -> None:
         self._config = config
         self._clock = clock
         self._store = store
         self._started_s = started_s
+        self._max_connections = max_connections
         self._grace_s = config.server.shutdown_grace_s
         self._metrics = Metrics()
         self._stopped_by: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -90,7 +95,7 @@ class Server:
         has_files = isinstance(store, RocksdbLogStore) and config.metadata.kind == "embedded"
         self._checkpoints = Checkpoints(self._node, self._tasks, store if has_files else None)
         self._rpc: RpcServer | None = None
-        self._http = HttpServer(self._why_not_ready, self._render_metrics, self._may_read_metrics)
+        self._http = HttpServer(self._why_not_ready, self._render_metrics, self._metrics, self._may_read_metrics)
         self._teardown = AsyncExitStack()
         # What changes with a reload; other parts register themselves.
         self.reloader = Reloader(config)
@@ -122,6 +127,7 @@ class Server:
             OSError: An address is taken or not allowed, or the data folder cannot be used.
             DataLossError: The log is damaged or shorter than it was. Nothing was modified.
             DataFolderError: The folder is in use, or of an unknown format.
+            ConfigError: ``server.max_connections`` does not fit into the limit of open files.
             MetadataUnavailableError: etcd did not answer in time, or refused.
             SecurityError: A certificate, key or file of permissions cannot be used.
         """
@@ -129,11 +135,12 @@ class Server:
         configure_logging(config.log.level, config.log.format)
         clock = clock or SystemClock()
         started_s = clock.monotonic_s()
+        max_connections = connections_of_address(config.server, open_files_limit())
         # Before the log is opened: recovering it for nothing may take long.
         _check_address(config.server.host, config.server.grpc_port)
         _check_address(config.server.http_host, config.server.http_port)
         store = await asyncio.to_thread(_open_store, config)
-        server = cls(config, clock, store, started_s)
+        server = cls(config, clock, store, started_s, max_connections)
         try:
             await server._open(waits_for_cluster=waits_for_cluster)
             before_serving()
@@ -258,7 +265,13 @@ class Server:
         start_s = self._clock.monotonic_s() - self._started_s
         self._metrics.start_seconds.set(start_s)
         self._metrics.build_info.labels(**_running_versions()).set(1)
-        _log.info("ready", grpc=self.grpc_endpoint, http=self.http_endpoint, start_s=round(start_s, 3))
+        _log.info(
+            "ready",
+            grpc=self.grpc_endpoint,
+            http=self.http_endpoint,
+            start_s=round(start_s, 3),
+            max_connections=self._max_connections,
+        )
 
     async def _listen_http(self) -> None:
         """Answer probes from now on."""
@@ -294,7 +307,7 @@ class Server:
             self._broker, self._node, self._checkpoints, security, guard=guard, tracer=self._tracer,
             syncs_by_default=config.storage.durability == "sync",
             connections=ConnectionLimits(
-                server.max_connections, server.max_streams_per_connection, server.max_connection_age_s,
+                self._max_connections, server.max_streams_per_connection, server.max_connection_age_s,
                 server.reflection, server.overload_protection,
             ),
         )  # fmt: skip

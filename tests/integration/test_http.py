@@ -13,7 +13,15 @@ from structlog.testing import capture_logs
 from tidelog import AsyncClient, UnavailableError
 from tidelog.v1 import channel_service_pb2, error_pb2
 from tidelog_server.app import Server
+from tidelog_server.core.limits import (
+    MAX_HTTP_CONNECTIONS,
+    MAX_HTTP_REQUESTS_PER_S,
+    METRICS_RENDERS_AT_ONCE,
+    METRICS_RENDERS_PER_S,
+)
+from tidelog_server.rpc import http_listener
 from tidelog_server.rpc.http import HttpServer
+from tidelog_server.runtime.metrics import Metrics
 from tidelog_testing.grpc_calls import a_request, connected, refusal_in, refused, running_server
 from tidelog_testing.stores import FaultyStore
 
@@ -82,7 +90,7 @@ async def test_a_defect_behind_the_http_port_is_logged_with_its_traceback() -> N
     async def broken() -> bytes:
         raise ArithmeticError("a defect")
 
-    server = HttpServer(lambda: None, broken)
+    server = HttpServer(lambda: None, broken, Metrics())
     port = await server.start("127.0.0.1", 0)
     try:
         with capture_logs() as logged:
@@ -142,3 +150,105 @@ async def test_readiness_turns_red_while_the_disk_is_nearly_full_and_green_again
         server._node.note_free_disk(2 << 30)
         assert await get(server, "/readyz") == (200, "ok\n")
         await client.append("a", b"y")
+
+
+async def test_malformed_requests_are_counted_and_logged_once_a_second() -> None:
+    async with running_server(log__level="warning") as server:
+        host, port = server.http_endpoint.rsplit(":", 1)
+        began_s = asyncio.get_running_loop().time()
+        with capture_logs() as logged:
+            for _ in range(100):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(b"nonsense\r\n\r\n")
+                assert b" 400 " in await reader.read()
+                writer.close()
+            took_s = asyncio.get_running_loop().time() - began_s
+            while sum(event["count"] for event in logged) < 100:
+                await asyncio.sleep(0.05)
+        assert {event["event"] for event in logged} == {"http_request_malformed"}
+        assert len(logged) <= took_s + 2
+        assert await metric(server, "tidelog_http_requests_malformed_total") == 100
+
+
+async def test_callers_of_metrics_share_what_is_rendered_once_a_second() -> None:
+    renders = 0
+
+    async def render() -> bytes:
+        nonlocal renders
+        renders += 1
+        return b"%d" % renders
+
+    server = HttpServer(lambda: None, render, Metrics())
+    loop = asyncio.get_running_loop()
+    port = await server.start("127.0.0.1", 0)
+    try:
+        began_s, answers = loop.time(), 0
+        while loop.time() < began_s + 3:
+            pages = [asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics") for _ in range(4)]
+            answers += len(await asyncio.gather(*pages))
+        assert renders <= METRICS_RENDERS_AT_ONCE + METRICS_RENDERS_PER_S * (loop.time() - began_s) + 1
+        assert answers > renders
+    finally:
+        await server.stop()
+
+
+async def test_a_scrape_gets_what_was_rendered_after_it_asked() -> None:
+    value = 0
+
+    async def render() -> bytes:
+        before = value
+        await asyncio.sleep(0.05)
+        return b"%d" % before
+
+    server = HttpServer(lambda: None, render, Metrics())
+    port = await server.start("127.0.0.1", 0)
+    try:
+        first = asyncio.ensure_future(asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics"))
+        for value in range(1, 15):
+            await asyncio.sleep(0.02)
+            _, text = await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics")
+            assert int(text) == value
+        await first
+    finally:
+        await server.stop()
+
+
+async def test_requests_of_the_http_port_have_a_rate_together() -> None:
+    server = HttpServer(lambda: None, _no_metrics, Metrics())
+    loop = asyncio.get_running_loop()
+    port = await server.start("127.0.0.1", 0)
+    try:
+        count, began_s = 3 * MAX_HTTP_CONNECTIONS, loop.time()
+
+        async def ask() -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(count // 4):
+                writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert b"200 OK" in await reader.readuntil(b"ok\n")
+            writer.close()
+
+        await asyncio.gather(*(ask() for _ in range(4)))
+        assert loop.time() - began_s >= (count - MAX_HTTP_CONNECTIONS) / MAX_HTTP_REQUESTS_PER_S - 0.1
+    finally:
+        await server.stop()
+
+
+async def test_a_request_that_does_not_come_in_time_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_listener, "HTTP_REQUEST_WITHIN_S", 0.5)
+    server = HttpServer(lambda: None, _no_metrics, Metrics())
+    port = await server.start("127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: ")
+        answer = asyncio.ensure_future(reader.read())
+        async with asyncio.timeout(20):
+            while not answer.done():
+                writer.write(b"a")
+                await asyncio.wait((answer,), timeout=0.1)
+        writer.close()
+    finally:
+        await server.stop()
+
+
+async def _no_metrics() -> bytes:
+    return b""

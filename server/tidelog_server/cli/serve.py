@@ -164,10 +164,13 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, 
 
 async def _start(config: "Config", *, waits_for_cluster: bool = False) -> "Server":
     from tidelog_server.app import Server
+    from tidelog_server.config import ConfigError
     from tidelog_server.security.service import SecurityError
 
     try:
         return await Server.start(config, before_serving=_freeze_garbage, waits_for_cluster=waits_for_cluster)
+    except ConfigError as error:
+        raise CommandError(str(error), ExitCode.BAD_CONFIG) from error
     except SecurityError as error:
         raise CommandError(f"the security settings cannot be used: {error}", ExitCode.BAD_CONFIG) from error
     except (TidelogServerError, DataFolderError) as error:

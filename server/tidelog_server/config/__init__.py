@@ -1,5 +1,6 @@
 """Configuration: every setting, its default, and the four layers that may change it."""
 
+from tidelog_server.config.connections import connections_of_address
 from tidelog_server.config.error import ConfigError
 from tidelog_server.config.load import BUILT_IN, Config, load_config
 from tidelog_server.config.reload import ReloadablePart, Reloader, ReloadOutcome, ReloadRefusedError
@@ -32,6 +33,7 @@ __all__ = [
     "SettingDescription",
     "StorageSettings",
     "TlsSettings",
+    "connections_of_address",
     "describe_settings",
     "is_exposed",
     "load_config",

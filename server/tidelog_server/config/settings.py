@@ -46,7 +46,9 @@ class ServerSettings(Section):
     )
     insecure: bool = Field(False, description="allows other machines in without TLS or authentication")
     reflection: bool = Field(True, description="lets tools list the services; needs admin.read with authentication")
-    max_connections: int = Field(10_000, ge=1, le=1_000_000, description="connections of gRPC clients")
+    max_connections: int = Field(
+        0, ge=0, le=1_000_000, description="connections of gRPC clients; 0: as open files permit, at most 10,000"
+    )
     max_streams_per_connection: int = Field(100, ge=1, le=10_000, description="calls at once on a connection")
     overload_protection: bool = Field(
         False, description="refuses streams of a connection that has too many unfinished; for hostile clients"

@@ -218,8 +218,32 @@ STORE_OTHER_FILES: Final = 64
 STORE_FILES: Final = STORE_TABLE_FILES + STORE_OTHER_FILES
 # The rest of the process: standard streams, event loop, listening sockets, HEAD, LOCK, the check of a start.
 PROCESS_FILES: Final = 64
+# Connections from here to others: each node of a cluster, etcd, the key set of signed tokens, traces.
+OUTGOING_FILES: Final = 80
+# The HTTP port. A connection is ended when no request begins on it for this time, or another one needs its place. The
+# rates are above what probes and scrapes need; each request takes some 0.3 ms of the event loop, with its connection.
+MAX_HTTP_CONNECTIONS: Final = 64
+MAX_HTTP_ACCEPTS_AT_ONCE: Final = 16
+MAX_HTTP_ACCEPTS_PER_S: Final = 100
+MAX_HTTP_REQUESTS_PER_S: Final = 100
+HTTP_REQUEST_WITHIN_S: Final = 10.0
+# Metrics are rendered once a second at most, after so many at once; callers that come meanwhile share what is rendered
+# next.
+METRICS_RENDERS_PER_S: Final = 1
+METRICS_RENDERS_AT_ONCE: Final = 10
+# A kind of log line that a stranger can cause is written once in this time, with the number of its occurrences.
+STRANGER_LOG_INTERVAL_S: Final = 1.0
+# Connections that gRPC accepts above its limit, to close them at once: one at a time was measured.
+REFUSED_FILES: Final = 16
+# What a socket of a client never takes.
+RESERVED_FILES: Final = (
+    STORE_FILES + PROCESS_FILES + OUTGOING_FILES + MAX_HTTP_CONNECTIONS + MAX_HTTP_ACCEPTS_AT_ONCE + REFUSED_FILES
+)
+# Connections of gRPC clients: at least this number, or the server does not start; at most that.
+MIN_CONNECTIONS: Final = 32
+MAX_CONNECTIONS: Final = 10_000
 # Below this number a store is not opened; what the limit has above it is for connections.
-MIN_OPEN_FILES: Final = STORE_FILES + PROCESS_FILES
+MIN_OPEN_FILES: Final = RESERVED_FILES + MIN_CONNECTIONS
 # The soft limit is raised to the hard one, to this number at most.
 MAX_RAISED_OPEN_FILES: Final = 65_536
 # Address space (RLIMIT_AS): threads and allocators reserve far more of it than they use, an idle server 1.4 GiB.

@@ -23,7 +23,7 @@ from tidelog.v1 import (
 )
 from tidelog_server.broker.broker import Broker
 from tidelog_server.broker.checkpoints import Checkpoints
-from tidelog_server.core.limits import MAX_RESPONSE_BYTES, MIB, Limits
+from tidelog_server.core.limits import MAX_CONNECTIONS, MAX_RESPONSE_BYTES, MIB, Limits
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.backup_service import BackupService
 from tidelog_server.rpc.broadcast_service import BroadcastService
@@ -70,14 +70,15 @@ class ConnectionLimits:
     """What clients may do to connections.
 
     Attributes:
-        max_connections: Of all clients.
+        max_connections: Of all clients, on each address that the server listens on. gRPC counts a connection from its
+            accept on, before any handshake, and closes those above at once.
         max_streams: Calls at once on one connection.
         max_age_s: After which one is closed and its streams have ten minutes to end; 0 for never.
         has_reflection: Whether tools may list the services.
         protects_from_floods: Whether streams are refused while a connection has too many that are not finished.
     """
 
-    max_connections: int = 10_000
+    max_connections: int = MAX_CONNECTIONS
     max_streams: int = 100
     max_age_s: int = 0
     has_reflection: bool = True

@@ -30,6 +30,7 @@ class Metrics:
         self._state()
         self._security()
         self._calls()
+        self._http()
         self._labelled()
         # CPU, memory and open files of the process, by the names that all programs have for them.
         ProcessCollector(registry=self.registry)
@@ -96,6 +97,12 @@ class Metrics:
             "tidelog_grpc_server_handling_seconds", "Time of one unary call.", ("method",), registry=self.registry,
             buckets=_CALL_SECONDS,
         )  # fmt: skip
+
+    def _http(self) -> None:
+        self.http_connections_ended = self._counter(
+            "http_connections_ended", "Connections of the HTTP port that the server ended, by why.", "reason"
+        )
+        self.http_requests_malformed = self._counter("http_requests_malformed", "Malformed requests on the HTTP port.")
 
     def _labelled(self) -> None:
         self.vchannel_first_tick = self._labelled_gauge(

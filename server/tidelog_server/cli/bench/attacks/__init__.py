@@ -18,10 +18,14 @@ beside a process that burns the CPU time that the attack took, without a connect
 
 from typing import Final
 
-from tidelog_server.cli.bench.attacks import malformed_http, metrics_polls
+from tidelog_server.cli.bench.attacks import connections, http_polls, malformed_http, metrics_polls
 from tidelog_server.cli.bench.attacks.attack import Attack
 
 ATTACKS: Final[tuple[Attack, ...]] = (
+    connections.AT_1024_FILES,
+    connections.AT_4096_FILES,
+    connections.IN_PLAINTEXT,
+    http_polls.ATTACK,
     malformed_http.ATTACK,
     metrics_polls.ATTACK,
 )  # fmt: skip

@@ -6,7 +6,6 @@ from typing import Final
 from tidelog_server.cli.bench.attacks.attack import Assault, Attack
 
 _POLLERS: Final = 4
-_REQUEST: Final = b"GET /metrics HTTP/1.1\r\nHost: bench\r\n\r\n"
 _LENGTH: Final = b"content-length:"
 
 
@@ -14,18 +13,20 @@ async def run(assault: Assault) -> None:
     """Poll."""
     async with asyncio.TaskGroup() as pollers:
         for _ in range(_POLLERS):
-            pollers.create_task(_poll(assault))
+            pollers.create_task(poll(assault, "/metrics"))
         assault.under_way()
 
 
-async def _poll(assault: Assault) -> None:
+async def poll(assault: Assault, path: str) -> None:
+    """Ask for ``path`` again and again, on one connection as long as it stands."""
+    request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
     host, _, port = assault.order.http_endpoint.rpartition(":")
     while True:
         try:
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
                 while True:
-                    writer.write(_REQUEST)
+                    writer.write(request)
                     await _answer(reader)
                     assault.counts["answered"] += 1
             finally:

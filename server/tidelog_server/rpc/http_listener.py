@@ -1,0 +1,168 @@
+"""Accepts the connections of the HTTP port: a bounded number of them, at a bounded rate, none of them idle for long.
+
+Why not asyncio's own server: it accepts all that wait before anything of ours runs, so no bound on descriptors holds.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from tidelog_server.core.limits import (
+    HTTP_REQUEST_WITHIN_S,
+    MAX_HTTP_ACCEPTS_AT_ONCE,
+    MAX_HTTP_ACCEPTS_PER_S,
+    MAX_HTTP_CONNECTIONS,
+)
+from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.runtime.tasks import TaskOwner
+from tidelog_server.security.buckets import Bucket
+
+_log = structlog.get_logger()
+_BACKLOG: Final = 128
+_SWEEP_INTERVAL_S: Final = 0.5
+# Accepting failed for a reason of the system, which may pass.
+_PAUSE_AFTER_FAILURE_S: Final = 1.0
+
+
+class HttpListener:
+    """Listens on one address.
+
+    Invariant: at most MAX_HTTP_CONNECTIONS are open, and MAX_HTTP_ACCEPTS_AT_ONCE that are being closed. A new
+    connection always gets in: it takes the place of that on which no request has begun for longest.
+    """
+
+    def __init__(self, make_protocol: Callable[[], asyncio.Protocol], metrics: Metrics, tasks: TaskOwner) -> None:
+        self._make_protocol = make_protocol
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._tasks = tasks
+        # Open connections, that without a request for longest first, with the time of the last one or of the accept.
+        self._connections: OrderedDict[_Connection, float] = OrderedDict()
+        self._by_transport: dict[asyncio.BaseTransport, _Connection] = {}
+        self._accepts = Bucket(MAX_HTTP_ACCEPTS_PER_S, MAX_HTTP_CONNECTIONS, self._loop.time())
+        self._socket: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._resume: asyncio.TimerHandle | None = None
+
+    def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """Listen, over TLS if there is a context, and return the port. Raises OSError if the address is taken."""
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        listening.setblocking(False)
+        self._socket, self._tls = listening, tls
+        self._loop.add_reader(listening, self._accept)
+        self._tasks.start("http_sweep", self._sweep())
+        return int(listening.getsockname()[1])
+
+    def note_request(self, transport: asyncio.BaseTransport | None) -> None:
+        """Note that a request has begun on a connection."""
+        connection = None if transport is None else self._by_transport.get(transport)
+        if connection is not None:
+            self._connections[connection] = self._loop.time()
+            self._connections.move_to_end(connection)
+
+    def close(self) -> None:
+        """Accept nothing more. Connections are ended by the server that answers on them. Idempotent."""
+        listening, self._socket = self._socket, None
+        if listening is not None:
+            if self._resume is not None:
+                self._resume.cancel()
+            self._loop.remove_reader(listening)
+            listening.close()
+
+    def _accept(self) -> None:
+        """Accept some of the connections that wait; the kernel keeps the others, which takes no descriptor."""
+        assert self._socket is not None
+        for _ in range(MAX_HTTP_ACCEPTS_AT_ONCE):
+            now_s = self._loop.time()
+            if (wait_s := self._accepts.wait_s(now_s, 1)) > 0:
+                self._accept_later(wait_s)
+                return
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.error("http_accept_failed", cause=str(error))
+                self._accept_later(_PAUSE_AFTER_FAILURE_S)
+                return
+            self._accepts.take(1, now_s)
+            accepted.setblocking(False)
+            self._make_room()
+            connection = _Connection(accepted)
+            self._connections[connection] = now_s
+            self._tasks.start("http_connection", self._open(connection))
+
+    async def _open(self, connection: "_Connection") -> None:
+        within_s = None if self._tls is None else HTTP_REQUEST_WITHIN_S
+        try:
+            transport, _ = await self._loop.connect_accepted_socket(
+                self._make_protocol, connection.socket, ssl=self._tls, ssl_handshake_timeout=within_s
+            )
+        except OSError:
+            # The peer went away, or its handshake failed: an end like any other.
+            connection.socket.close()
+            return
+        if connection.is_refused:
+            transport.abort()
+            return
+        connection.transport = transport
+        self._by_transport[transport] = connection
+
+    def _make_room(self) -> None:
+        if len(self._connections) < MAX_HTTP_CONNECTIONS:
+            return
+        self._forget_closed()
+        while len(self._connections) >= MAX_HTTP_CONNECTIONS:
+            self._end(next(iter(self._connections)), "limit")
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_INTERVAL_S)
+            self._forget_closed()
+            for connection, begun_s in list(self._connections.items()):
+                if self._loop.time() < begun_s + HTTP_REQUEST_WITHIN_S:
+                    break
+                self._end(connection, "timeout")
+
+    def _forget_closed(self) -> None:
+        for connection in [each for each in self._connections if each.socket.fileno() < 0]:
+            self._forget(connection)
+
+    def _end(self, connection: "_Connection", reason: str) -> None:
+        self._metrics.http_connections_ended.labels(reason).inc()
+        self._forget(connection)
+        connection.refuse()
+
+    def _forget(self, connection: "_Connection") -> None:
+        del self._connections[connection]
+        if connection.transport is not None:
+            del self._by_transport[connection.transport]
+
+    def _accept_later(self, wait_s: float) -> None:
+        assert self._socket is not None
+        self._loop.remove_reader(self._socket)
+        self._resume = self._loop.call_later(wait_s, self._loop.add_reader, self._socket, self._accept)
+
+
+class _Connection:
+    """A connection from its accept on; the handshake of TLS comes before its transport."""
+
+    def __init__(self, accepted: socket.socket) -> None:
+        self.socket = accepted
+        self.transport: asyncio.WriteTransport | None = None
+        self.is_refused = False
+
+    def refuse(self) -> None:
+        """Close it, and free its descriptor, whatever it does."""
+        self.is_refused = True
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.socket.fileno() >= 0:
+            # In its handshake: with both directions shut, that ends at once.
+            self.socket.shutdown(socket.SHUT_RDWR)
