@@ -180,6 +180,7 @@ class Batch:
         request: The bytes of the AppendStreamRequest that carries them.
         sequence: Its number in a numbered lane; else 0.
         was_lost: Whether its answer was lost once, so that it may be in the log.
+        says_repeated: Whether ``request`` says that it may have been sent before.
     """
 
     lane: "Lane"
@@ -190,6 +191,7 @@ class Batch:
     request: bytes
     sequence: int = 0
     was_lost: bool = False
+    says_repeated: bool = False
 
     def fail(self, error: TidelogError) -> None:
         """Give all callers a copy of ``error``."""

@@ -89,7 +89,7 @@ class AppendQueue:
             lane.is_listed = False
             if not lane.may_send():
                 continue
-            batch = lane.unsure.popleft() if lane.unsure else self._compose(lane)
+            batch = _again(lane.unsure.popleft()) if lane.unsure else self._compose(lane)
             if batch is not None:
                 self._in_flight.append(batch)
                 self._in_flight_bytes += batch.size_bytes
@@ -345,6 +345,15 @@ class AppendQueue:
     def _settle(submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse) -> None:
         for submission, result in zip(submissions, results(submissions, response), strict=True):
             submission.succeed(result)
+
+
+def _again(batch: Batch) -> Batch:
+    """Return a batch that is sent again; it says so if an earlier try may have arrived."""
+    numbering = batch.lane.numbering
+    if batch.was_lost and not batch.says_repeated and numbering is not None:
+        batch.request += numbering.repeated_mark
+        batch.says_repeated = True
+    return batch
 
 
 _ABANDONED: Final = AppendUnknownError(

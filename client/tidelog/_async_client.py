@@ -209,18 +209,29 @@ class AsyncClient(
         )
         return Tick(answer.first_available_tick)
 
-    async def open_producer(self, vchannel: str, producer_id: str) -> ProducerPosition:
+    async def open_producer(
+        self, vchannel: str, producer_id: str, *, accept_forgotten: bool = False
+    ) -> ProducerPosition:
         """Take a producer over on a vchannel, durably, and return how far it got.
 
         Whoever appends under this name with the epoch before is refused from then on. A program that reads its input in
         numbered batches goes on behind ``last_sequence`` after a crash, and has each batch in the log once.
 
+        Args:
+            vchannel: Where it appends.
+            producer_id: Its name, which does not begin with ``_`` or ``~``.
+            accept_forgotten: Whether an unknown producer that the server may have evicted is opened as a new one: you
+                know that its batches are not in the log.
+
         Raises:
-            InvalidRequestError: The id is none.
+            InvalidRequestError: The id is invalid.
+            ProducerForgottenError: The producer is unknown and may have been evicted. Nothing happened.
             ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
         """
         transport = self._session().transport
-        request = wal_service_pb2.OpenProducerRequest(vchannel=vchannel, producer_id=producer_id)
+        request = wal_service_pb2.OpenProducerRequest(
+            vchannel=vchannel, producer_id=producer_id, accept_forgotten=accept_forgotten
+        )
         # Opening twice raises the epoch twice: whoever opened it in between is fenced off as by any later one.
         answer = await transport.call(
             transport.wal.OpenProducer, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True

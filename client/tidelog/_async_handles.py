@@ -66,9 +66,9 @@ class AsyncVchannel:
         """Return the tick that a reader must reach; see ``AsyncClient.latest_mvcc_tick``."""
         return await self._client.latest_mvcc_tick(self.name)
 
-    async def open_producer(self, producer_id: str) -> ProducerPosition:
+    async def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
         """Take a producer over; see ``AsyncClient.open_producer``."""
-        return await self._client.open_producer(self.name, producer_id)
+        return await self._client.open_producer(self.name, producer_id, accept_forgotten=accept_forgotten)
 
     async def fence(self, fencing_token: int) -> None:
         """Raise the fencing token; see ``AsyncClient.fence``."""

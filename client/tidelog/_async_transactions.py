@@ -29,6 +29,7 @@ class AsyncTransactionCalls(ABC):
         app_version: int,
         *,
         is_last: bool = False,
+        is_first: bool = False,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
@@ -48,18 +49,28 @@ class AsyncTransactionCalls(ABC):
             app_version: Its number of this commit, not below that of its last one.
             is_last: Whether the application makes no other commit. 1,000 of those are remembered besides. One that
                 goes on all the same is as any other from then on.
+            is_first: Whether you know that the application has committed no other transactions under this version:
+                an unknown application whose last commit the server may have evicted is refused otherwise.
             barrier_tick: Every tick will be greater.
             durability: When to answer; default None, the server's.
             timeout_s: How long it may take; default None, the client's.
 
         Raises:
+            ApplicationForgottenError: The application is unknown, and its last commit may have been evicted. Nothing
+                happened now.
             AppVersionPassedError: The application has committed a later version. Nothing happened.
             TransactionError: One cannot be committed: it expired, ended, or waits for another commit. Nothing happened.
             TidelogError: With the effect unknown, repeat it to learn the outcome; else nothing happened.
             ValueError: The version is none.
         """
         request = _wire.commit_prepared_request(
-            txns, app_id, app_version, barrier_tick=barrier_tick, durability=durability, is_last=is_last
+            txns,
+            app_id,
+            app_version,
+            barrier_tick=barrier_tick,
+            durability=durability,
+            is_last=is_last,
+            is_first=is_first,
         )
         transport = self._transport()
         answer = await transport.call(

@@ -4,6 +4,7 @@ from typing import Final
 
 from tidelog._errors import (
     AppendUnknownError,
+    ApplicationForgottenError,
     AppVersionPassedError,
     AuditFailedError,
     BarrierNotReachedError,
@@ -34,6 +35,7 @@ from tidelog._errors import (
     PositionBeyondEndError,
     PositionTrimmedError,
     ProducerFencedError,
+    ProducerForgottenError,
     ResourceAcquiredError,
     SequenceForgottenError,
     SequenceGapError,
@@ -71,6 +73,7 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
     "REASON_SEQUENCE_GAP": SequenceGapError,
     "REASON_SEQUENCE_REUSED": SequenceReusedError,
     "REASON_SEQUENCE_FORGOTTEN": SequenceForgottenError,
+    "REASON_PRODUCER_FORGOTTEN": ProducerForgottenError,
     "REASON_TRANSACTION_EXPIRED": TransactionExpiredError,
     "REASON_INVALID_TRANSACTION_STATE": TransactionStateError,
     "REASON_TRANSACTION_NOT_EXIST": TransactionNotFoundError,
@@ -80,6 +83,7 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
     "REASON_TRANSACTION_OUTCOME_FORGOTTEN": AppendUnknownError,
     "REASON_TRANSACTION_INCOMPLETE": TransactionStateError,
     "REASON_APP_VERSION_PASSED": AppVersionPassedError,
+    "REASON_APPLICATION_FORGOTTEN": ApplicationForgottenError,
     "REASON_TRANSACTION_SEQUENCE_GAP": SequenceGapError,
     "REASON_TRANSACTION_SEQUENCE_REUSED": SequenceReusedError,
     "REASON_RESOURCE_ACQUIRED": ResourceAcquiredError,

@@ -15,6 +15,7 @@ The tree::
     ├── SequenceError
     │   ├── SequenceGapError         append the batches before it first
     │   ├── SequenceReusedError      repeat a batch as it was, or take the next sequence
+    │   ├── ProducerForgottenError   read back, then open it with accept_forgotten
     │   └── SequenceForgottenError   take the batch as appended
     ├── TransactionError
     │   ├── TransactionStateError    correct the program; if the outcome is unknown, read back
@@ -22,6 +23,7 @@ The tree::
     │   ├── TransactionNotFoundError correct the id
     │   ├── TransactionForeignError  use the client that began it, or its client_id
     │   ├── TransactionTooLargeError use several transactions, or raise the server's limit
+    │   ├── ApplicationForgottenError read back, then commit with is_first
     │   └── AppVersionPassedError    go on with greater versions, or take another app_id
     ├── ResourceAcquiredError        wait until the broadcast that has the key is acknowledged, or give ``wait_s``
     ├── BroadcastError
@@ -324,6 +326,13 @@ class SequenceForgottenError(SequenceError):
         return self._number("oldest_sequence")
 
 
+class ProducerForgottenError(SequenceError):
+    """The server does not know the producer and may have evicted it, so its batches may be in the log.
+
+    Read back what is there; then ``open_producer(..., accept_forgotten=True)`` numbers from 1, or take another name.
+    """
+
+
 class TransactionError(TidelogError):
     """The transaction does not allow what was asked."""
 
@@ -413,6 +422,13 @@ class BroadcastAbortedError(BroadcastError):
 
 class TransactionStateError(TransactionError):
     """The transaction is not in a state for this call: it is over, or its outcome is unknown. Nothing changed."""
+
+
+class ApplicationForgottenError(TransactionError):
+    """The server does not know the application and may have evicted its last commit, so the version may be in the log.
+
+    Read back what is there; then ``commit_prepared(..., is_first=True)``.
+    """
 
 
 class AppVersionPassedError(TransactionError):

@@ -7,10 +7,13 @@ from typing import Final, NamedTuple
 from tidelog._errors import OwnershipLostError, SequenceGapError, TidelogError
 from tidelog._retry import may_repeat
 from tidelog._types import ProducerSequence
+from tidelog.v1 import wal_service_pb2
 
 MAX_NUMBERED_IN_FLIGHT: Final = 64
 """Numbered batches that may be unanswered at once: the server remembers the results of so many."""
 _ID_BYTES: Final = 16
+_PREFIX: Final = "~"
+"""Begins names that no other process uses; see ProducerSequence of the protocol."""
 
 
 class StagedSequence(NamedTuple):
@@ -29,10 +32,15 @@ class Numbering:
         is_independent: Whether what is numbered depends on nothing before it: when one is refused, those behind it get
             new numbers instead of failing with it.
         can_renew: Whether it may begin anew under another name.
+        repeated_mark: What is added to a request that is sent again, where an earlier try may have arrived.
     """
 
     __slots__ = ("_last_sequence", "_producer_id", "is_independent")
     can_renew = True
+    # Added to a serialised AppendStreamRequest, it sets options.producer.is_repeated: parts of a message are merged.
+    repeated_mark = wal_service_pb2.AppendStreamRequest(
+        options=wal_service_pb2.AppendOptions(producer=wal_service_pb2.ProducerSequence(is_repeated=True))
+    ).SerializeToString()
 
     def __init__(self, *, is_independent: bool = False) -> None:
         self.is_independent = is_independent
@@ -49,7 +57,7 @@ class Numbering:
 
     def renew(self) -> None:
         """Begin anew under a name that nobody has used, for the server has forgotten the old one."""
-        self._producer_id = secrets.token_hex(_ID_BYTES)
+        self._producer_id = _PREFIX + secrets.token_hex(_ID_BYTES)
         self._last_sequence = 0
 
 
@@ -58,6 +66,8 @@ class StagedNumbering(Numbering):
 
     __slots__ = ("_txn_id",)
     can_renew = False
+    # A staged batch is known by its transaction.
+    repeated_mark = b""
 
     def __init__(self, txn_id: int) -> None:
         super().__init__()

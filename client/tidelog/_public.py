@@ -29,6 +29,7 @@ from tidelog._credentials import TlsOptions, TokenFile, TokenSource
 from tidelog._deliver_filters import DeliverFilter
 from tidelog._errors import (
     AppendUnknownError,
+    ApplicationForgottenError,
     AppVersionPassedError,
     AuditFailedError,
     BarrierNotReachedError,
@@ -66,6 +67,7 @@ from tidelog._errors import (
     PositionBeyondEndError,
     PositionTrimmedError,
     ProducerFencedError,
+    ProducerForgottenError,
     ProducerStoppedError,
     ResourceAcquiredError,
     SequenceError,
@@ -131,6 +133,7 @@ __all__ = [
     "AppendResult",
     "AppendUnknownError",
     "Appendable",
+    "ApplicationForgottenError",
     "AsyncChannel",
     "AsyncClient",
     "AsyncCluster",
@@ -213,6 +216,7 @@ __all__ = [
     "PreparedTransaction",
     "Producer",
     "ProducerFencedError",
+    "ProducerForgottenError",
     "ProducerOptions",
     "ProducerPosition",
     "ProducerSequence",

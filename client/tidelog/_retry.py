@@ -11,6 +11,9 @@ from typing import Final
 
 from tidelog._errors import DiskFullError, OverloadedError, TidelogError, UnavailableError
 
+MAX_GIVE_UP_S: Final = 1_800.0
+"""The longest ``Retry.give_up_s``: the server knows for an hour whether it has forgotten a producer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
@@ -20,7 +23,7 @@ class Retry:
         base_s: The first pause; each further one is twice as long.
         cap_s: The longest pause.
         give_up_s: A scan gives up after so many seconds without an answer, and so does a producer that numbers its
-            batches; every other call ends with its timeout.
+            batches; every other call ends with its timeout. At most MAX_GIVE_UP_S.
     """
 
     base_s: float = 0.05
@@ -30,6 +33,8 @@ class Retry:
     def __post_init__(self) -> None:
         if not 0 < self.base_s <= self.cap_s:
             raise ValueError(f"expected 0 < base_s <= cap_s, got base_s={self.base_s} cap_s={self.cap_s}")
+        if not self.give_up_s <= MAX_GIVE_UP_S:
+            raise ValueError(f"give_up_s is {self.give_up_s}, expected at most {MAX_GIVE_UP_S}")
 
     def pauses_s(self, chance: random.Random | None = None) -> Iterator[float]:
         """Yield pauses without end, in seconds: doubling up to the cap, each scaled by a chance in [0.5, 1).

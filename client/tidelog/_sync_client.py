@@ -170,9 +170,9 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
             )
         )  # fmt: skip
 
-    def open_producer(self, vchannel: str, producer_id: str) -> ProducerPosition:
+    def open_producer(self, vchannel: str, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
         """Take a producer over on a vchannel, durably. See ``AsyncClient.open_producer``."""
-        return background.run(self._client.open_producer(vchannel, producer_id))
+        return background.run(self._client.open_producer(vchannel, producer_id, accept_forgotten=accept_forgotten))
 
     def fence(self, vchannel: str, fencing_token: int) -> None:
         """Raise the fencing token of a vchannel, durably. See ``AsyncClient.fence``."""

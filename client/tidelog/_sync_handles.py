@@ -65,9 +65,9 @@ class Vchannel:
         """Return the tick that a reader must reach; see ``Client.latest_mvcc_tick``."""
         return self._client.latest_mvcc_tick(self.name)
 
-    def open_producer(self, producer_id: str) -> ProducerPosition:
+    def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
         """Take a producer over; see ``Client.open_producer``."""
-        return self._client.open_producer(self.name, producer_id)
+        return self._client.open_producer(self.name, producer_id, accept_forgotten=accept_forgotten)
 
     def fence(self, fencing_token: int) -> None:
         """Raise the fencing token; see ``Client.fence``."""

@@ -17,6 +17,8 @@ from tidelog_server.core.errors import StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
+from tidelog_server.core.shares import FloorKey, FloorTable
+from tidelog_server.core.tenants import NO_TENANT, tenant_of
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.storage.codec import TailRow
 from tidelog_server.storage.keys import MAX_VCHANNEL_ID
@@ -460,6 +462,26 @@ def test_outcomes_are_replaced_and_removed(store: LogStore) -> None:
     store.write([new_entry(1, 10)], Beside(outcomes={5: first, 6: first}))
     store.write([], Beside(outcomes={6: second, 5: None, 4: None}))
     assert store.txn_outcomes() == {6: second}
+
+
+def test_outcomes_and_windows_keep_their_tenant(store: LogStore) -> None:
+    tenant = tenant_of("jwt:a")
+    outcome = TxnOutcome(7, True, (TxnRun(9, 3),), tenant)
+    window = ProducerWindow(2, 8, tenant=tenant).extended(Result(10, 1, 5, is_synced=True), tenant)
+    store.create_vchannels([1])
+    store.write([new_entry(1, 10)], Beside(windows={(1, "p"): window}, outcomes={5: outcome}))
+    assert store.txn_outcomes() == {5: outcome}
+    assert store.producer_windows() == {(1, "p"): window}
+
+
+def test_floors_are_written_with_the_entries_replaced_and_removed(store: LogStore) -> None:
+    common, mine = (FloorKey(FloorTable.OUTCOMES, tenant) for tenant in (NO_TENANT, tenant_of("jwt:a")))
+    other = FloorKey(FloorTable.APPS, mine.tenant)
+    store.create_vchannels([1, 0x67616161])
+    store.write([new_entry(1, 10)], Beside(floors={common: 1, mine: 2, other: 3}))
+    store.write([], Beside(floors={mine: 1 << 62, other: None, FloorKey(FloorTable.FINISHED_APPS, NO_TENANT): None}))
+    store.sync()
+    assert store.floors() == {common: 1, mine: 1 << 62}
 
 
 def test_commits_of_applications_are_written_with_the_entries_replaced_and_removed(store: LogStore) -> None:

@@ -426,7 +426,11 @@ async def test_more_applications_than_are_remembered_push_out_who_has_not_commit
 
     for app_id, version in (("a", 3), ("c", 2), ("d", 4)):
         assert (await commit(client, version, app_id=app_id)).duplicate
-    assert not (await commit(client, 1, app_id="b")).duplicate
+    for refused in (commit(client, 1, app_id="b"), commit(client, 1, app_id="never seen")):
+        refusal = await refusal_of(refused)
+        assert (refusal.reason, refusal.effect) == (R.REASON_APPLICATION_FORGOTTEN, R.EFFECT_UNKNOWN)
+    assert not (await commit(client, 1, app_id="b", is_first=True)).duplicate
+    assert (await commit(client, 1, app_id="b")).duplicate
 
 
 async def test_no_number_of_applications_that_make_no_other_commit_pushes_out_one_that_may(
@@ -440,7 +444,8 @@ async def test_no_number_of_applications_that_make_no_other_commit_pushes_out_on
 
     assert (await commit(client, 7)).duplicate
     assert (await commit(client, 0, app_id="once-2", is_last=True)).duplicate
-    assert not (await commit(client, 0, app_id="once-0", is_last=True)).duplicate
+    assert (await refusal_of(commit(client, 0, app_id="once-0", is_last=True))).reason == R.REASON_APPLICATION_FORGOTTEN
+    assert not (await commit(client, 0, app_id="once-0", is_last=True, is_first=True)).duplicate
 
 
 async def test_too_many_transactions_or_batches_are_refused_and_stay_prepared(

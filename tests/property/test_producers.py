@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tidelog_server.core import producers as core_producers
 from tidelog_server.core.errors import (
+    Effect,
     ProducerFencedError,
     SequenceForgottenError,
     SequenceGapError,
@@ -24,10 +25,14 @@ from tidelog_server.core.errors import (
     StorageFailedError,
     TidelogServerError,
 )
-from tidelog_server.core.producers import ProducerSequence, ProducerWindow, Result
+from tidelog_server.core.forgotten_errors import ProducerForgottenError
+from tidelog_server.core.limits import MAX_REPEAT_AGE_MS
+from tidelog_server.core.producers import ProducerKey, ProducerSequence, ProducerWindow, Result
+from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
+from tidelog_server.core.ticks import compose
 from tidelog_server.log import producers as log_producers
 from tidelog_server.log.conditions import Conditions
-from tidelog_server.log.producers import ProducerTable
+from tidelog_server.log.producers import FORGOTTEN_NAMED, ProducerTable
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.storage.log_store import NOTHING_BESIDE
 from tidelog_testing.batches import a_batch
@@ -173,8 +178,14 @@ def test_each_batch_is_in_the_log_once_and_in_order(steps: list[Append | Open | 
         asyncio.run(check_steps(steps))
 
 
-def a_window(tick: int) -> ProducerWindow:
-    return ProducerWindow(0).extended(Result(tick, 1, 0, is_synced=True))
+def a_window(tick: int, tenant: Tenant = NO_TENANT) -> ProducerWindow:
+    return ProducerWindow(0).extended(Result(tick, 1, 0, is_synced=True), tenant)
+
+
+def without_marks(node: Node) -> dict[ProducerKey, ProducerWindow]:
+    """Return the stored windows of producers, without those of the server itself."""
+    windows = node.log.store.producer_windows()
+    return {key: window for key, window in windows.items() if not key[1].startswith("_")}
 
 
 def test_the_producer_that_was_unused_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +198,7 @@ def test_the_producer_that_was_unused_for_longest_is_forgotten(monkeypatch: pyte
 
     changes = table.put((1, "d"), a_window(50))
 
-    assert changes == (((1, "d"), a_window(50)), ((1, "c"), None))
+    assert changes == (((1, "d"), a_window(50)), ((1, "c"), None), ((1, FORGOTTEN_NAMED), ProducerWindow(0, 30)))
     assert table.window((1, "c")) is None
     assert [table.window(key) is not None for key in ((1, "a"), (2, "b"), (1, "d"))] == [True, True, True]
 
@@ -202,6 +213,81 @@ def test_one_that_was_opened_outlives_those_that_were_not(monkeypatch: pytest.Mo
         table.put((1, f"o{number}"), ProducerWindow(1))
     assert table.window((1, "loader")) is None
     assert len(table) == 3
+
+
+def test_a_principal_with_many_producers_evicts_its_own_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 10)
+    hoarder, other = tenant_of("jwt:hoarder"), tenant_of("jwt:other")
+    evicted = 0
+
+    def count(number: int) -> None:
+        nonlocal evicted
+        evicted += number
+
+    table = ProducerTable({}, count)
+    for number in range(4):
+        table.put((2, f"b{number}"), a_window(number, other))
+    for number in range(100):
+        table.put((1, f"a{number}"), ProducerWindow(0).opened(hoarder))
+    assert all(table.window((2, f"b{number}")) for number in range(4))
+    assert len(table) == 10
+    assert evicted == 94
+    # Nothing of the other vchannel was forgotten, so what is unknown there was never there.
+    assert not table.may_be_forgotten((2, "unknown"))
+    assert table.may_be_forgotten((1, "a0"))
+    assert table.may_be_forgotten((1, "never seen"))
+
+
+def test_what_is_repeated_after_its_window_was_evicted_is_refused_also_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def check() -> None:
+        store, metadata = LastingStore(), MemoryMetadataStore()
+        first = {name: ProducerSequence(name, 0, 1) for name in ("load", "~random")}
+        async with running_node(store, metadata=metadata) as node:
+            await node.create("a", 2)
+            for producer in first.values():
+                await node.submit("a/0", a_batch(b"1"), producer=producer).acknowledged()
+            for number in range(3):
+                await node.broker.open_producer("a/1", f"p{number}")
+        for _ in range(2):
+            async with running_node(store, metadata=metadata) as node:
+                for producer in first.values():
+                    with pytest.raises(ProducerForgottenError) as refused:
+                        node.submit("a/0", a_batch(b"1"), producer=producer._replace(is_repeated=True))
+                    assert refused.value.effect is Effect.UNKNOWN
+                # A name that may come back is refused whatever the caller says of its batch; the other one is new.
+                with pytest.raises(ProducerForgottenError):
+                    node.submit("a/0", a_batch(b"1"), producer=first["load"])
+                with pytest.raises(ProducerForgottenError):
+                    await node.broker.open_producer("a/0", "load")
+                with pytest.raises(ProducerFencedError):
+                    node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1))
+                _, lane = node.broker.find("a/0")
+                assert len(node.log.store.read(lane.vchannel_id, 0, 1 << 63, 1 << 30)) == 2
+        async with running_node(store, metadata=metadata) as node:
+            await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("~new", 0, 1)).acknowledged()
+            window = await node.broker.open_producer("a/0", "load", accept_forgotten=True)
+            assert (window.epoch, window.last_sequence) == (1, 0)
+            await node.submit("a/0", a_batch(b"1"), producer=ProducerSequence("load", 1, 1)).acknowledged()
+
+    monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
+    asyncio.run(check())
+
+
+def test_a_first_batch_that_was_lost_long_after_the_evictions_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 2)
+    evicted_tick = compose(1_000_000)
+    table = ProducerTable({(1, "~old"): a_window(evicted_tick)})
+    for number in range(2):
+        table.put((1, f"~p{number}"), a_window(evicted_tick + number))
+    lost = ProducerSequence("~new", 0, 1, is_repeated=True)
+    within, after = compose(1_000_000 + MAX_REPEAT_AGE_MS), compose(1_000_001 + MAX_REPEAT_AGE_MS)
+    with pytest.raises(ProducerForgottenError):
+        table.window_for(1, "a/0", lost, within)
+    assert table.window_for(1, "a/0", lost, after) is None
+    # No window was evicted on the other vchannel.
+    assert table.window_for(2, "a/1", lost, within) is None
 
 
 def test_those_of_the_server_itself_stay_and_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,16 +312,16 @@ def test_the_table_shrinks_again_after_a_burst(monkeypatch: pytest.MonkeyPatch) 
             await node.create("a")
             store.may_sync.clear()
             burst = [
-                node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"p{number}", 0, 1)) for number in range(100)
+                node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1)) for number in range(100)
             ]
             store.may_sync.set()
             for submitted in burst:
                 await submitted.acknowledged()
             assert len(node.log.shared.producers) == 100
             for number in range(10):
-                await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"q{number}", 0, 1)).acknowledged()
+                await node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~q{number}", 0, 1)).acknowledged()
             assert len(node.log.shared.producers) == 3
-            assert len(node.log.store.producer_windows()) == 3
+            assert len(without_marks(node)) == 3
 
     monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
     asyncio.run(check())
@@ -249,7 +335,7 @@ def test_one_with_a_batch_in_flight_is_not_forgotten(monkeypatch: pytest.MonkeyP
             store.may_sync.clear()
             first = node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
             for number in range(5):
-                node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"p{number}", 0, 1))
+                node.submit("a", a_batch(b"1"), producer=ProducerSequence(f"~p{number}", 0, 1))
             again = node.submit("a", a_batch(b"1"), producer=ProducerSequence("busy", 0, 1))
             assert again.append.is_duplicate
             assert not again.append.settled

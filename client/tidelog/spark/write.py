@@ -105,6 +105,7 @@ def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str
             version,
             # Without a name, the batch has one that nothing else is written under.
             is_last=not options.app_id,
+            is_first=not options.app_id,
             durability=options.durability,
             timeout_s=_COMMIT_TIMEOUT_S,
         )

@@ -79,6 +79,8 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_CHECKPOINT_UNSUPPORTED: _ClassVar[Reason]
     REASON_CHECKPOINT_NOT_EXIST: _ClassVar[Reason]
     REASON_CHECKPOINT_FAILED: _ClassVar[Reason]
+    REASON_APPLICATION_FORGOTTEN: _ClassVar[Reason]
+    REASON_PRODUCER_FORGOTTEN: _ClassVar[Reason]
 EFFECT_UNSPECIFIED: Effect
 EFFECT_NONE: Effect
 EFFECT_UNKNOWN: Effect
@@ -145,6 +147,8 @@ REASON_AUDIT_FAILED: Reason
 REASON_CHECKPOINT_UNSUPPORTED: Reason
 REASON_CHECKPOINT_NOT_EXIST: Reason
 REASON_CHECKPOINT_FAILED: Reason
+REASON_APPLICATION_FORGOTTEN: Reason
+REASON_PRODUCER_FORGOTTEN: Reason
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "effect", "values")

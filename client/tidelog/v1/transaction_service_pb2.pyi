@@ -123,20 +123,22 @@ class PreparedTxn(_message.Message):
     def __init__(self, txn_id: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class CommitPreparedTxnsRequest(_message.Message):
-    __slots__ = ("txns", "app_id", "app_version", "barrier_tick", "durability", "is_last")
+    __slots__ = ("txns", "app_id", "app_version", "barrier_tick", "durability", "is_last", "is_first")
     TXNS_FIELD_NUMBER: _ClassVar[int]
     APP_ID_FIELD_NUMBER: _ClassVar[int]
     APP_VERSION_FIELD_NUMBER: _ClassVar[int]
     BARRIER_TICK_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    IS_FIRST_FIELD_NUMBER: _ClassVar[int]
     txns: _containers.RepeatedCompositeFieldContainer[PreparedTxn]
     app_id: str
     app_version: int
     barrier_tick: int
     durability: _message_pb2.Durability
     is_last: bool
-    def __init__(self, txns: _Optional[_Iterable[_Union[PreparedTxn, _Mapping]]] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., is_last: _Optional[bool] = ...) -> None: ...
+    is_first: bool
+    def __init__(self, txns: _Optional[_Iterable[_Union[PreparedTxn, _Mapping]]] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., is_last: _Optional[bool] = ..., is_first: _Optional[bool] = ...) -> None: ...
 
 class CommitPreparedTxnsResponse(_message.Message):
     __slots__ = ("first_tick", "last_tick", "messages", "durability", "duplicate")

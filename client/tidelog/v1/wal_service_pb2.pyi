@@ -73,14 +73,16 @@ class AppendOptions(_message.Message):
     def __init__(self, barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., expected_last_tick: _Optional[int] = ..., fencing_token: _Optional[int] = ..., producer: _Optional[_Union[ProducerSequence, _Mapping]] = ..., txn_id: _Optional[int] = ..., txn_sequence: _Optional[int] = ...) -> None: ...
 
 class ProducerSequence(_message.Message):
-    __slots__ = ("producer_id", "epoch", "sequence")
+    __slots__ = ("producer_id", "epoch", "sequence", "is_repeated")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    IS_REPEATED_FIELD_NUMBER: _ClassVar[int]
     producer_id: str
     epoch: int
     sequence: int
-    def __init__(self, producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+    is_repeated: bool
+    def __init__(self, producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., is_repeated: _Optional[bool] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("vchannel", "messages", "options")
@@ -339,12 +341,14 @@ class Split(_message.Message):
     def __init__(self, vchannel: _Optional[str] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., estimated_messages: _Optional[int] = ..., estimated_bytes: _Optional[int] = ...) -> None: ...
 
 class OpenProducerRequest(_message.Message):
-    __slots__ = ("vchannel", "producer_id")
+    __slots__ = ("vchannel", "producer_id", "accept_forgotten")
     VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     vchannel: str
     producer_id: str
-    def __init__(self, vchannel: _Optional[str] = ..., producer_id: _Optional[str] = ...) -> None: ...
+    accept_forgotten: bool
+    def __init__(self, vchannel: _Optional[str] = ..., producer_id: _Optional[str] = ..., accept_forgotten: _Optional[bool] = ...) -> None: ...
 
 class OpenProducerResponse(_message.Message):
     __slots__ = ("epoch", "last_sequence", "last_tick")

@@ -14,7 +14,6 @@ from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import (
     BROADCAST_NOTE_WITHIN_S,
     MAX_BROADCAST_WAITERS,
-    MAX_TOMBSTONES,
     MAX_WATCHED_BROADCASTS,
     TOMBSTONE_SWEEP_INTERVAL_S,
 )
@@ -148,7 +147,7 @@ class BroadcastBook:
             self.stale_windows.append(window_key(task.record.vchannel_ids[0], broadcast_id))
         if isinstance(durable, Tombstone):
             self.release(broadcast_id)
-            if len(self.table.tombstones) > MAX_TOMBSTONES:
+            if self.table.has_excess:
                 self._sweep_wanted.set()
         self._wake(broadcast_id)
 
@@ -173,11 +172,10 @@ class BroadcastBook:
 
     async def _forget_tombstones(self) -> None:
         table = self.table
-        while ids := table.forgettable(self.now_ms(), MAX_FORGOTTEN_AT_ONCE):
-            # Ordering: in memory first, so that none of them is taken as new while it is forgotten.
-            table.floor = max(table.floor, ids[-1])
-            await self._store.forget(ids, table.floor)
-            table.forget(ids)
+        while (forgotten := table.forget_some(self.now_ms(), MAX_FORGOTTEN_AT_ONCE)).broadcast_ids:
+            self._node.metrics.evictions.labels("broadcasts").inc(forgotten.evicted)
+            await self._store.forget(forgotten.broadcast_ids, forgotten.floors)
+            table.forget(forgotten.broadcast_ids)
 
     async def _forget_windows(self) -> None:
         if not self.stale_windows:

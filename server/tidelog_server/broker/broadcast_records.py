@@ -6,7 +6,8 @@ Keys under the root (see FORMAT.md)::
     <root>/broadcast/<id>/message     the columns of the message: while it is pending
     <root>/broadcast/<id>/progress    Progress: while it is open
     <root>/broadcast/<id>/tombstone   Tombstone: once it is finished, until it is forgotten
-    <root>/broadcast_floor            the greatest id that was ever forgotten, decimal
+    <root>/broadcast_floor            the greatest id that was forgotten, for all principals, decimal
+    <root>/broadcast_floor/<tenant>   the same for the principal of one tenant
 """
 
 import json
@@ -36,6 +37,7 @@ class TaskRecord:
         digest: Over everything that makes it the broadcast that it is, see ``digest_of``.
         message_type, columns_crc32c: Of the message, as in NewEntry.
         created_ms: Wall clock at its acceptance.
+        tenant: The tenant of the principal that sent it, hexadecimal; empty for NO_TENANT.
     """
 
     broadcast_id: int
@@ -46,6 +48,7 @@ class TaskRecord:
     message_type: int
     columns_crc32c: int
     created_ms: int
+    tenant: str = ""
 
     @property
     def all_acks(self) -> int:
@@ -56,7 +59,7 @@ class TaskRecord:
         """Return the record as it is stored."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields["resource_keys"] = [[*key.name, key.is_shared] for key in self.resource_keys]
-        return _encoded(fields)
+        return _encoded(_without_empty_tenant(fields))
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "TaskRecord":
@@ -121,7 +124,7 @@ class Tombstone:
     """What is left of a finished broadcast, so that late repetitions are known.
 
     Attributes:
-        broadcast_id, digest, created_ms: As in TaskRecord.
+        broadcast_id, digest, created_ms, tenant: As in TaskRecord.
         state: DONE or ABORTED.
         tick: Of its message.
         vchannels: How many it was for.
@@ -139,10 +142,11 @@ class Tombstone:
     created_ms: int
     finished_ms: int
     abort_reason: str = ""
+    tenant: str = ""
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
-        return _encoded(asdict(self))
+        return _encoded(_without_empty_tenant(asdict(self)))
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "Tombstone":
@@ -180,6 +184,13 @@ def digest_of(vchannels: Sequence[str], resource_keys: Sequence[ResourceKey], co
     )
     head = f"{len(vchannels)},{len(names)},{len(keys)};{names}{keys}".encode()
     return blake2b(len(head).to_bytes(8, "big") + head + columns, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _without_empty_tenant(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields as they are stored; a record without a tenant is one that has had no such field."""
+    if not fields["tenant"]:
+        del fields["tenant"]
+    return fields
 
 
 def _encoded(fields: dict[str, Any]) -> bytes:

@@ -1,6 +1,6 @@
 """Broadcasts in the metadata store: which records there are, and which change together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,11 +8,12 @@ from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombst
 from tidelog_server.broker.broadcast_table import Task
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
+from tidelog_server.core.tenants import Tenant
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Versioned
 
-MAX_FORGOTTEN_AT_ONCE: Final = MAX_CHANGES_PER_COMMIT - 1
-"""Tombstones that are removed in one commit, beside the floor."""
+MAX_FORGOTTEN_AT_ONCE: Final = (MAX_CHANGES_PER_COMMIT - 1) // 3
+"""Tombstones that are removed in one commit: each may raise one floor and remove one, beside the common one."""
 
 _OPEN: Final = {"task", "progress"}
 _PENDING: Final = {"task", "progress", "message"}
@@ -27,13 +28,13 @@ class Loaded:
         tasks: Open broadcasts, in order of their ids.
         messages: Columns of those that are pending.
         tombstones: Finished ones.
-        floor: The greatest id that was ever forgotten.
+        floors: The greatest id that was ever forgotten of each tenant.
     """
 
     tasks: list[Task] = field(default_factory=list)
     messages: dict[int, bytes] = field(default_factory=dict)
     tombstones: list[Tombstone] = field(default_factory=list)
-    floor: int = 0
+    floors: dict[Tenant, int] = field(default_factory=dict)
 
 
 class BroadcastStore:
@@ -62,8 +63,9 @@ class BroadcastStore:
             by_id.setdefault(int(number), {})[name] = found
         for broadcast_id in sorted(by_id):
             self._load_one(broadcast_id, by_id[broadcast_id], loaded)
-        if (floor := await self._metadata.get(self._floor_key)) is not None:
-            loaded.floor = decode_floor(self._floor_key, floor.value)
+        for key, floor in (await self._metadata.list(self._floor_key)).items():
+            tenant = bytes.fromhex(key.removeprefix(self._floor_key).removeprefix("/"))
+            loaded.floors[tenant] = decode_floor(key, floor.value)
         return loaded
 
     def _load_one(self, broadcast_id: int, records: dict[str, Versioned], loaded: Loaded) -> None:
@@ -117,10 +119,13 @@ class BroadcastStore:
         """Write nothing any more; what nobody waits for is found out by the next start."""
         self._commits.close()
 
-    async def forget(self, broadcast_ids: Sequence[int], floor: int) -> None:
-        """Remove tombstones, at most MAX_FORGOTTEN_AT_ONCE, and write the floor with it."""
+    async def forget(self, broadcast_ids: Sequence[int], floors: Mapping[Tenant, int | None]) -> None:
+        """Remove tombstones, at most MAX_FORGOTTEN_AT_ONCE, and write floors with it."""
         changes: list[Change] = [Delete(self._key(each, "tombstone"), None) for each in broadcast_ids]
-        await self._commits.commit([*changes, Put(self._floor_key, str(floor).encode(), None)])
+        for tenant, floor in floors.items():
+            key = f"{self._floor_key}/{tenant.hex()}" if tenant else self._floor_key
+            changes.append(Delete(key, None) if floor is None else Put(key, str(floor).encode(), None))
+        await self._commits.commit(changes)
 
     def _key(self, broadcast_id: int, name: str) -> str:
         return f"{self._prefix}{broadcast_id}/{name}"

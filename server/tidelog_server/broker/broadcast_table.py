@@ -9,10 +9,14 @@ is what a restart would find. Changes that come while one is on its way to the d
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone
 from tidelog_server.core.broadcasts import BroadcastState
 from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, MAX_TOMBSTONES
+from tidelog_server.core.shares import Floors, Shares
+from tidelog_server.core.tenants import Tenant
 
 
 @dataclass(slots=True, eq=False)
@@ -91,23 +95,42 @@ class Task:
         record = self.record
         return Tombstone(
             record.broadcast_id, state, progress.tick, len(record.vchannels), progress.acked, record.digest,
-            record.created_ms, now_ms, reason,
+            record.created_ms, now_ms, reason, record.tenant,
         )  # fmt: skip
+
+
+class Forgotten(NamedTuple):
+    """Finished broadcasts that are about to be forgotten.
+
+    Attributes:
+        broadcast_ids: Their ids.
+        floors: What is to be written for them, by tenant; None for a floor that is to be removed.
+        evicted: How many are forgotten before their time.
+    """
+
+    broadcast_ids: list[int]
+    floors: dict[Tenant, int | None]
+    evicted: int
 
 
 class BroadcastTable:
     """All broadcasts that are not forgotten.
 
-    Invariant: an id is in ``open`` or in ``tombstones`` or in neither, and whatever was forgotten is at most ``floor``.
+    Past MAX_TOMBSTONES the principal with the most finished ones loses its oldest: see ``Shares``.
+
+    Invariant: an id is in ``open`` or among the tombstones or in neither, and an id that was forgotten is not above the
+    floor of its tenant.
 
     Attributes:
-        floor: The greatest id that was ever forgotten; 0 for none.
+        floors: The greatest id that was ever forgotten of each tenant.
     """
 
-    def __init__(self, floor: int = 0) -> None:
-        self.floor = floor
+    def __init__(self, floors: Mapping[Tenant, int] = MappingProxyType({})) -> None:
+        self.floors = Floors(floors)
         self._open: dict[int, Task] = {}
-        self._tombstones: dict[int, Tombstone] = {}
+        self._tombstones: Shares[int, Tombstone] = Shares()
+        # Those that are forgotten once that is durable.
+        self._leaving: dict[int, Tombstone] = {}
         self._by_channel: dict[str, dict[int, Task]] = {}
         self._open_vchannels = 0
 
@@ -119,7 +142,17 @@ class BroadcastTable:
     @property
     def tombstones(self) -> Mapping[int, Tombstone]:
         """Those that are finished, by id."""
-        return self._tombstones
+        return dict(self._tombstones.items()) | self._leaving
+
+    @property
+    def finished(self) -> int:
+        """How many are finished."""
+        return len(self._tombstones) + len(self._leaving)
+
+    @property
+    def has_excess(self) -> bool:
+        """Whether there are more finished ones than are remembered."""
+        return len(self._tombstones) > MAX_TOMBSTONES
 
     @property
     def open_vchannels(self) -> int:
@@ -130,7 +163,7 @@ class BroadcastTable:
         """Add an open one."""
         broadcast_id = task.record.broadcast_id
         assert broadcast_id not in self._open
-        assert broadcast_id not in self._tombstones
+        assert self.find(broadcast_id) is None
         self._open[broadcast_id] = task
         self._open_vchannels += len(task.record.vchannels)
         for channel in task.channels:
@@ -139,7 +172,7 @@ class BroadcastTable:
     def add_tombstone(self, tombstone: Tombstone) -> None:
         """Add a finished one."""
         assert tombstone.broadcast_id not in self._open
-        self._tombstones[tombstone.broadcast_id] = tombstone
+        self._tombstones.put(tombstone.broadcast_id, tombstone, bytes.fromhex(tombstone.tenant))
 
     def discard(self, task: Task) -> None:
         """Remove an open one, as if it had never been there."""
@@ -154,7 +187,8 @@ class BroadcastTable:
 
     def find(self, broadcast_id: int) -> Task | Tombstone | None:
         """Return a broadcast; None for one that is not known."""
-        return self._open.get(broadcast_id) or self._tombstones.get(broadcast_id)
+        finished = self._tombstones.get(broadcast_id) or self._leaving.get(broadcast_id)
+        return self._open.get(broadcast_id) or finished
 
     def of_channel(self, channel: str) -> list[Task]:
         """Return the open ones that are for a vchannel of ``channel``."""
@@ -167,17 +201,27 @@ class BroadcastTable:
             self.discard(task)
             self.add_tombstone(durable)
 
-    def forgettable(self, now_ms: int, max_count: int) -> list[int]:
-        """Return finished ones that are too old, or too many; at most ``max_count``, the smallest ids first."""
-        excess = len(self._tombstones) - MAX_TOMBSTONES
+    def forget_some(self, now_ms: int, max_count: int) -> Forgotten:
+        """Choose finished ones that are too many or too old, and raise the floors; ``forget`` them once it is durable.
+
+        Ordering: the floors rise here, before anything is written, so that none is taken as new meanwhile.
+        """
+        evicted = self._tombstones.shrink(MAX_TOMBSTONES, max_count)
+        chosen = [each.value for each in evicted] or self._old(now_ms, max_count)
+        floors: dict[Tenant, int | None] = {}
+        for tombstone in chosen:
+            self._tombstones.pop(tombstone.broadcast_id)
+            self._leaving[tombstone.broadcast_id] = tombstone
+            floors |= self.floors.raise_to(bytes.fromhex(tombstone.tenant), tombstone.broadcast_id)
+        return Forgotten([tombstone.broadcast_id for tombstone in chosen], floors, len(evicted))
+
+    def _old(self, now_ms: int, max_count: int) -> list[Tombstone]:
+        """Return finished ones that are too old, the smallest ids first."""
         old_ms = now_ms - MAX_TOMBSTONE_AGE_MS
-        if excess > 0:
-            return sorted(self._tombstones)[: min(excess, max_count)]
-        old = (each.broadcast_id for each in self._tombstones.values() if each.finished_ms < old_ms)
-        return sorted(old)[:max_count]
+        old = (each for _, each in self._tombstones.items() if each.finished_ms < old_ms)
+        return sorted(old, key=lambda each: each.broadcast_id)[:max_count]
 
     def forget(self, broadcast_ids: Iterable[int]) -> None:
-        """Forget finished ones; the floor was raised before, or is with it."""
+        """Forget what ``forget_some`` chose."""
         for broadcast_id in broadcast_ids:
-            del self._tombstones[broadcast_id]
-            assert broadcast_id <= self.floor
+            del self._leaving[broadcast_id]

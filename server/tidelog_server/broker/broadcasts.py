@@ -38,6 +38,8 @@ from tidelog_server.core.limits import (
     MAX_OPEN_BROADCASTS,
     MAX_WAITING_BROADCAST_BYTES,
 )
+from tidelog_server.core.shares import Floors
+from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.broadcast import WINDOW_PREFIX, Target, try_append_broadcast, window_key
@@ -64,6 +66,7 @@ class BroadcastRequest:
         wait_s: How long to wait for keys; 0 not to.
         barrier_tick: The message's tick must be greater.
         barrier_wait_s: How long to wait for that.
+        tenant: The tenant of the principal that sends it.
     """
 
     vchannels: Sequence[str]
@@ -74,6 +77,7 @@ class BroadcastRequest:
     wait_s: float = 0.0
     barrier_tick: int = NO_TICK
     barrier_wait_s: float = 0.0
+    tenant: Tenant = NO_TENANT
 
 
 class BroadcastResult(NamedTuple):
@@ -127,7 +131,7 @@ class Broadcasts:
             DataLossError: Records, or records and log, contradict each other.
         """
         loaded, book = await self._store.load(), self._book
-        book.table.floor = loaded.floor
+        book.table.floors = Floors(loaded.floors)
         for tombstone in loaded.tombstones:
             book.table.add_tombstone(tombstone)
         for task in loaded.tasks:
@@ -200,8 +204,8 @@ class Broadcasts:
         async with self._alone(broadcast_id):
             if (known := await self._known(broadcast_id, request)) is not None:
                 return known
-            if broadcast_id <= self._book.table.floor:
-                raise BroadcastForgottenError(broadcast_id=broadcast_id, floor=self._book.table.floor)
+            if broadcast_id <= (floor := self._book.table.floors.of(request.tenant)):
+                raise BroadcastForgottenError(broadcast_id=broadcast_id, floor=floor)
             with self._room_for(request):
                 if request.wait_s or request.barrier_tick:
                     # At once, so that nobody waits in vain.
@@ -349,6 +353,7 @@ class Broadcasts:
             request.batch.message_type,
             request.batch.columns_crc32c,
             self._book.now_ms(),
+            request.tenant.hex(),
         )
         self._book.live[broadcast_id] = live = Live(Task(record), targets)
         return live
@@ -447,7 +452,9 @@ class Broadcasts:
             self._node.admission.check_storage()
             record, is_aborted = found.record, found.want_aborted(reason, self._book.now_ms())
             await self._book.saved(found)
-            found = self._book.table.tombstones[broadcast_id]
+            tombstone = self._book.table.find(broadcast_id)
+            assert isinstance(tombstone, Tombstone)
+            found = tombstone
             if is_aborted:
                 self._node.metrics.broadcasts_aborted.inc()
                 _log.warning(
@@ -463,7 +470,7 @@ class Broadcasts:
         pending = sum(task.state is BroadcastState.PENDING for task in tasks)
         metrics.broadcasts_open.labels(BroadcastState.PENDING).set(pending)
         metrics.broadcasts_open.labels(BroadcastState.WAIT_ACK).set(len(tasks) - pending)
-        metrics.broadcast_tombstones.set(len(self._book.table.tombstones))
+        metrics.broadcast_tombstones.set(self._book.table.finished)
         now_ms = self._book.now_ms()
         oldest_ms = min((task.record.created_ms for task in tasks), default=now_ms)
         metrics.broadcast_oldest_seconds.set(max(0, now_ms - oldest_ms) / 1_000)

@@ -33,19 +33,20 @@ from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_CREATE_ATTEMPTS
 from tidelog_server.core.names import is_own_channel, own_channel_name, parse_vchannel_name
 from tidelog_server.core.nodes import ChannelOwner
-from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
+from tidelog_server.core.producers import ProducerWindow
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
+from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick, compose
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.log.planner import ScanPlanner
 from tidelog_server.log.scanner import Scanner, ScanPlan, ScanSource
+from tidelog_server.log.take_over import take_over
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore, RevisionConflictError, SharedMetadataStore
-from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.storage.log_store import Beside, VchannelTail
+from tidelog_server.storage.log_store import VchannelTail
 
 _READERS: Final = 4
 ROOT: Final = "tidelog"
@@ -410,25 +411,21 @@ class Broker:
         vchannel.fencing_token = fencing_token
         await self._in_order(lambda: self._node.store.fence(vchannel.vchannel_id, fencing_token))
 
-    async def open_producer(self, name: str, producer_id: str) -> ProducerWindow:
+    async def open_producer(
+        self, name: str, producer_id: str, tenant: Tenant = NO_TENANT, *, accept_forgotten: bool = False
+    ) -> ProducerWindow:
         """Take a producer over on a vchannel, durably: raise its epoch, and return its window as it is then.
 
         From the moment of the call, appends of older epochs are refused; those taken before it stand, and are durable
         when this returns. Cancelling does not stop it.
+
+        Raises:
+            ProducerForgottenError: It is unknown and may have been evicted, and ``accept_forgotten`` is not set.
+                Nothing happened.
         """
         self._node.admission.check_storage()
         _, vchannel = self.find(name)
-        key = (vchannel.vchannel_id, producer_id)
-        producers, store = self._node.shared.producers, self._node.store
-        window = (producers.window(key) or UNKNOWN_PRODUCER).opened()
-        # Ordering: as in ``fence``.
-        changes = dict(producers.put(key, window))
-
-        def write() -> None:
-            store.write([], Beside(changes))
-            hit(Failpoint.MID_OPEN_PRODUCER)
-            store.sync()
-
+        window, write = take_over(self._node.shared, vchannel, producer_id, tenant, accept_forgotten=accept_forgotten)
         await self._in_order(write)
         return window
 

@@ -20,9 +20,10 @@ from tidelog_server.core.errors import (
     TransactionNotExistError,
 )
 from tidelog_server.core.limits import MAX_PREPARED_BATCHES, MAX_PREPARED_KEEPALIVE_US, MIN_KEEPALIVE_US
+from tidelog_server.core.shares import FloorTable
 from tidelog_server.core.transactions import AppCommit, AppKey
-from tidelog_server.log.app_commits import AppCommits, AppVersion
-from tidelog_server.log.committer import AppChange, PendingAppend
+from tidelog_server.log.app_commits import AppChanges, AppCommits, AppVersion
+from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.txn_commit import CommitTerms, SubmittedCommit, TxnCommit
 from tidelog_server.log.txn_table import TxnSession
@@ -67,7 +68,12 @@ class PreparedTransactions:
 
     def open(self) -> None:
         """Remember what applications have committed before."""
-        self._apps = AppCommits(self._node.store.app_commits())
+        store, evictions = self._node.store, self._node.metrics.evictions
+
+        def on_evicted(table: FloorTable, count: int) -> None:
+            evictions.labels("applications" if table is FloorTable.APPS else "finished_applications").inc(count)
+
+        self._apps = AppCommits(store.app_commits(), store.floors(), on_evicted)
 
     def prepare(
         self, txn: PreparedTxn, app: AppVersion, *, expected_batches: int | None, keepalive_us: int
@@ -100,7 +106,14 @@ class PreparedTransactions:
         return session
 
     async def commit(
-        self, txns: Sequence[PreparedTxn], app: AppVersion, terms: CommitTerms, wait_s: float, *, is_last: bool = False
+        self,
+        txns: Sequence[PreparedTxn],
+        app: AppVersion,
+        terms: CommitTerms,
+        wait_s: float,
+        *,
+        is_last: bool = False,
+        is_first: bool = False,
     ) -> CommittedPrepared:
         """Commit prepared transactions together, once for each version of an application.
 
@@ -112,8 +125,11 @@ class PreparedTransactions:
             terms: What is asked, without conditions.
             wait_s: How long to wait for the barrier.
             is_last: Whether the application makes no other commit; it is then forgotten sooner.
+            is_first: Whether the caller knows that the application has committed no other transactions under this
+                version: then an application that may have been evicted is taken as a new one.
 
         Raises:
+            ApplicationForgottenError: See ``AppCommits.check_new``. Nothing happened.
             AppVersionPassedError: See ``AppCommits.repeated``. Nothing happened.
             TidelogServerError: See ``TxnTable.session`` and ``try_commit``. Nothing happened.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
@@ -128,6 +144,8 @@ class PreparedTransactions:
         if (commit := self._apps.repeated(app)) is not None:
             self._end_leftovers(app, commit, txns)
             return CommittedPrepared(commit, is_repeated=True)
+        if not is_first:
+            self._apps.check_new(app, is_last=is_last, latest_tick=self._node.shared.oracle.last)
         sessions = [self._transactions.open_session(*txn) for txn in txns]
         for session in sessions:
             session.check_open()
@@ -200,7 +218,7 @@ class PreparedTransactions:
             assert app.version is not None
             return AppCommit(app.version, first_tick, messages, terms.needs_sync, is_last)
 
-        def app_changes(first_tick: int) -> Sequence[AppChange]:
+        def app_changes(first_tick: int) -> AppChanges:
             return self._apps.committing(app, commit_at(first_tick))
 
         def on_settled(append: PendingAppend) -> None:

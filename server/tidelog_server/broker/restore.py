@@ -214,6 +214,8 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
         store.write([], Beside(outcomes=outcome_page))
     for app_page in _pages(app_commits):
         store.write([], Beside(app_commits=app_page))
+    # What was evicted before the tick is as unknown as before, and nothing says when it was.
+    store.write([], Beside(floors=log.floors))
     for vchannel_id, fencing_token in log.fencing_tokens.items():
         store.fence(vchannel_id, fencing_token)
 
@@ -230,7 +232,7 @@ def window_until(window: ProducerWindow, tick: int) -> ProducerWindow | None:
     """
     kept = window
     while kept.results and kept.last_tick > tick:
-        kept = ProducerWindow(kept.epoch, kept.last_sequence - 1, kept.results[:-RESULT_BYTES])
+        kept = kept._replace(last_sequence=kept.last_sequence - 1, results=kept.results[:-RESULT_BYTES])
     # All that is remembered came after the tick: how many batches before it did as well is not known.
     is_unknown = kept.results == b"" != window.results and kept.last_sequence > 0
     return None if is_unknown else kept

@@ -21,6 +21,7 @@ from tidelog_server.core.errors import (
     VchannelNotInTransactionError,
 )
 from tidelog_server.core.limits import MAX_KEEPALIVE_US, MAX_TXN_VCHANNELS, MIB, MIN_KEEPALIVE_US
+from tidelog_server.core.shares import FloorTable, floors_of
 from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.batch import Batch
@@ -105,7 +106,10 @@ class Transactions:
             await self._node.committer.run(lambda: store.discard(dict.fromkeys(leftovers)))
             _log.info("open_transactions_discarded", places=len(leftovers))
             self._on_disk_freed()
-        self.table = TxnTable(limits, store.txn_outcomes(), self._node.shared.oracle.last + 1)
+        self.table = TxnTable(
+            limits, store.txn_outcomes(), self._node.shared.oracle.last + 1,
+            floors_of(store.floors(), FloorTable.OUTCOMES), self._node.metrics.evictions.labels("outcomes").inc,
+        )  # fmt: skip
         self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
         self._tasks.start("transactions", self._sweep())
         self._tasks.start("discarded transactions", self._discard())

@@ -11,11 +11,11 @@
     ├── ChannelNotExistError, ChannelAlreadyExistsError
     ├── BarrierNotReachedError
     ├── LastTickMismatchError, FencingTokenMismatchError
-    ├── ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError
+    ├── ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError, ProducerForgottenError
     ├── TxnSequenceGapError, TxnSequenceReusedError, TransactionIncompleteError
     ├── TransactionNotExistError, TransactionExpiredError, TransactionForeignError, InvalidTransactionStateError
     ├── VchannelNotInTransactionError, TransactionTooLargeError, TransactionOutcomeForgottenError
-    ├── AppVersionPassedError
+    ├── AppVersionPassedError, ApplicationForgottenError
     ├── ResourceAcquiredError
     ├── BroadcastNotExistError, BroadcastReusedError, BroadcastForgottenError, BroadcastAbortedError
     ├── GroupNotExistError, GroupAlreadyExistsError, GroupInUseError, GroupNotSubscribedError, GroupMemberFencedError
@@ -368,8 +368,8 @@ class TransactionOutcomeForgottenError(TidelogServerError):
 
     def __init__(self, txn_id: int, *, oldest_tick: int) -> None:
         super().__init__(
-            f"transaction {txn_id} is over, and only commits from tick {oldest_tick} on are remembered: read back "
-            "whether it is there",
+            f"transaction {txn_id} is over, and of this principal only those from id {oldest_tick} on are remembered: "
+            "read back whether it is there",
             txn_id=txn_id, oldest_tick=oldest_tick,
         )  # fmt: skip
 

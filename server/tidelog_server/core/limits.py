@@ -60,8 +60,13 @@ MAX_TXN_OUTCOMES: Final = 10_000
 # Begun transactions that ended without a commit and are remembered, so that their owners learn why.
 MAX_ENDED_TXNS: Final = 10_000
 MAX_CLIENT_ID_BYTES: Final = 64
+# Principals whose evictions from a table are remembered one by one; past that, the smallest floor holds for all.
+MAX_FLOORS: Final = 1_000
+# A name that is used once, of a producer or an application, is repeated within this time of its first use.
+MAX_REPEAT_AGE_MS: Final = 60 * 60 * 1_000
 
-# Idempotent producers: batches that a window remembers, and windows of a node; the one unused for longest goes.
+# Idempotent producers: batches that a window remembers, and windows of a node; past that, the principal with the most
+# loses its oldest one.
 MAX_PRODUCER_ID_BYTES: Final = 64
 MAX_WINDOW_BATCHES: Final = 64
 MAX_PRODUCERS: Final = 10_000

@@ -4,6 +4,7 @@ import struct
 from typing import Final, NamedTuple
 
 from tidelog_server.core.limits import MAX_WINDOW_BATCHES
+from tidelog_server.core.tenants import NO_TENANT, Tenant
 
 # first_tick, messages, columns_crc32c, is_synced; the results of a window on disk since format 1.
 _RESULT: Final = struct.Struct(">QIIB")
@@ -20,11 +21,15 @@ class ProducerSequence(NamedTuple):
         producer_id: Any name.
         epoch: That of the producer: 0, or what OpenProducer gave last.
         sequence: Number of the batch on its vchannel, from 1, across epochs.
+        is_repeated: Whether the caller may have sent the batch before.
+        tenant: The tenant of the principal that appends.
     """
 
     producer_id: str
     epoch: int
     sequence: int
+    is_repeated: bool = False
+    tenant: Tenant = NO_TENANT
 
 
 class Result(NamedTuple):
@@ -53,11 +58,13 @@ class ProducerWindow(NamedTuple):
         epoch: How often the producer was opened.
         last_sequence: Of the last batch; 0 for none.
         results: Of the last batches, at most MAX_WINDOW_BATCHES, oldest first, packed.
+        tenant: The tenant of the principal that used it last.
     """
 
     epoch: int
     last_sequence: int = 0
     results: bytes = b""
+    tenant: Tenant = NO_TENANT
 
     @property
     def oldest_sequence(self) -> int:
@@ -80,14 +87,23 @@ class ProducerWindow(NamedTuple):
         )
         return Result(first_tick, messages, crc, bool(is_synced))
 
-    def extended(self, result: Result) -> "ProducerWindow":
-        """Return the window after the next batch."""
+    def extended(self, result: Result, tenant: Tenant = NO_TENANT) -> "ProducerWindow":
+        """Return the window after the next batch, which ``tenant`` appends."""
         results = (self.results + _RESULT.pack(*result))[-MAX_WINDOW_BATCHES * RESULT_BYTES :]
-        return ProducerWindow(self.epoch, self.last_sequence + 1, results)
+        return ProducerWindow(self.epoch, self.last_sequence + 1, results, tenant)
 
-    def opened(self) -> "ProducerWindow":
-        """Return the window after the producer was taken over."""
-        return self._replace(epoch=self.epoch + 1)
+    def opened(self, tenant: Tenant = NO_TENANT) -> "ProducerWindow":
+        """Return the window after ``tenant`` has taken the producer over."""
+        return self._replace(epoch=self.epoch + 1, tenant=tenant)
+
+
+ONE_PROCESS_PREFIX: Final = "~"
+"""Begins the names that clients make at random for one process, which no other process opens or repeats."""
+
+
+def is_of_one_process(producer_id: str) -> bool:
+    """Tell whether a producer's name was made at random for one process."""
+    return producer_id.startswith(ONE_PROCESS_PREFIX)
 
 
 UNKNOWN_PRODUCER: Final = ProducerWindow(0)

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from tidelog_server.core.tenants import NO_TENANT, Tenant
+
 
 class TxnRun(NamedTuple):
     """The messages of a transaction on one vchannel: consecutive ticks, behind those of the run before.
@@ -21,12 +23,14 @@ class TxnOutcome(NamedTuple):
     Attributes:
         first_tick: Tick of its first message; of one that had none, a tick that no message has.
         is_synced: Whether the commit was synced before it was acknowledged.
-        runs: In order of ticks; none if it had no messages.
+        runs: In order of ticks; empty if it had no messages.
+        tenant: The tenant of the principal that committed it.
     """
 
     first_tick: int
     is_synced: bool
     runs: tuple[TxnRun, ...]
+    tenant: Tenant = NO_TENANT
 
     @property
     def last_tick(self) -> int:

@@ -6,14 +6,21 @@ commit whose answer was lost, or whose caller died, is made once.
 Source: the application transactions of Delta Lake (``txnAppId``, ``txnVersion``).
 """
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import AppVersionPassedError, InvalidRequestError
-from tidelog_server.core.limits import MAX_APP_ID_BYTES, MAX_APPS, MAX_FINISHED_APPS
+from tidelog_server.core.forgotten_errors import ApplicationForgottenError
+from tidelog_server.core.limits import MAX_APP_ID_BYTES, MAX_APPS, MAX_FINISHED_APPS, MAX_REPEAT_AGE_MS
+from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares, floors_of
+from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
+from tidelog_server.core.ticks import physical_ms
 from tidelog_server.core.transactions import AppCommit, AppKey
 from tidelog_server.log.committer import AppChange
+
+AppChanges = tuple[Sequence[AppChange], Sequence[FloorChange]]
+"""Last commits of applications, and the floors of tenants of which some were evicted."""
 
 _MAX_VERSION: Final = (1 << 63) - 1
 
@@ -57,15 +64,26 @@ class AppVersion(NamedTuple):
 
 
 class AppCommits:
-    """The last commit of each of MAX_APPS applications, and of MAX_FINISHED_APPS that make no other commit."""
+    """The last commit of each of MAX_APPS applications, and of MAX_FINISHED_APPS that make no other commit.
 
-    def __init__(self, commits: Mapping[AppKey, AppCommit]) -> None:
-        """Start with the commits of earlier runs, by ``AppVersion.key``."""
-        self._lasting = _Remembered(commits, are_last=False)
-        self._finished = _Remembered(commits, are_last=True)
+    Past these, the principal with the most applications loses the one that has not committed for longest.
+    """
+
+    def __init__(
+        self,
+        commits: Mapping[AppKey, AppCommit],
+        floors: Mapping[FloorKey, int] = MappingProxyType({}),
+        on_evicted: Callable[[FloorTable, int], None] = lambda *_: None,
+    ) -> None:
+        """Start with the commits of earlier runs, by ``AppVersion.key``, and the floors of those that were evicted.
+
+        ``on_evicted`` is called with a table and the number of applications that it has evicted.
+        """
+        self._lasting = _Remembered(commits, floors, FloorTable.APPS, on_evicted)
+        self._finished = _Remembered(commits, floors, FloorTable.FINISHED_APPS, on_evicted)
 
     def repeated(self, app: AppVersion) -> AppCommit | None:
-        """Return the commit that ``app`` repeats; None for a new one. None of its commits is on its way.
+        """Return the commit that ``app`` repeats; None for a new one. No commit of it is on its way.
 
         Raises:
             AppVersionPassedError: The application has committed a later one.
@@ -78,48 +96,88 @@ class AppCommits:
             raise AppVersionPassedError(app.app_id, app_version=app.version, last_version=last.version)
         return last
 
-    def committing(self, app: AppVersion, commit: AppCommit) -> list[AppChange]:
+    def check_new(self, app: AppVersion, *, is_last: bool, latest_tick: int) -> None:
+        """Check that a version that is not remembered was not committed before.
+
+        The last commit of an application that lasts may be repeated at any time, that of one that makes no other commit
+        within MAX_REPEAT_AGE_MS.
+
+        Raises:
+            ApplicationForgottenError: It may have been committed, and evicted.
+        """
+        assert app.version is not None
+        if self._lasting.find(app.key) is not None or self._finished.find(app.key) is not None:
+            return
+        floor = (self._finished if is_last else self._lasting).floors.of(tenant_of(app.owner))
+        oldest_ms = physical_ms(latest_tick) - MAX_REPEAT_AGE_MS if is_last else 0
+        if floor and oldest_ms <= physical_ms(floor):
+            raise ApplicationForgottenError(app.app_id, app_version=app.version)
+
+    def committing(self, app: AppVersion, commit: AppCommit) -> AppChanges:
         """Return what must be written with a commit, which is then on its way."""
         # Out of the order: its row is replaced behind this, and must not be removed behind that.
         self._lasting.take_out(app.key)
         self._finished.take_out(app.key)
-        changes: list[AppChange] = [(app.key, commit)]
-        maximum = MAX_FINISHED_APPS if commit.is_last else MAX_APPS
-        return changes + [(forgotten, None) for forgotten in self._those_of(commit).make_room_for(app.key, maximum)]
+        evicted, floors = self._those_of(commit).make_room_for(app)
+        return [(app.key, commit), *((key, None) for key in evicted)], floors
 
     def committed(self, app: AppVersion, commit: AppCommit) -> None:
         """Note a commit that is durable; called in the order of their ticks."""
-        self._those_of(commit).put(app.key, commit)
+        self._those_of(commit).put(app, commit)
 
     def _those_of(self, commit: AppCommit) -> "_Remembered":
         return self._finished if commit.is_last else self._lasting
 
 
 class _Remembered:
-    """Commits by application; when there are too many, who has not committed for longest is forgotten.
+    """Commits by application.
 
-    Invariant: an application whose commit is on its way is not forgotten.
+    Invariant: an application whose commit is on its way is not evicted.
+    Invariant: the first tick of a commit that was evicted is not above the floor of its tenant.
     """
 
-    def __init__(self, commits: Mapping[AppKey, AppCommit], *, are_last: bool) -> None:
-        mine = [(key, commit) for key, commit in commits.items() if commit.is_last == are_last]
-        # Of durable commits, oldest first.
-        self._commits = OrderedDict(sorted(mine, key=lambda item: item[1].first_tick))
+    def __init__(
+        self,
+        commits: Mapping[AppKey, AppCommit],
+        floors: Mapping[FloorKey, int],
+        table: FloorTable,
+        on_evicted: Callable[[FloorTable, int], None],
+    ) -> None:
+        self._table = table
+        self._on_evicted = on_evicted
+        # Of durable commits.
+        self._commits: Shares[AppKey, AppCommit] = Shares()
         # Of whom a commit is on its way, which replaces the last one.
         self._committing: set[AppKey] = set()
+        mine = [item for item in commits.items() if item[1].is_last == (table is FloorTable.FINISHED_APPS)]
+        for key, commit in sorted(mine, key=lambda item: item[1].first_tick):
+            self._commits.put(key, commit, tenant_of(key.owner))
+        if len(mine) >= self._maximum and not floors:
+            # Written by a server without floors, which removed those that had not committed for longest.
+            floors = {FloorKey(table, NO_TENANT): max(1, min(commit.first_tick for _, commit in mine) - 1)}
+        self.floors = Floors(floors_of(floors, table))
+
+    @property
+    def _maximum(self) -> int:
+        return MAX_FINISHED_APPS if self._table is FloorTable.FINISHED_APPS else MAX_APPS
 
     def find(self, key: AppKey) -> AppCommit | None:
         return self._commits.get(key)
 
     def take_out(self, key: AppKey) -> None:
-        self._commits.pop(key, None)
+        self._commits.pop(key)
 
-    def make_room_for(self, key: AppKey, maximum: int) -> list[AppKey]:
-        """Note whose commit is on its way; return who is forgotten for it."""
-        self._committing.add(key)
-        excess = len(self._commits) + len(self._committing) - maximum
-        return [self._commits.popitem(last=False)[0] for _ in range(min(excess, len(self._commits)))]
+    def make_room_for(self, app: AppVersion) -> tuple[list[AppKey], list[FloorChange]]:
+        """Note whose commit is on its way; return which applications are evicted for it, and their tenants' floors."""
+        evicted = self._commits.make_room(tenant_of(app.owner), self._maximum - len(self._committing))
+        self._committing.add(app.key)
+        self._on_evicted(self._table, len(evicted))
+        floors: dict[Tenant, int | None] = {}
+        for each in evicted:
+            floors |= self.floors.raise_to(each.tenant, each.value.first_tick)
+        changes = [(FloorKey(self._table, tenant), floor) for tenant, floor in floors.items()]
+        return [each.key for each in evicted], changes
 
-    def put(self, key: AppKey, commit: AppCommit) -> None:
-        self._committing.discard(key)
-        self._commits[key] = commit
+    def put(self, app: AppVersion, commit: AppCommit) -> None:
+        self._committing.discard(app.key)
+        self._commits.put(app.key, commit, tenant_of(app.owner))

@@ -189,8 +189,8 @@ class ChannelLog:
         again: what is returned is settled with the first one, or before this returns; conditions do not matter to it.
 
         Raises:
-            ProducerFencedError, SequenceGapError, SequenceReusedError, SequenceForgottenError: See ``known_result``.
-                Nothing happened.
+            ProducerFencedError, ProducerForgottenError, SequenceGapError, SequenceReusedError, SequenceForgottenError:
+                See ``known_result`` and ``ProducerTable.window_for``. Nothing happened.
             ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
             LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
         """
@@ -247,11 +247,12 @@ class ChannelLog:
     def _repeated(
         self, vchannel: VchannelLog, batch: Batch, producer: ProducerSequence, on_settled: Settled
     ) -> PendingAppend | None:
-        """Return the append that answers a repeated batch; None for a new one. Raises as ``known_result`` does."""
+        """Return the append that answers a repeated batch; None for a new one. Raises as the table of producers."""
         node = self._node
         node.admission.check_storage()
         key = (vchannel.vchannel_id, producer.producer_id)
-        result = known_result(node.producers.window(key), vchannel.name, producer, batch.count, batch.columns_crc32c)
+        window = node.producers.window_for(vchannel.vchannel_id, vchannel.name, producer, node.oracle.last)
+        result = known_result(window, vchannel.name, producer, batch.count, batch.columns_crc32c)
         if result is None:
             return None
         entry = NewEntry(

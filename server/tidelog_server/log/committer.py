@@ -23,6 +23,7 @@ from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorChange
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tenure import Tenure
@@ -77,6 +78,7 @@ class PendingAppend:
         outcomes: What is written with the entries of a begun transaction.
         positions: What is written for consumer groups, with entries or alone.
         app_commits: What is written with the entries of prepared transactions.
+        floors: What is written about entries of tables that are evicted with this.
         is_duplicate: Whether it repeats an append that was taken before, and is not written itself.
         repetitions: Those that repeat this one and are settled behind it.
     """
@@ -92,6 +94,7 @@ class PendingAppend:
     outcomes: Sequence[OutcomeChange] = ()
     positions: Sequence[PositionChange] = ()
     app_commits: Sequence[AppChange] = ()
+    floors: Sequence[FloorChange] = ()
     is_duplicate: bool = False
     repetitions: "list[PendingAppend] | None" = None
 
@@ -494,5 +497,6 @@ def _beside(appends: Sequence[PendingAppend]) -> Beside:
     positions = dict(change for append in appends for change in append.positions)
     staged = [batch for append in appends for batch in append.staged]
     app_commits = dict(change for append in appends for change in append.app_commits)
-    beside = Beside(windows, staged, outcomes, positions, app_commits)
+    floors = dict(change for append in appends for change in append.floors)
+    beside = Beside(windows, staged, outcomes, positions, app_commits, floors)
     return beside if any(beside) else NOTHING_BESIDE

@@ -78,7 +78,7 @@ class LogNode:
     def open(self, oracle: Oracle) -> None:
         """Take ticks from ``oracle``, which is above everything that is in the log."""
         ring = TailRing(self.admission.limits.tail_ring_bytes)
-        producers = ProducerTable(self.store.producer_windows())
+        producers = ProducerTable(self.store.producer_windows(), self.metrics.evictions.labels("producers").inc)
         self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self.clock, producers)
 
     def add(self, name: str, vchannel_ids: Sequence[int]) -> ChannelLog:

@@ -4,8 +4,7 @@ The table is in memory and on disk: a window is written with the batch that chan
 crash it tells of exactly the batches that are in the log.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,13 +14,29 @@ from tidelog_server.core.errors import (
     SequenceGapError,
     SequenceReusedError,
 )
-from tidelog_server.core.limits import MAX_PRODUCERS
+from tidelog_server.core.forgotten_errors import ProducerForgottenError
+from tidelog_server.core.limits import MAX_PRODUCERS, MAX_REPEAT_AGE_MS
 from tidelog_server.core.names import RESERVED_PREFIX
-from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerKey, ProducerSequence, ProducerWindow, Result
+from tidelog_server.core.producers import (
+    UNKNOWN_PRODUCER,
+    ProducerKey,
+    ProducerSequence,
+    ProducerWindow,
+    Result,
+    is_of_one_process,
+)
+from tidelog_server.core.shares import Shares
+from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.committer import PendingAppend, WindowChange
 
-# Producers that are looked at to find one that may be forgotten.
-_LOOKS: Final = 32
+FORGOTTEN_NAMED: Final = f"{RESERVED_PREFIX}forgotten"
+FORGOTTEN_OF_ONE_PROCESS: Final = f"{RESERVED_PREFIX}forgotten-of-one-process"
+"""Under these names a vchannel has windows that say that windows of others were evicted there: the sequence of one is
+the greatest last tick of those, at least 1."""
+
+# Of one tenant, producers that were never opened are evicted first: most of their names are used once.
+_UNOPENED: Final = 0
+_OPENED: Final = 1
 
 
 def known_result(
@@ -67,37 +82,70 @@ class _Producer:
     in_flight: dict[int, PendingAppend] = field(default_factory=dict)
 
 
+def _is_in_use(producer: _Producer) -> bool:
+    return bool(producer.in_flight)
+
+
 class ProducerTable:
     """The producers of a node. Lives on the event loop.
 
-    Past MAX_PRODUCERS the one unused for longest is forgotten: first among those that nobody opened, whose names are
-    mostly used once, and only when none is left among the opened ones. One with batches in flight is in use. Those of
-    the server itself, whose names begin with ``_``, do not count and stay until they are removed.
+    Past MAX_PRODUCERS the principal with the most producers loses the one that it has not used for longest: see
+    ``Shares``. A producer with batches in flight is in use. Those of the server itself, whose names begin with ``_``,
+    do not count and stay until they are removed.
+
+    Invariant: a vchannel on which a window was evicted has a window FORGOTTEN_NAMED or FORGOTTEN_OF_ONE_PROCESS, by the
+    evicted producer's name. It is written in the same write as the removal.
     """
 
-    def __init__(self, windows: Mapping[ProducerKey, ProducerWindow]) -> None:
-        # Those used last are at the end of each.
-        self._unopened: OrderedDict[ProducerKey, _Producer] = OrderedDict()
-        self._opened: OrderedDict[ProducerKey, _Producer] = OrderedDict()
-        # Of the server itself: whoever writes them removes them too, and nothing else does.
-        self._reserved: OrderedDict[ProducerKey, _Producer] = OrderedDict()
+    def __init__(
+        self, windows: Mapping[ProducerKey, ProducerWindow], on_evicted: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Start with the windows of earlier runs; ``on_evicted`` is called with a number of evicted windows."""
+        self._shared: Shares[ProducerKey, _Producer] = Shares(ranks=2)
+        # Of the server itself: the code that writes them also removes them, and nothing else does.
+        self._reserved: dict[ProducerKey, _Producer] = {}
+        self._on_evicted = on_evicted
         for key, window in sorted(windows.items(), key=lambda item: item[1].last_tick):
-            self._home(key, window)[key] = _Producer(window)
+            self._set(key, _Producer(window))
 
     def __len__(self) -> int:
-        return len(self._unopened) + len(self._opened)
+        return len(self._shared)
 
     def window(self, key: ProducerKey) -> ProducerWindow | None:
         """Return the window as of the last batch that was taken, durable or not."""
         producer = self._find(key)
         return producer.window if producer else None
 
+    def window_for(
+        self, vchannel_id: int, vchannel: str, producer: ProducerSequence, latest_tick: int
+    ) -> ProducerWindow | None:
+        """Return the window for a batch, as ``window``; an unknown producer never had one if this returns.
+
+        Args:
+            vchannel_id: Of the vchannel.
+            vchannel: Its name, for errors.
+            producer: Which batch it is.
+            latest_tick: The greatest tick that was ever handed out.
+
+        Raises:
+            ProducerForgottenError: It is the first batch of an unknown producer, whose window may have been evicted.
+        """
+        window = self.window((vchannel_id, producer.producer_id))
+        if window is None and producer.epoch == 0 and producer.sequence == 1:
+            self._check_is_new(vchannel_id, vchannel, producer, latest_tick)
+        return window
+
+    def may_be_forgotten(self, key: ProducerKey) -> bool:
+        """Tell whether an unknown producer may have had a window on the vchannel."""
+        return self._find(key) is None and (key[0], FORGOTTEN_NAMED) in self._reserved
+
     def in_flight(self, key: ProducerKey, sequence: int) -> PendingAppend | None:
         """Return a batch that was taken and is not settled yet; asking for it is using the producer."""
         producer = self._find(key)
         if producer is None:
             return None
-        self._home(key, producer.window).move_to_end(key)
+        if key not in self._reserved:
+            self._shared.use(key)
         return producer.in_flight.get(sequence)
 
     def note(
@@ -112,7 +160,7 @@ class ProducerTable:
         result = Result(
             first.base_tick, first.count, first.columns_crc32c if crc32c is None else crc32c, append.needs_sync
         )
-        append.windows = self.put(key, (self.window(key) or UNKNOWN_PRODUCER).extended(result))
+        append.windows = self.put(key, (self.window(key) or UNKNOWN_PRODUCER).extended(result, producer.tenant))
         self._track(key, producer.sequence, append)
 
     def settle_with_first(self, key: ProducerKey, sequence: int, repeated: PendingAppend) -> None:
@@ -127,30 +175,25 @@ class ProducerTable:
 
     def put(self, key: ProducerKey, window: ProducerWindow) -> tuple[WindowChange, ...]:
         """Replace or add a window; return what must be written for it, the removal of others included."""
-        producer = self._pop(key)
+        producer = self._find(key)
+        evicted: tuple[WindowChange, ...] = ()
         if producer is None:
             producer = _Producer(window)
+            if not key[1].startswith(RESERVED_PREFIX):
+                evicted = self._make_room(window)
         producer.window = window
-        home = self._home(key, window)
-        forgotten = self._forget_some() if MAX_PRODUCERS <= len(self) and home is not self._reserved else ()
-        home[key] = producer
-        return ((key, window), *forgotten)
+        self._set(key, producer)
+        return ((key, window), *evicted)
 
     def remove(self, key: ProducerKey) -> WindowChange:
-        """Forget a producer that has no batches in flight; return what must be written for it."""
-        producer = self._pop(key)
+        """Forget a producer of the server itself that has no batches in flight; return what must be written for it."""
+        producer = self._reserved.pop(key, None)
         assert producer is None or not producer.in_flight
         return key, None
 
     def keys(self, prefix: str) -> list[ProducerKey]:
         """Return the producers of the server itself whose ids begin with ``prefix``."""
         return [key for key in self._reserved if key[1].startswith(prefix)]
-
-    def _track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
-        """Remember a batch until it is settled."""
-        producer = self._find(key)
-        assert producer is not None
-        producer.in_flight[sequence] = append
 
     def settled(self, changes: Iterable[WindowChange]) -> None:
         """Note that the batch that brought ``changes`` is durable."""
@@ -161,32 +204,64 @@ class ProducerTable:
     def forget(self, vchannel_ids: Iterable[int]) -> None:
         """Forget the producers of vchannels that are gone."""
         gone = set(vchannel_ids)
-        for home in (self._unopened, self._opened, self._reserved):
-            for key in [key for key in home if key[0] in gone]:
-                del home[key]
+        for key in [key for key in self._shared.keys() if key[0] in gone]:  # noqa: SIM118 - not a mapping
+            self._shared.pop(key)
+        for key in [key for key in self._reserved if key[0] in gone]:
+            del self._reserved[key]
 
-    def _home(self, key: ProducerKey, window: ProducerWindow) -> "OrderedDict[ProducerKey, _Producer]":
-        if key[1].startswith(RESERVED_PREFIX):
-            return self._reserved
-        return self._opened if window.epoch else self._unopened
+    # -- Private -------------------------------------------------------------------------------------------
+
+    def _check_is_new(self, vchannel_id: int, vchannel: str, producer: ProducerSequence, latest_tick: int) -> None:
+        """Check that an unknown producer never had a window here.
+
+        A name of one process is used once, so its first batch is new unless the client says that it may have sent the
+        batch before; clients send a batch again within MAX_REPEAT_AGE_MS, so only a window that was used within that
+        time can be meant. Any other name may come back at any time.
+        """
+        if is_of_one_process(producer.producer_id):
+            mark = self._reserved.get((vchannel_id, FORGOTTEN_OF_ONE_PROCESS))
+            oldest_ms = physical_ms(latest_tick) - MAX_REPEAT_AGE_MS
+            is_new = not producer.is_repeated or mark is None or physical_ms(mark.window.last_sequence) < oldest_ms
+        else:
+            is_new = (vchannel_id, FORGOTTEN_NAMED) not in self._reserved
+        if not is_new:
+            raise ProducerForgottenError(vchannel=vchannel, producer_id=producer.producer_id)
+
+    def _track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
+        """Remember a batch until it is settled."""
+        producer = self._find(key)
+        assert producer is not None
+        producer.in_flight[sequence] = append
 
     def _find(self, key: ProducerKey) -> _Producer | None:
-        return self._unopened.get(key) or self._opened.get(key) or self._reserved.get(key)
+        return self._shared.get(key) or self._reserved.get(key)
 
-    def _pop(self, key: ProducerKey) -> _Producer | None:
-        return self._unopened.pop(key, None) or self._opened.pop(key, None) or self._reserved.pop(key, None)
+    def _set(self, key: ProducerKey, producer: _Producer) -> None:
+        window = producer.window
+        if key[1].startswith(RESERVED_PREFIX):
+            self._reserved[key] = producer
+        else:
+            self._shared.put(key, producer, window.tenant, _OPENED if window.epoch else _UNOPENED)
 
-    def _forget_some(self) -> tuple[WindowChange, ...]:
+    def _make_room(self, window: ProducerWindow) -> tuple[WindowChange, ...]:
         """Make room for one more, and for more if there are too many since a time when all were in use."""
-        forgotten: list[WindowChange] = []
-        for home in (self._unopened, self._opened):
-            for _ in range(min(_LOOKS, len(home))):
-                if len(self) < MAX_PRODUCERS:
-                    break
-                key, producer = next(iter(home.items()))
-                if producer.in_flight:
-                    home.move_to_end(key)
-                else:
-                    del home[key]
-                    forgotten.append((key, None))
-        return tuple(forgotten)
+        evicted = self._shared.make_room(window.tenant, MAX_PRODUCERS, _is_in_use)
+        if not evicted:
+            return ()
+        self._on_evicted(len(evicted))
+        changes: dict[ProducerKey, ProducerWindow | None] = {}
+        for key, _, producer in evicted:
+            changes[key] = None
+            changes |= self._mark_forgotten(key, producer.window)
+        return tuple(changes.items())
+
+    def _mark_forgotten(self, key: ProducerKey, window: ProducerWindow) -> dict[ProducerKey, ProducerWindow]:
+        """Note on the vchannel that a window was evicted; return what must be written for it."""
+        vchannel_id, producer_id = key
+        name = FORGOTTEN_OF_ONE_PROCESS if is_of_one_process(producer_id) else FORGOTTEN_NAMED
+        tick, mark = max(1, window.last_tick), self._reserved.get((vchannel_id, name))
+        if mark is not None and tick <= mark.window.last_sequence:
+            return {}
+        changed = ProducerWindow(0, tick)
+        self._reserved[vchannel_id, name] = _Producer(changed)
+        return {(vchannel_id, name): changed}

@@ -105,11 +105,11 @@ def try_append_transaction(
 def _repeated(
     node: NodeLog, parts: Sequence[TxnPart], producer: ProducerSequence, on_settled: Settled
 ) -> PendingAppend | None:
-    """Return the append that answers a repeated transaction; None for a new one. Raises as ``known_result`` does."""
+    """Return the append that answers a repeated transaction; None for a new one. Raises as the table of producers."""
     node.admission.check_storage()
     first = parts[0]
     key = (first.vchannel.vchannel_id, producer.producer_id)
-    window = node.producers.window(key)
+    window = node.producers.window_for(first.vchannel.vchannel_id, first.vchannel.name, producer, node.oracle.last)
     result = known_result(window, first.vchannel.name, producer, first.batches[0].count, _digest(parts))
     if result is None:
         return None

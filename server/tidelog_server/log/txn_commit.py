@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import TxnOutcome, TxnRun
+from tidelog_server.log.app_commits import AppChanges
 from tidelog_server.log.channel_log import NodeLog
-from tidelog_server.log.committer import AppChange, PendingAppend, Settled
+from tidelog_server.log.committer import PendingAppend, Settled
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.transactions import MovePositions, no_positions
 from tidelog_server.log.txn_table import TxnSession, TxnTable
@@ -48,9 +49,9 @@ class SubmittedCommit:
     first_tick: int
 
 
-def no_app_changes(_: int) -> Sequence[AppChange]:
+def no_app_changes(_: int) -> AppChanges:
     """Change nothing of any application."""
-    return ()
+    return (), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class TxnCommit:
     sessions: Sequence[TxnSession]
     terms: CommitTerms
     on_settled: Settled
-    app_changes: Callable[[int], Sequence[AppChange]] = no_app_changes
+    app_changes: Callable[[int], AppChanges] = no_app_changes
 
     @property
     def messages(self) -> int:
@@ -100,14 +101,14 @@ def try_commit(node: NodeLog, table: TxnTable, commit: TxnCommit) -> SubmittedCo
     entries: list[NewEntry] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
         entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
+    noted = [
+        table.note_committing(session.txn_id, outcome) for session, outcome in zip(sessions, outcomes, strict=True)
+    ]
+    app_changes, app_floors = commit.app_changes(first_tick)
     append = PendingAppend(
         entries, terms.needs_sync, commit.on_settled,
-        outcomes=[
-            change
-            for session, outcome in zip(sessions, outcomes, strict=True)
-            for change in table.note_committing(session.txn_id, outcome)
-        ],
-        positions=positions, app_commits=commit.app_changes(first_tick),
+        outcomes=[change for changes, _ in noted for change in changes], positions=positions, app_commits=app_changes,
+        floors=[*(floor for _, floors in noted for floor in floors), *app_floors],
     )  # fmt: skip
     lanes = (lane for session in sessions for lane in session.lanes.values())
     targets = {lane.target.vchannel.vchannel_id: lane.target for lane in lanes}
@@ -133,7 +134,7 @@ def _outcomes(sessions: Sequence[TxnSession], first_tick: int, *, is_synced: boo
     outcomes: list[TxnOutcome] = []
     for session in sessions:
         runs = (TxnRun(vchannel_id, lane.messages) for vchannel_id, lane in session.lanes.items() if lane.batches)
-        outcomes.append(TxnOutcome(first_tick, is_synced, tuple(runs)))
+        outcomes.append(TxnOutcome(first_tick, is_synced, tuple(runs), session.tenant))
         first_tick += session.messages
     return outcomes
 

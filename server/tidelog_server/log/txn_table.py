@@ -11,9 +11,10 @@
 Source: the transaction manager of Milvus' streaming node for keepalive and sticky expiry.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from tidelog_server.core.callers import Caller
@@ -39,7 +40,8 @@ from tidelog_server.core.limits import (
     MAX_TXN_VCHANNELS,
     Limits,
 )
-from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares
+from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.transactions import TxnOutcome, TxnPlace
 from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.batch import Batch
@@ -127,6 +129,7 @@ class TxnSession:
         size_bytes: Their columns.
         is_committing: From the start of a commit until it is refused, or for good.
         prepared_for: Whose commit it waits for; None if it is not prepared.
+        tenant: The tenant of the principal that began it.
     """
 
     txn_id: int
@@ -139,6 +142,10 @@ class TxnSession:
     size_bytes: int = 0
     is_committing: bool = False
     prepared_for: AppVersion | None = None
+    tenant: Tenant = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tenant = tenant_of(self.caller.principal)
 
     @property
     def places(self) -> dict[TxnPlace, int]:
@@ -221,24 +228,47 @@ class TxnTable:
     """All begun transactions that this node knows of.
 
     Invariant: an id is in at most one of ``open``, ``_ended`` and ``_outcomes``.
-    Invariant: an outcome that was removed is older, by its first tick, than all that are kept. So a transaction that
-    was begun after the oldest of those, and is unknown, was surely not committed.
+    Invariant: the id of an outcome that was evicted is not above the floor of its tenant. So an unknown transaction of
+    a tenant with a greater id was never committed.
 
     Attributes:
         open: Those that are neither committed nor ended, by id.
         staged_bytes, staged_batches: Of all open ones, and of those ended whose batches are not removed yet.
     """
 
-    def __init__(self, limits: Limits, outcomes: Mapping[int, TxnOutcome], first_txn_id: int) -> None:
-        """Start with the outcomes of earlier runs; ids of this run are ``first_txn_id`` or greater."""
+    def __init__(
+        self,
+        limits: Limits,
+        outcomes: Mapping[int, TxnOutcome],
+        first_txn_id: int,
+        floors: Mapping[Tenant, int] = MappingProxyType({}),
+        on_evicted: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Start with the outcomes of earlier runs.
+
+        Args:
+            limits: What an operator may set.
+            outcomes: Of earlier runs.
+            first_txn_id: Ids of this run are this or greater.
+            floors: Of earlier runs: the greatest id of an outcome that was evicted, by tenant.
+            on_evicted: Called with a number of evicted outcomes.
+        """
         self._limits = limits
         self._first_txn_id = first_txn_id
         # No id up to this is remembered for certain, though it is of this run.
         self._forgotten_up_to = first_txn_id - 1
-        self._ended: OrderedDict[int, _Ended] = OrderedDict()
-        # Of durable commits, and how many there are with those on their way; oldest first.
-        self._outcomes = OrderedDict(sorted(outcomes.items(), key=lambda item: item[1].first_tick))
+        self._ended: Shares[int, _Ended] = Shares()
+        # Of durable commits, and how many are on their way.
+        self._outcomes: Shares[int, TxnOutcome] = Shares()
         self._committing = 0
+        self._on_evicted = on_evicted
+        by_age = sorted(outcomes.items(), key=lambda item: item[1].first_tick)
+        for txn_id, outcome in by_age:
+            self._outcomes.put(txn_id, outcome, outcome.tenant)
+        if len(by_age) >= MAX_TXN_OUTCOMES and not floors:
+            # Written by a server without floors, which removed the outcomes that had the smallest first ticks.
+            floors = {NO_TENANT: by_age[0][1].first_tick - 1}
+        self._floors = Floors(floors)
         self._per_client: Counter[Caller] = Counter()
         self.open: dict[int, TxnSession] = {}
         self.staged_bytes = 0
@@ -291,7 +321,7 @@ class TxnTable:
             return found
         if found is not None:
             raise InvalidTransactionStateError(txn_id, state="committed")
-        self.check_remembered(txn_id)
+        self.check_remembered(txn_id, None if caller is None else tenant_of(caller.principal))
         if self._first_txn_id <= txn_id and (self._forgotten_up_to < txn_id or latest_tick < txn_id):
             raise TransactionNotExistError(txn_id)
         raise TransactionExpiredError(
@@ -307,7 +337,8 @@ class TxnTable:
         if (session := self.open.get(txn_id)) is not None:
             _check_caller(txn_id, session.caller, caller)
             return session
-        if (ended := self._ended.get(txn_id)) is not None:
+        ended = self._ended.get(txn_id)
+        if ended is not None:
             _check_caller(txn_id, ended.caller, caller)
             if ended.cause == "rolled_back":
                 raise InvalidTransactionStateError(txn_id, state="rolled back")
@@ -318,13 +349,14 @@ class TxnTable:
         """Tell whether a client has rolled this transaction back."""
         return self._ended.get(txn_id) == _Ended(caller, "rolled_back")
 
-    def check_remembered(self, txn_id: int) -> None:
-        """Raise TransactionOutcomeForgottenError if a transaction of which nothing is known may have been committed."""
-        if len(self._outcomes) + self._committing < MAX_TXN_OUTCOMES:
-            return
-        oldest_tick = next(iter(self._outcomes.values())).first_tick if self._outcomes else MAX_TICK
-        if txn_id < oldest_tick:
-            raise TransactionOutcomeForgottenError(txn_id, oldest_tick=oldest_tick)
+    def check_remembered(self, txn_id: int, tenant: Tenant | None) -> None:
+        """Raise TransactionOutcomeForgottenError if an unknown transaction may have been committed.
+
+        ``tenant`` is the tenant of the principal that asks; None for an operator, who asks for transactions of all.
+        """
+        floor = self._floors.highest if tenant is None else self._floors.of(tenant)
+        if txn_id <= floor:
+            raise TransactionOutcomeForgottenError(txn_id, oldest_tick=floor + 1)
 
     def stage(self, session: TxnSession, target: Target, batch: Batch, stored_crc32c: int) -> int:
         """Add a new batch to an open transaction; return its sequence. Nothing changes if it raises.
@@ -347,29 +379,30 @@ class TxnTable:
         self.staged_batches += 1
         return sequence
 
-    def note_committing(self, txn_id: int, outcome: TxnOutcome) -> list[OutcomeChange]:
+    def note_committing(self, txn_id: int, outcome: TxnOutcome) -> tuple[list[OutcomeChange], list[FloorChange]]:
         """Note that a transaction is about to be committed; return what must be written with it."""
+        evicted = self._outcomes.make_room(outcome.tenant, MAX_TXN_OUTCOMES - self._committing)
         self._committing += 1
-        changes: list[OutcomeChange] = [(txn_id, outcome)]
-        if MAX_TXN_OUTCOMES < len(self._outcomes) + self._committing and self._outcomes:
-            forgotten, _ = self._outcomes.popitem(last=False)
-            changes.append((forgotten, None))
-        return changes
+        self._on_evicted(len(evicted))
+        changes: list[OutcomeChange] = [(txn_id, outcome), *((each.key, None) for each in evicted)]
+        floors: dict[Tenant, int | None] = {}
+        for each in evicted:
+            floors |= self._floors.raise_to(each.tenant, each.key)
+        return changes, [(FloorKey(FloorTable.OUTCOMES, tenant), floor) for tenant, floor in floors.items()]
 
     def note_committed(self, session: TxnSession, outcome: TxnOutcome) -> None:
         """Replace a transaction by its outcome, which is durable; called in the order of their ticks."""
         self._committing -= 1
         self._remove(session)
         self.note_removed(session)
-        self._outcomes[session.txn_id] = outcome
+        self._outcomes.put(session.txn_id, outcome, outcome.tenant)
 
     def end(self, session: TxnSession, cause: EndCause) -> None:
         """End a transaction without a commit. What it staged counts until ``note_removed``."""
         self._remove(session)
-        self._ended[session.txn_id] = _Ended(session.caller, cause)
-        if len(self._ended) > MAX_ENDED_TXNS:
-            forgotten, _ = self._ended.popitem(last=False)
-            self._forgotten_up_to = max(self._forgotten_up_to, forgotten)
+        for forgotten in self._ended.make_room(session.tenant, MAX_ENDED_TXNS):
+            self._forgotten_up_to = max(self._forgotten_up_to, forgotten.key)
+        self._ended.put(session.txn_id, _Ended(session.caller, cause), session.tenant)
 
     def note_removed(self, session: TxnSession) -> None:
         """Note that what a transaction has staged does not count any more."""

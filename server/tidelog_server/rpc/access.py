@@ -11,6 +11,7 @@ from typing import Final
 from tidelog_server.core.access_errors import PermissionDeniedError
 from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
 from tidelog_server.core.names import shown
+from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.security.authenticator import Principal, Shown
 from tidelog_server.security.buckets import Bucket
 from tidelog_server.security.grants import Verb
@@ -26,13 +27,14 @@ class Access:
         method: Full name of the method.
         shown: What the call showed.
         principal: Who makes it; replaced when permissions change.
+        tenant: The tenant of the principal.
         task: What runs the call; cancelled to end it.
         is_ended: Set when the credentials ran out, before the task is cancelled.
     """
 
     __slots__ = (
         "_allowed", "_clock_s", "_denied", "_in", "_on_denied", "_out", "is_ended", "method", "principal", "shown",
-        "task",
+        "task", "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +51,8 @@ class Access:
         self.method = method
         self.shown = shown_by
         self.principal = principal
+        # Asked for with each batch; a call's principal keeps its name.
+        self.tenant = tenant_of(principal.name)
         self.task: asyncio.Task[object] | None = None
         self.is_ended = False
         self._on_denied = on_denied
@@ -120,6 +124,12 @@ _current: ContextVar[Access | None] = ContextVar("tidelog-access", default=None)
 def current_access() -> Access | None:
     """Return what the caller of the running call may do; None where everybody may do everything."""
     return _current.get()
+
+
+def current_tenant() -> Tenant:
+    """Return the tenant of the running call's principal; NO_TENANT where everybody may do everything."""
+    access = _current.get()
+    return NO_TENANT if access is None else access.tenant
 
 
 def set_access(access: Access) -> None:

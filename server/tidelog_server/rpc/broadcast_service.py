@@ -29,6 +29,7 @@ from tidelog_server.core.names import shown
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
+from tidelog_server.rpc.access import current_tenant
 from tidelog_server.rpc.column_checks import check
 from tidelog_server.rpc.columns import ColumnsView
 from tidelog_server.rpc.context import Context
@@ -92,6 +93,7 @@ class BroadcastService:
                 min(request.wait_timeout_ms / 1_000, longest_wait_s(context, MAX_RESOURCE_WAIT_MS / 1_000)),
                 request.barrier_tick,
                 longest_wait_s(context, MAX_BARRIER_WAIT_S),
+                current_tenant(),
             )
         )
         return pb.BroadcastResponse(broadcast_id=result.broadcast_id, tick=result.tick, duplicate=result.is_duplicate)

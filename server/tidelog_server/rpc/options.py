@@ -7,9 +7,9 @@ from tidelog_server.core.callers import Caller, is_clean
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_CLIENT_ID_BYTES, MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.names import RESERVED_PREFIX, shown
-from tidelog_server.core.producers import ProducerSequence
+from tidelog_server.core.producers import ONE_PROCESS_PREFIX, ProducerSequence, is_of_one_process
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
-from tidelog_server.rpc.access import current_principal
+from tidelog_server.rpc.access import current_principal, current_tenant
 from tidelog_server.rpc.context import Context
 
 CLIENT_ID_KEY: Final = "tidelog-client-id"
@@ -48,6 +48,17 @@ def check_producer_id(producer_id: str) -> str:
     return producer_id
 
 
+def check_opened_id(producer_id: str) -> str:
+    """Return ``producer_id`` if it is one that can be opened. Raises InvalidRequestError."""
+    if is_of_one_process(producer_id):
+        raise InvalidRequestError(
+            f"the producer id '{shown(producer_id)}' begins with '{ONE_PROCESS_PREFIX}', so it is used by one process "
+            "only and cannot be taken over: choose another one",
+            field="producer_id",
+        )
+    return check_producer_id(producer_id)
+
+
 def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | None:
     """Return who appends; None if nobody says so. Raises InvalidRequestError."""
     if not options.HasField("producer"):
@@ -59,7 +70,9 @@ def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | No
             f"the producer's sequence is {producer.sequence}, expected 1 to {_MAX_SEQUENCE}: the first batch has 1",
             field="sequence",
         )
-    return ProducerSequence(producer.producer_id, producer.epoch, producer.sequence)
+    return ProducerSequence(
+        producer.producer_id, producer.epoch, producer.sequence, producer.is_repeated, current_tenant()
+    )
 
 
 def needs_sync(durability: int, *, syncs_by_default: bool) -> bool:

@@ -11,7 +11,7 @@ from google.protobuf import any_pb2, duration_pb2
 
 from tidelog._protowire import LENGTH, key_of, varint
 from tidelog.v1 import error_pb2
-from tidelog_server.core import access_errors, checkpoint_errors, cluster_errors, errors
+from tidelog_server.core import access_errors, checkpoint_errors, cluster_errors, errors, forgotten_errors
 from tidelog_server.core.errors import Effect, TidelogServerError
 
 _Code = grpc.StatusCode
@@ -40,6 +40,7 @@ STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, err
     errors.SequenceGapError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_SEQUENCE_GAP),
     errors.SequenceReusedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_SEQUENCE_REUSED),
     errors.SequenceForgottenError: (_Code.ALREADY_EXISTS, error_pb2.REASON_SEQUENCE_FORGOTTEN),
+    forgotten_errors.ProducerForgottenError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_PRODUCER_FORGOTTEN),
     errors.TxnSequenceGapError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_TRANSACTION_SEQUENCE_GAP),
     errors.TxnSequenceReusedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_TRANSACTION_SEQUENCE_REUSED),
     errors.TransactionIncompleteError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_TRANSACTION_INCOMPLETE),
@@ -54,6 +55,10 @@ STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, err
         error_pb2.REASON_TRANSACTION_OUTCOME_FORGOTTEN,
     ),
     errors.AppVersionPassedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_APP_VERSION_PASSED),
+    forgotten_errors.ApplicationForgottenError: (
+        _Code.FAILED_PRECONDITION,
+        error_pb2.REASON_APPLICATION_FORGOTTEN,
+    ),
     errors.ResourceAcquiredError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_RESOURCE_ACQUIRED),
     errors.BroadcastVchannelUnknownError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_BROADCAST_VCHANNEL_UNKNOWN),
     errors.BroadcastNotExistError: (_Code.NOT_FOUND, error_pb2.REASON_BROADCAST_NOT_EXIST),

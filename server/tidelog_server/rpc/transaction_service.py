@@ -121,7 +121,7 @@ class TransactionService:
         app = _app(request.app_id, request.app_version)
         wait_s = longest_wait_s(context, MAX_BARRIER_WAIT_S)
         commit, is_repeated = await self._prepared.commit(
-            _prepared(request.txns), app, terms, wait_s, is_last=request.is_last
+            _prepared(request.txns), app, terms, wait_s, is_last=request.is_last, is_first=request.is_first
         )
         return transaction_service_pb2.CommitPreparedTxnsResponse(
             first_tick=commit.first_tick if commit.messages else 0,

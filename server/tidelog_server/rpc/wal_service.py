@@ -9,9 +9,10 @@ from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
+from tidelog_server.rpc.access import current_tenant
 from tidelog_server.rpc.append import AppendCalls
 from tidelog_server.rpc.context import Context
-from tidelog_server.rpc.options import check_producer_id
+from tidelog_server.rpc.options import check_opened_id
 from tidelog_server.rpc.scan import ScanCalls
 
 
@@ -67,7 +68,10 @@ class WalService:
         self, request: wal_service_pb2.OpenProducerRequest, _: Context
     ) -> wal_service_pb2.OpenProducerResponse:
         """Take a producer over."""
-        window = await self._broker.open_producer(request.vchannel, check_producer_id(request.producer_id))
+        window = await self._broker.open_producer(
+            request.vchannel, check_opened_id(request.producer_id), current_tenant(),
+            accept_forgotten=request.accept_forgotten,
+        )  # fmt: skip
         return wal_service_pb2.OpenProducerResponse(
             epoch=window.epoch, last_sequence=window.last_sequence, last_tick=window.last_tick
         )

@@ -57,6 +57,9 @@ class Metrics:
         self.scan_bytes = self._counter("scan_bytes", "Bytes of columns sent to scanners.")
         self.scan_responses = self._counter("scan_responses", "Responses sent to scanners.")
         self.scan_reads = self._counter("scan_reads", "Pages that scanners read, by where from.", "source")
+        self.evictions = self._counter(
+            "evictions", "Entries of tables that were evicted because the principal has too many.", "table"
+        )
         self.txns_ended = self._counter("txns_ended", "Begun transactions that ended, by how.", "how")
         self.retention_messages = self._counter("retention_messages", "Messages removed by retention.")
         self.retention_bytes = self._counter("retention_bytes", "Bytes of columns removed by retention.")

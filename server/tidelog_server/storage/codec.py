@@ -14,6 +14,8 @@ from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewE
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import TAKEN_BYTES, GroupKey, GroupPosition
 from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorKey
+from tidelog_server.core.tenants import NO_TENANT, TENANT_BYTES, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.keys import (
@@ -23,11 +25,13 @@ from tidelog_server.storage.keys import (
     app_name,
     chunk_key,
     fence_key,
+    floor_key,
     group_key,
     is_app_key,
     log_key,
     outcome_key,
     parse_app_name,
+    parse_floor_key,
     parse_group_key,
     parse_log_key,
     parse_outcome_key,
@@ -38,6 +42,8 @@ from tidelog_server.storage.keys import (
 )
 
 ROW_VERSION: Final = 1
+TENANT_VERSION: Final = 2
+"""Of windows and outcomes that have a tenant, which stands behind the fixed fields."""
 NO_HASH: Final = bytes(HASH_BYTES)
 
 MAX_INLINE_BYTES: Final = 512
@@ -92,6 +98,8 @@ _APP_LAST: Final = 2
 _WINDOW: Final = struct.Struct(">BQQ")
 # version, vchannel id, next tick, when it was committed; then what was taken.
 _POSITION: Final = struct.Struct(">BIQQ")
+# version, number.
+_FLOOR: Final = struct.Struct(">BQ")
 # version, then the fields of StoreRow in order.
 _STORE: Final = struct.Struct(">B16sQQ16sQ")
 
@@ -334,7 +342,7 @@ def unpack_txn(place: TxnPlace, value: bytes) -> int:
 
 def pack_outcome(txn_id: int, outcome: TxnOutcome) -> bytes:
     """Return the value of a transaction's outcome."""
-    body = _OUTCOME.pack(ROW_VERSION, outcome.first_tick, outcome.is_synced)
+    body = _OUTCOME.pack(_version_of(outcome.tenant), outcome.first_tick, outcome.is_synced) + outcome.tenant
     return _sealed(outcome_key(txn_id), body + b"".join(_RUN.pack(*run) for run in outcome.runs))
 
 
@@ -344,12 +352,10 @@ def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
     Raises:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
-    body = _opened_body("outcome", key, value, _OUTCOME.size, _RUN.size)
-    version, first_tick, is_synced = _OUTCOME.unpack_from(body)
-    if version != ROW_VERSION:
-        raise _unknown_version("outcome", version)
-    runs = tuple(TxnRun._make(fields) for fields in _RUN.iter_unpack(body[_OUTCOME.size :]))
-    return TxnOutcome(first_tick, is_synced, runs)
+    fixed, tenant, rest = _opened_of_tenant("outcome", key, value, _OUTCOME, _RUN.size)
+    _, first_tick, is_synced = fixed
+    runs = tuple(TxnRun._make(fields) for fields in _RUN.iter_unpack(rest))
+    return TxnOutcome(first_tick, bool(is_synced), runs, tenant)
 
 
 def pack_app_commit(app: AppKey, commit: AppCommit) -> bytes:
@@ -377,8 +383,8 @@ def unpack_app_commit(key: bytes, value: bytes) -> tuple[AppKey, AppCommit]:
 
 def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:
     """Return the value of a producer's window."""
-    body = _WINDOW.pack(ROW_VERSION, window.epoch, window.last_sequence) + window.results
-    return _sealed(producer_key(vchannel_id, producer_id), body)
+    body = _WINDOW.pack(_version_of(window.tenant), window.epoch, window.last_sequence) + window.tenant
+    return _sealed(producer_key(vchannel_id, producer_id), body + window.results)
 
 
 def unpack_window(key: bytes, value: bytes) -> tuple[ProducerKey, ProducerWindow]:
@@ -387,11 +393,25 @@ def unpack_window(key: bytes, value: bytes) -> tuple[ProducerKey, ProducerWindow
     Raises:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
-    body = _opened_body("producer", key, value, _WINDOW.size, RESULT_BYTES)
-    version, epoch, last_sequence = _WINDOW.unpack_from(body)
-    if version != ROW_VERSION:
-        raise _unknown_version("producer", version)
-    return parse_producer_key(key), ProducerWindow(epoch, last_sequence, body[_WINDOW.size :])
+    fixed, tenant, results = _opened_of_tenant("producer", key, value, _WINDOW, RESULT_BYTES)
+    _, epoch, last_sequence = fixed
+    return parse_producer_key(key), ProducerWindow(epoch, last_sequence, results, tenant)
+
+
+def pack_floor(key: FloorKey, number: int) -> bytes:
+    """Return the value of the floor of a tenant in a table."""
+    return _sealed(floor_key(key), _FLOOR.pack(ROW_VERSION, number))
+
+
+def unpack_floor(key: FloorKey, value: bytes) -> int:
+    """Return the number in such a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    (number,) = _opened("floor", floor_key(key), value, _FLOOR)
+    assert isinstance(number, int)
+    return number
 
 
 def pack_position(key: GroupKey, position: GroupPosition) -> bytes:
@@ -464,11 +484,30 @@ def _opened_body(what: str, key: bytes, value: bytes, fixed_bytes: int, item_byt
     return body
 
 
+def _version_of(tenant: Tenant) -> int:
+    return TENANT_VERSION if tenant else ROW_VERSION
+
+
+def _opened_of_tenant(
+    what: str, key: bytes, value: bytes, fixed: struct.Struct, item_bytes: int
+) -> tuple[tuple[int, ...], Tenant, bytes]:
+    """Return the fixed fields, the tenant and the rest of a row that may have a tenant."""
+    tenant_bytes = TENANT_BYTES if value[:1] == bytes((TENANT_VERSION,)) else 0
+    body = _opened_body(what, key, value, fixed.size + tenant_bytes, item_bytes)
+    fields = fixed.unpack_from(body)
+    if fields[0] not in (ROW_VERSION, TENANT_VERSION):
+        raise _unknown_version(what, fields[0])
+    begin = fixed.size + tenant_bytes
+    return fields, body[fixed.size : begin] or NO_TENANT, body[begin:]
+
+
 def _damaged_row(what: str, key: bytes) -> DataLossError:
     if key == STORE_KEY:
         return DataLossError("the store's own row is damaged: restore the data folder from a backup", row=what)
     if is_app_key(key):
         return DataLossError("an application's row is damaged: restore the data folder from a backup", row=what)
+    if parse_floor_key(key) is not None:
+        return DataLossError("the floor of a tenant is damaged: restore the data folder from a backup", row=what)
     if (txn_id := parse_outcome_key(key)) is not None:
         return DataLossError(
             f"the outcome row of transaction {txn_id} is damaged: restore the data folder from a backup",

@@ -17,6 +17,7 @@ index      vchannel_id u32, ``f``                 the fencing token of a vchanne
 index      vchannel_id u32, ``x``, txn id u64     that a transaction has staged batches there
 index      ``o``, txn id u64                      the outcome of a begun transaction
 index      ``a``, hash of an application's name   the last commit of an application
+index      ``g``, a letter, a tenant, 16 bytes    the floor of a tenant in a table
 index      ``s``                                  the store as a whole
 ========== ====================================== =================================================
 """
@@ -29,6 +30,8 @@ from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_PRODUCER_ID_BYTES
 from tidelog_server.core.producers import ProducerKey
+from tidelog_server.core.shares import FloorKey, FloorTable
+from tidelog_server.core.tenants import NO_TENANT, TENANT_BYTES
 from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.core.transactions import AppKey, TxnPlace
 
@@ -40,19 +43,23 @@ _TAGGED: Final = struct.Struct(">Ic")
 _STAGED: Final = struct.Struct(">IQI")
 _OUTCOME: Final = struct.Struct(">cQ")
 _APP: Final = struct.Struct(f">c{HASH_BYTES}s")
+_FLOOR: Final = struct.Struct(f">cc{TENANT_BYTES}s")
 _CHUNK_TAG: Final = b"c"
 _TAIL_TAG: Final = b"t"
 _FENCE_TAG: Final = b"f"
 _TXN_TAG: Final = b"x"
 _OUTCOME_TAG: Final = b"o"
 _APP_TAG: Final = b"a"
+_FLOOR_TAG: Final = b"g"
+_FLOOR_TABLES: Final = {table.value.encode(): table for table in FloorTable}
+_NO_TENANT: Final = bytes(TENANT_BYTES)
 # The name that the key of a position has in RocksMQ, of Milvus.
 _POSITION_SUFFIX: Final = "/current_id"
 
 LOG_KEY_BYTES: Final = _LOG.size
 STORE_KEY: Final = b"s"
 # Invariant: length and tag tell the kinds of keys of the index family apart.
-assert len({_CHUNK.size, _TAGGED.size, _OUTCOME.size, _APP.size, len(STORE_KEY)}) == 5
+assert len({_CHUNK.size, _TAGGED.size, _OUTCOME.size, _APP.size, _FLOOR.size, len(STORE_KEY)}) == 6
 
 log_key = _LOG.pack
 """Return the key of the entry of vchannel ``vchannel_id`` at ``base_tick``, in ``log`` and in ``columns``.
@@ -185,6 +192,28 @@ def app_range() -> tuple[bytes, bytes]:
 def is_app_key(key: bytes) -> bool:
     """Tell whether ``key`` is that of the last commit of an application."""
     return len(key) == _APP.size and key[:1] == _APP_TAG
+
+
+def floor_key(key: FloorKey) -> bytes:
+    """Return the key of the floor of a tenant in a table."""
+    table, tenant = key
+    return _FLOOR.pack(_FLOOR_TAG, table.value.encode(), tenant or _NO_TENANT)
+
+
+def floor_range() -> tuple[bytes, bytes]:
+    """Return the first key, inclusive, and the last one, exclusive, of a range with all floors."""
+    return _FLOOR_TAG, bytes((_FLOOR_TAG[0] + 1,))
+
+
+def parse_floor_key(key: bytes) -> FloorKey | None:
+    """Return the table and the tenant of a floor's key, or None if ``key`` is of another kind."""
+    if len(key) != _FLOOR.size:
+        return None
+    tag, letter, tenant = _FLOOR.unpack(key)
+    table = _FLOOR_TABLES.get(letter)
+    if tag != _FLOOR_TAG or table is None:
+        return None
+    return FloorKey(table, NO_TENANT if tenant == _NO_TENANT else tenant)
 
 
 def tail_key(vchannel_id: int) -> bytes:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from tidelog_server.core.entries import Entry, EntryHeader, NewEntry, StagedBatch
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 
@@ -88,6 +89,7 @@ class Beside(NamedTuple):
         outcomes: Outcomes of begun transactions by txn id, which replace earlier ones; None removes one.
         positions: Positions of consumer groups, which replace earlier ones; None removes one.
         app_commits: Last commits by application, which replace earlier ones; None removes one.
+        floors: Floors of tenants, which replace earlier ones; None removes one.
     """
 
     windows: Mapping[ProducerKey, ProducerWindow | None] = MappingProxyType({})
@@ -95,6 +97,7 @@ class Beside(NamedTuple):
     outcomes: Mapping[int, TxnOutcome | None] = MappingProxyType({})
     positions: Mapping[GroupKey, GroupPosition | None] = MappingProxyType({})
     app_commits: Mapping[AppKey, AppCommit | None] = MappingProxyType({})
+    floors: Mapping[FloorKey, int | None] = MappingProxyType({})
 
 
 NOTHING_BESIDE: Final = Beside()
@@ -198,6 +201,14 @@ class LogStore(Protocol):
 
     def app_commits(self) -> dict[AppKey, AppCommit]:
         """Return the last commit of each application, as written and not removed; meant for the start.
+
+        Raises:
+            DataLossError: A row is damaged.
+        """
+        ...
+
+    def floors(self) -> dict[FloorKey, int]:
+        """Return the floors of tenants, as written and not removed; meant for the start.
 
         Raises:
             DataLossError: A row is damaged.

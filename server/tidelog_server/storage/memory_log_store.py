@@ -10,6 +10,7 @@ from tidelog_server.core.entries import Entry, EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import ChunkRow, StoreRow, TailRow, first_hash, unpack_header
@@ -51,6 +52,7 @@ class MemoryLogStore:
         self._staged: dict[TxnPlace, dict[int, bytes]] = {}
         self._outcomes: dict[int, TxnOutcome] = {}
         self._app_commits: dict[AppKey, AppCommit] = {}
+        self._floors: dict[FloorKey, int] = {}
         self._positions: dict[GroupKey, GroupPosition] = {}
         self._is_closed = False
         # Guards _rows and the tails: readers must see both of the same moment.
@@ -99,6 +101,7 @@ class MemoryLogStore:
         _replace(self._outcomes, beside.outcomes)
         _replace(self._positions, beside.positions)
         _replace(self._app_commits, beside.app_commits)
+        _replace(self._floors, beside.floors)
 
     def sync(self) -> None:
         """See LogStore; there is nothing to do."""
@@ -169,6 +172,11 @@ class MemoryLogStore:
         """See LogStore."""
         with self._lock:
             return dict(self._outcomes)
+
+    def floors(self) -> dict[FloorKey, int]:
+        """See LogStore."""
+        with self._lock:
+            return dict(self._floors)
 
     def app_commits(self) -> dict[AppKey, AppCommit]:
         """See LogStore."""

@@ -17,6 +17,7 @@ from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import (
@@ -25,6 +26,7 @@ from tidelog_server.storage.codec import (
     TailRow,
     pack_app_commit,
     pack_fence,
+    pack_floor,
     pack_outcome,
     pack_store,
     pack_tail,
@@ -32,6 +34,7 @@ from tidelog_server.storage.codec import (
     unpack_app_commit,
     unpack_chunk,
     unpack_fence,
+    unpack_floor,
     unpack_header,
     unpack_outcome,
     unpack_position,
@@ -44,11 +47,14 @@ from tidelog_server.storage.head_file import Head
 from tidelog_server.storage.keys import (
     STORE_KEY,
     app_range,
+    floor_key,
+    floor_range,
     is_app_key,
     log_end_key,
     log_key,
     parse_chunk_key,
     parse_fence_key,
+    parse_floor_key,
     parse_outcome_key,
     parse_tail_key,
     parse_txn_key,
@@ -78,6 +84,7 @@ class StoreIndex(NamedTuple):
     txns: dict[TxnPlace, int]
     outcomes: dict[int, TxnOutcome]
     app_commits: dict[AppKey, AppCommit]
+    floors: dict[FloorKey, int]
 
     def digest(self) -> str:
         """Return a hash over all rows but the chunks, which the tails stand for: equal for equal states."""
@@ -92,7 +99,30 @@ class StoreIndex(NamedTuple):
             digest.update(pack_outcome(txn_id, self.outcomes[txn_id]))
         for app in sorted(self.app_commits):
             digest.update(pack_app_commit(app, self.app_commits[app]))
+        for key in sorted(self.floors, key=floor_key):
+            digest.update(pack_floor(key, self.floors[key]))
         return digest.hexdigest()
+
+
+class _Commits(NamedTuple):
+    """What the index says about commits: see StoreIndex."""
+
+    outcomes: dict[int, TxnOutcome]
+    app_commits: dict[AppKey, AppCommit]
+    floors: dict[FloorKey, int]
+
+    def add(self, key: bytes, value: bytes) -> bool:
+        """Take a row over; return False if it is of another kind. Raises DataLossError if it is damaged."""
+        if (txn_id := parse_outcome_key(key)) is not None:
+            self.outcomes[txn_id] = unpack_outcome(key, value)
+        elif is_app_key(key):
+            app, commit = unpack_app_commit(key, value)
+            self.app_commits[app] = commit
+        elif (floor_of := parse_floor_key(key)) is not None:
+            self.floors[floor_of] = unpack_floor(floor_of, value)
+        else:
+            return False
+        return True
 
 
 def load_index(engine: Engine) -> StoreIndex:
@@ -106,8 +136,7 @@ def load_index(engine: Engine) -> StoreIndex:
     chunks: dict[int, list[ChunkRow]] = {}
     fencing_tokens: dict[int, int] = {}
     txns: dict[TxnPlace, int] = {}
-    outcomes: dict[int, TxnOutcome] = {}
-    app_commits: dict[AppKey, AppCommit] = {}
+    commits = _Commits({}, {}, {})
     for key, value in scan(engine.index, b"", None):
         if (vchannel_id := parse_tail_key(key)) is not None:
             tails[vchannel_id] = unpack_tail(vchannel_id, value)
@@ -117,18 +146,13 @@ def load_index(engine: Engine) -> StoreIndex:
             chunks.setdefault(place[0], []).append(unpack_chunk(*place, value))
         elif txn_place := parse_txn_key(key):
             txns[txn_place] = unpack_txn(txn_place, value)
-        elif (txn_id := parse_outcome_key(key)) is not None:
-            outcomes[txn_id] = unpack_outcome(key, value)
-        elif is_app_key(key):
-            app, commit = unpack_app_commit(key, value)
-            app_commits[app] = commit
         elif key == STORE_KEY:
             store = unpack_store(value)
-        else:
+        elif not commits.add(key, value):
             raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
     if store is None:
         raise DataLossError("the store's own row is missing from the index: restore the data folder from a backup")
-    index = StoreIndex(store, _caught_up(engine, tails), chunks, fencing_tokens, txns, outcomes, app_commits)
+    index = StoreIndex(store, _caught_up(engine, tails), chunks, fencing_tokens, txns, *commits)
     _check_owners(index)
     return index
 
@@ -199,6 +223,16 @@ def load_app_commits(engine: Engine) -> dict[AppKey, AppCommit]:
     # Rows of some vchannels lie among them.
     rows = ((key, value) for key, value in scan(engine.index, *app_range()) if is_app_key(key))
     return dict(unpack_app_commit(key, value) for key, value in rows)
+
+
+def load_floors(engine: Engine) -> dict[FloorKey, int]:
+    """Return the floors of tenants.
+
+    Raises:
+        DataLossError: A row is damaged.
+    """
+    rows = ((parse_floor_key(key), value) for key, value in scan(engine.index, *floor_range()))
+    return {key: unpack_floor(key, value) for key, value in rows if key is not None}
 
 
 def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:

@@ -12,6 +12,7 @@ from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -21,6 +22,7 @@ from tidelog_server.storage.codec import (
     pack_app_commit,
     pack_chunk,
     pack_fence,
+    pack_floor,
     pack_outcome,
     pack_position,
     pack_store,
@@ -36,6 +38,7 @@ from tidelog_server.storage.keys import (
     app_key,
     chunk_key,
     fence_key,
+    floor_key,
     group_key,
     index_range,
     log_end_key,
@@ -62,6 +65,7 @@ from tidelog_server.storage.log_state import (
 from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, Chunk, StoreHead, VchannelTail
 from tidelog_server.storage.rocksdb_check import (
     load_app_commits,
+    load_floors,
     load_outcomes,
     load_positions,
     load_txns,
@@ -193,6 +197,11 @@ class RocksdbLogStore:
             batch.put(staged_key(vchannel_id, txn_id, sequence), columns, staged)
             batch.put(txn_key(vchannel_id, txn_id), pack_txn(vchannel_id, txn_id, NO_TICK), index)
             self._unasked_bytes += len(columns) + _ROWS_BYTES
+        self._put_commits(batch, beside)
+        self._put_positions(batch, beside.positions)
+
+    def _put_commits(self, batch: WriteBatch, beside: Beside) -> None:
+        index = self._engine.handles["index"]
         for txn_id, outcome in beside.outcomes.items():
             if outcome is None:
                 batch.delete(outcome_key(txn_id), index)
@@ -203,7 +212,11 @@ class RocksdbLogStore:
                 batch.delete(app_key(app), index)
             else:
                 batch.put(app_key(app), pack_app_commit(app, commit), index)
-        self._put_positions(batch, beside.positions)
+        for key, number in beside.floors.items():
+            if number is None:
+                batch.delete(floor_key(key), index)
+            else:
+                batch.put(floor_key(key), pack_floor(key, number), index)
 
     def _put_positions(self, batch: WriteBatch, positions: Mapping[GroupKey, GroupPosition | None]) -> None:
         groups = self._engine.handles["groups"]
@@ -271,6 +284,10 @@ class RocksdbLogStore:
     def txn_outcomes(self) -> dict[int, TxnOutcome]:
         """See LogStore."""
         return load_outcomes(self._engine)
+
+    def floors(self) -> dict[FloorKey, int]:
+        """See LogStore."""
+        return load_floors(self._engine)
 
     def app_commits(self) -> dict[AppKey, AppCommit]:
         """See LogStore."""

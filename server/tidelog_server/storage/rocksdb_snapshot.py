@@ -9,6 +9,7 @@ from rocksdict import WriteBatch
 
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.storage.codec import TailRow
 from tidelog_server.storage.rocksdb_check import load_index, load_positions, load_windows
@@ -27,6 +28,7 @@ class StoredLog:
         fencing_tokens: Of those that have one.
         outcomes: Of begun transactions, by txn id.
         app_commits: The last one of each application.
+        floors: Of tenants, by table.
         metadata: The rows of the embedded metadata store.
     """
 
@@ -35,6 +37,7 @@ class StoredLog:
     fencing_tokens: Mapping[int, int]
     outcomes: Mapping[int, TxnOutcome]
     app_commits: Mapping[AppKey, AppCommit]
+    floors: Mapping[FloorKey, int]
     metadata: RocksdbTable
     _engine: Engine
 
@@ -60,7 +63,9 @@ def open_stored_log(database_path: Path) -> Iterator[StoredLog]:
         index = load_index(engine)
         table = RocksdbTable(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
         reader = EntryReader(engine, index.tails)
-        yield StoredLog(reader, index.tails, index.fencing_tokens, index.outcomes, index.app_commits, table, engine)
+        yield StoredLog(
+            reader, index.tails, index.fencing_tokens, index.outcomes, index.app_commits, index.floors, table, engine
+        )
     finally:
         close_engine(engine)
 

@@ -6,6 +6,7 @@ Method: a node whose store and metadata outlive it, and whose metadata waits whe
 import asyncio
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tidelog_server.broker import broadcast_book, broadcast_table, broadcasts
 from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone
 from tidelog_server.broker.broadcast_store import BroadcastStore
 from tidelog_server.broker.broadcast_table import BroadcastTable, Task
-from tidelog_server.broker.broadcasts import BroadcastResult
+from tidelog_server.broker.broadcasts import BroadcastRequest, BroadcastResult
 from tidelog_server.core.broadcasts import BroadcastState, KeyName
 from tidelog_server.core.errors import (
     BroadcastForgottenError,
@@ -31,6 +32,7 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, Limits
 from tidelog_server.core.producers import ProducerSequence
+from tidelog_server.core.tenants import NO_TENANT, tenant_of
 from tidelog_server.log.broadcast import WINDOW_PREFIX
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.shared_commits import SharedCommits
@@ -263,8 +265,7 @@ async def test_a_storage_failure_leaves_the_outcome_unknown() -> None:
 
 
 async def test_what_is_forgotten_is_not_taken_as_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (broadcast_table, broadcast_book):
-        monkeypatch.setattr(module, "MAX_TOMBSTONES", 3)
+    monkeypatch.setattr(broadcast_table, "MAX_TOMBSTONES", 3)
     store, metadata = LastingStore(), MemoryMetadataStore()
     sent = []
     async with running_node(store, metadata=metadata) as node:
@@ -301,9 +302,46 @@ def test_old_ones_are_forgotten_smallest_id_first() -> None:
         finished_ms = 0 if broadcast_id < 9 else 1_000
         table.add_tombstone(Tombstone(broadcast_id, BroadcastState.DONE, 7, 1, 1, "", 0, finished_ms))
 
-    assert table.forgettable(MAX_TOMBSTONE_AGE_MS, 10) == []
-    assert table.forgettable(MAX_TOMBSTONE_AGE_MS + 1, 2) == [1, 3]
-    assert table.forgettable(MAX_TOMBSTONE_AGE_MS + 1, 10) == [1, 3, 5]
+    assert table.forget_some(MAX_TOMBSTONE_AGE_MS, 10).broadcast_ids == []
+    assert table.forget_some(MAX_TOMBSTONE_AGE_MS + 1, 2) == ([1, 3], {NO_TENANT: 3}, 0)
+    # Known until they are forgotten durably, and not chosen again.
+    assert table.find(3) is not None
+    assert table.forget_some(MAX_TOMBSTONE_AGE_MS + 1, 10) == ([5], {NO_TENANT: 5}, 0)
+    table.forget([1, 3, 5])
+    assert [table.find(broadcast_id) is None for broadcast_id in (1, 3, 5, 9)] == [True, True, True, False]
+
+
+async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broadcast_table, "MAX_TOMBSTONES", 4)
+    store, metadata = LastingStore(), MemoryMetadataStore()
+    hoarder, other = tenant_of("jwt:hoarder"), tenant_of("jwt:other")
+    mine: list[BroadcastRequest] = []
+    theirs: list[BroadcastRequest] = []
+    async with running_node(store, metadata=metadata) as node:
+        await prepare(node)
+        calls, table = node.broker.broadcasts, node.broker.broadcasts._book.table
+        for tenant, sent, count in ((other, mine, 2), (hoarder, theirs, 10)):
+            for _ in range(count):
+                sent.append(replace(a_broadcast(["a/0"], broadcast_id=await an_id(node)), tenant=tenant))
+                await calls.broadcast(sent[-1])
+                await calls.acks.ack(sent[-1].broadcast_id, ["a/0"])
+        unused_id = await an_id(node)
+        async with asyncio.timeout(5):
+            while table.finished > 4:
+                await asyncio.sleep(0)
+        metrics = node.log.metrics.registry
+        assert metrics.get_sample_value("tidelog_evictions_total", {"table": "broadcasts"}) == 8
+    async with running_node(store, metadata=metadata) as node:
+        calls = node.broker.broadcasts
+        assert [(await calls.broadcast(request)).is_duplicate for request in mine] == [True, True]
+        with pytest.raises(BroadcastForgottenError):
+            await calls.broadcast(theirs[0])
+        # An id of the other one that was never sent, below what the hoarder has lost, is new.
+        late = replace(a_broadcast(["a/0"], broadcast_id=mine[0].broadcast_id + 1), tenant=other)
+        assert not (await calls.broadcast(late)).is_duplicate
+        assert unused_id > late.broadcast_id
 
 
 async def test_every_bound_refuses_what_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:

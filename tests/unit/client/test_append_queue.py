@@ -368,6 +368,26 @@ async def test_a_lost_batch_of_a_producer_that_the_server_forgot_is_not_sent_und
     assert error.effect == "unknown"
 
 
+async def test_a_batch_that_is_sent_again_says_so_once_an_earlier_try_may_have_arrived() -> None:
+    queue, numbering = a_queue(), Numbering()
+    submit_numbered(queue, numbering, b"a")
+    batch = next_numbered(queue)
+    first = request_of(batch).options.producer
+    assert (first.producer_id[0], first.is_repeated) == ("~", False)
+    # Refused without an effect: nothing of it is in the log.
+    answer(queue, batch, 0, ShutdownError("later"))
+    queue.interrupted(UnavailableError("lost", effect="unknown"))
+    batch = next_numbered(queue)
+    assert not request_of(batch).options.producer.is_repeated
+
+    for _ in range(2):
+        queue.interrupted(UnavailableError("lost", effect="unknown"))
+        batch = next_numbered(queue)
+        again = request_of(batch)
+        assert again.options.producer.is_repeated
+        assert (again.options.producer.sequence, payloads_of(batch)) == (1, [b"a"])
+
+
 async def test_a_server_that_shuts_down_is_asked_again_on_the_next_stream_only() -> None:
     queue, numbering = a_queue(), Numbering()
     future = submit_numbered(queue, numbering, b"a")

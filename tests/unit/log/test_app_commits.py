@@ -1,10 +1,20 @@
 """What applications have committed, and which prepared transactions belong to a commit. Pure."""
 
+from collections import Counter
+
 import pytest
 
 from tidelog_server.core.callers import Caller
-from tidelog_server.core.errors import AppVersionPassedError, InvalidRequestError, InvalidTransactionStateError
-from tidelog_server.core.limits import Limits
+from tidelog_server.core.errors import (
+    AppVersionPassedError,
+    Effect,
+    InvalidRequestError,
+    InvalidTransactionStateError,
+)
+from tidelog_server.core.forgotten_errors import ApplicationForgottenError
+from tidelog_server.core.limits import MAX_REPEAT_AGE_MS, Limits
+from tidelog_server.core.shares import FloorKey, FloorTable
+from tidelog_server.core.ticks import compose
 from tidelog_server.core.transactions import AppCommit, AppKey
 from tidelog_server.log import app_commits
 from tidelog_server.log.app_commits import AppCommits, AppVersion
@@ -28,7 +38,7 @@ def committed(
 ) -> list[tuple[str, AppCommit | None]]:
     """Commit at once; return what is written."""
     app, commit = AppVersion(app_id, version), a_commit(version, first_tick, is_last=is_last)
-    changes = apps.committing(app, commit)
+    changes, _ = apps.committing(app, commit)
     apps.committed(app, commit)
     return [(key.app_id, row) for key, row in changes]
 
@@ -66,7 +76,7 @@ def test_an_application_that_is_committing_is_not_forgotten(monkeypatch: pytest.
     apps = AppCommits(rows_of({"old": a_commit(0, 10), "b": a_commit(0, 20)}))
     again = AppVersion("old", 1)
 
-    assert apps.committing(again, a_commit(1, 30)) == [(a_key("old"), a_commit(1, 30))]
+    assert apps.committing(again, a_commit(1, 30)) == ([(a_key("old"), a_commit(1, 30))], [])
     # Its new row stands before this in the log, and must not be removed.
     assert committed(apps, "c", 0, 40) == [("c", a_commit(0, 40)), ("b", None)]
     apps.committed(again, a_commit(1, 30))
@@ -80,7 +90,8 @@ def test_many_that_commit_at_once_do_not_exceed_the_bound(monkeypatch: pytest.Mo
     rows = set("abc")
     for tick, name in enumerate("defgh", 10):
         rows |= {name}
-        rows -= {gone.app_id for gone, row in apps.committing(AppVersion(name, 0), a_commit(0, tick)) if row is None}
+        changes, _ = apps.committing(AppVersion(name, 0), a_commit(0, tick))
+        rows -= {gone.app_id for gone, row in changes if row is None}
     for tick, name in enumerate("defgh", 10):
         apps.committed(AppVersion(name, 0), a_commit(0, tick))
     for gone, row in committed(apps, "i", 0, 99):
@@ -112,6 +123,62 @@ def test_no_number_of_finished_applications_makes_a_lasting_one_forgotten(monkey
     assert apps.repeated(AppVersion("w", 0)) == a_commit(0, 42, is_last=True)
     assert committed(apps, "c", 0, 50) == [("c", a_commit(0, 50)), ("a", None)]
     assert apps.repeated(AppVersion("z", 0)) == a_commit(0, 41, is_last=True)
+
+
+def test_a_principal_with_many_applications_evicts_its_own_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 4)
+    monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 4)
+    evicted: Counter[FloorTable] = Counter()
+    rows: dict[AppKey, AppCommit] = {}
+    floors: dict[FloorKey, int] = {}
+
+    def commit(apps: AppCommits, app: AppVersion, tick: int, *, is_last: bool = False) -> None:
+        made = a_commit(0, tick, is_last=is_last)
+        changes, raised = apps.committing(app, made)
+        apps.committed(app, made)
+        for key, row in changes:
+            rows.pop(key, None) if row is None else rows.update({key: row})
+        floors.update({key: floor for key, floor in raised if floor is not None})
+
+    apps = AppCommits({}, {}, lambda table, count: evicted.update({table: count}))
+    mine = AppVersion("stream", 0, "jwt:other")
+    commit(apps, mine, 1)
+    for tick in range(2, 102):
+        commit(apps, AppVersion(f"a{tick}", 0, "jwt:hoarder"), tick)
+        commit(apps, AppVersion(f"f{tick}", 0, "jwt:hoarder"), 1_000 + tick, is_last=True)
+
+    for known in (apps, AppCommits(rows, floors)):
+        assert known.repeated(mine) == a_commit(0, 1)
+        # Of the other principal nothing was forgotten, so what is unknown is new.
+        for is_last in (False, True):
+            known.check_new(AppVersion("new", 0, "jwt:other"), is_last=is_last, latest_tick=2_000)
+        # Of the hoarder, whoever is unknown may have been committed.
+        for app_id, is_last in (("a2", False), ("f2", True), ("never seen", False)):
+            with pytest.raises(ApplicationForgottenError) as refused:
+                known.check_new(AppVersion(app_id, 0, "jwt:hoarder"), is_last=is_last, latest_tick=2_000)
+            assert refused.value.effect is Effect.UNKNOWN
+        known.check_new(AppVersion("a101", 1, "jwt:hoarder"), is_last=False, latest_tick=2_000)
+    assert evicted == {FloorTable.APPS: 97, FloorTable.FINISHED_APPS: 96}
+    assert len(rows) == 8
+
+
+def test_an_application_that_makes_no_other_commit_is_repeated_within_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 1)
+    apps = AppCommits({})
+    committed(apps, "a", 0, compose(1_000_000), is_last=True)
+    committed(apps, "b", 0, compose(1_000_001), is_last=True)
+    within, after = compose(1_000_000 + MAX_REPEAT_AGE_MS), compose(1_000_001 + MAX_REPEAT_AGE_MS)
+    with pytest.raises(ApplicationForgottenError):
+        apps.check_new(AppVersion("a", 0), is_last=True, latest_tick=within)
+    apps.check_new(AppVersion("a", 0), is_last=True, latest_tick=after)
+
+
+def test_a_full_store_that_knows_no_floors_may_have_forgotten_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 2)
+    stored = {a_key(name): a_commit(0, 10) for name in "ab"}
+    with pytest.raises(ApplicationForgottenError):
+        AppCommits(stored).check_new(AppVersion("c", 0), is_last=False, latest_tick=20)
+    AppCommits({a_key("a"): a_commit(0, 10)}).check_new(AppVersion("c", 0), is_last=False, latest_tick=20)
 
 
 def test_an_application_that_goes_on_after_all_is_lasting(monkeypatch: pytest.MonkeyPatch) -> None:

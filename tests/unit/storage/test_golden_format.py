@@ -13,6 +13,8 @@ from crc32c import crc32c
 from tidelog_server.core.entries import NewEntry, StagedColumns, TxnSpan
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerWindow, Result
+from tidelog_server.core.shares import FloorKey, FloorTable
+from tidelog_server.core.tenants import tenant_of
 from tidelog_server.core.ticks import Tick
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
 from tidelog_server.metadata import embedded
@@ -28,6 +30,7 @@ from tidelog_server.storage.codec import (
     pack_app_commit,
     pack_chunk,
     pack_fence,
+    pack_floor,
     pack_header,
     pack_outcome,
     pack_position,
@@ -67,6 +70,7 @@ BROADCAST_HEADER = pack_header(
     replace(ENTRY, count=1, message_type=5, broadcast_id=0x0102030405060500),
     previous_tick=0x0102030405060600, sequence=9, previous_hash=first_hash(INCARNATION),
 )[1]  # fmt: skip
+TENANT = tenant_of("jwt:etl")
 GROUP = GroupKey("billing", "orders/0")
 WINDOW = (
     ProducerWindow(2, 8)
@@ -108,6 +112,12 @@ GOLDEN = {
         pack_outcome(0x0102030405060000, OUTCOME),
         "01010203040506070801" "0000000700000003" "0000000900000001" "2a24196c",
     ),
+    "outcome of a tenant": (
+        pack_outcome(0x0102030405060000, OUTCOME._replace(tenant=TENANT)),
+        "02010203040506070801" "3f17d463cbf9e415ff231749fd459210" "0000000700000003" "0000000900000001" "d622f178",
+    ),
+    "floor key": (keys.floor_key(FloorKey(FloorTable.OUTCOMES, TENANT)), "676f3f17d463cbf9e415ff231749fd459210"),
+    "floor": (pack_floor(FloorKey(FloorTable.OUTCOMES, TENANT), 0x0102030405060000), "010102030405060000666c9412"),
     "app key": (keys.app_key(AppKey("", "etl")), "6199900e77c2c1e4bff1a43458fd99f6d8"),
     "application": (
         pack_app_commit(AppKey("", "etl"), AppCommit(5, 0x0102030405060708, 4, True)),
@@ -145,6 +155,11 @@ GOLDEN = {
         "010203040506070800000003aabbccdd01"
         "0102030405060800000000011122334400"
         "049f96ea"),
+    "window of a tenant": (pack_window(7, "p-1", WINDOW._replace(tenant=TENANT)), "020000000000000002000000000000000a"
+        "3f17d463cbf9e415ff231749fd459210"
+        "010203040506070800000003aabbccdd01"
+        "0102030405060800000000011122334400"
+        "7032f1d9"),
     "position key": (keys.group_key(GROUP), "62696c6c696e672f6f72646572732f302f63757272656e745f6964"),
     "position": (
         pack_position(GROUP, GroupPosition(7, 0x0102030405060500, 1).after(0x0102030405060708, 5, 9)),

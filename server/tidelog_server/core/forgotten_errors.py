@@ -1,0 +1,36 @@
+"""Domain errors about names of which a table has evicted what it knew; part of the tree in ``core.errors``."""
+
+from tidelog_server.core.errors import Effect, TidelogServerError
+
+
+class ProducerForgottenError(TidelogServerError):
+    """A producer is unknown, and its window may have been evicted. Nothing was appended now.
+
+    The effect of a batch is unknown: an earlier append of it may be in the log.
+    """
+
+    effect = Effect.UNKNOWN
+
+    def __init__(self, *, vchannel: str, producer_id: str) -> None:
+        super().__init__(
+            f"producer '{producer_id}' is unknown on {vchannel}, where producers of such names were evicted, so its "
+            "batches may be in the log: read back what is there, then open it with accept_forgotten to number from 1, "
+            "or take a producer id that was never used",
+            vchannel=vchannel, producer_id=producer_id,
+        )  # fmt: skip
+
+
+class ApplicationForgottenError(TidelogServerError):
+    """An application is unknown, and its last commit may have been evicted. Nothing was committed now.
+
+    The effect of its version is unknown: an earlier commit of it may be in the log.
+    """
+
+    effect = Effect.UNKNOWN
+
+    def __init__(self, app_id: str, *, app_version: int) -> None:
+        super().__init__(
+            f"application '{app_id}' is unknown, and last commits of applications of this principal were evicted, so "
+            f"version {app_version} may be in the log: read back what is there, then commit with is_first if it is not",
+            app_id=app_id, app_version=app_version,
+        )  # fmt: skip

@@ -1,0 +1,35 @@
+"""Taking a producer over on a vchannel: raises its epoch, so that whoever had it before appends no more."""
+
+from collections.abc import Callable
+
+from tidelog_server.core.forgotten_errors import ProducerForgottenError
+from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
+from tidelog_server.core.tenants import Tenant
+from tidelog_server.log.channel_log import NodeLog, VchannelLog
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.storage.log_store import Beside
+
+
+def take_over(
+    node: NodeLog, vchannel: VchannelLog, producer_id: str, tenant: Tenant, *, accept_forgotten: bool
+) -> tuple[ProducerWindow, Callable[[], None]]:
+    """Raise the epoch of a producer in memory; return its window, and what makes the change durable.
+
+    Ordering: what is returned must be submitted in the same step of the event loop, as in ``Broker.fence``.
+
+    Raises:
+        ProducerForgottenError: It is unknown and may have been evicted, and ``accept_forgotten`` is not set. Nothing
+            happened.
+    """
+    key = (vchannel.vchannel_id, producer_id)
+    if not accept_forgotten and node.producers.may_be_forgotten(key):
+        raise ProducerForgottenError(vchannel=vchannel.name, producer_id=producer_id)
+    window = (node.producers.window(key) or UNKNOWN_PRODUCER).opened(tenant)
+    changes = dict(node.producers.put(key, window))
+
+    def write() -> None:
+        node.store.write([], Beside(changes))
+        hit(Failpoint.MID_OPEN_PRODUCER)
+        node.store.sync()
+
+    return window, write
