@@ -28,6 +28,7 @@ from tidelog_server.config import (
     ReloadRefusedError,
     connections_of_address,
     is_exposed,
+    is_unspecified,
 )
 from tidelog_server.core.access_errors import AuditFailedError
 from tidelog_server.core.cluster_errors import LogFailure, MetadataUnavailableError, OwnershipLostError
@@ -223,10 +224,7 @@ class Server:
         settings, teardown = self._config.cluster, self._teardown
         store = EtcdMetadataStore(etcd_access(self._config), self._config.metadata.etcd_prefix, self._clock)
         peers = GrpcPeers(_peer_access(self._config))
-        address = settings.advertise or f"{self._config.server.host}:{self._grpc_port}"
-        record = NodeRecord(
-            settings.node_id, address, self.http_endpoint, secrets.token_hex(8), packages.version("tidelog")
-        )
+        record = self._own_record()
         cluster = Cluster(store, self._clock, record, peers, root=ROOT, lease_ttl_s=settings.lease_ttl_s)
         # Ordering: the registration is given back behind the last acknowledgement and the last renewal.
         teardown.push_async_callback(store.close)
@@ -245,6 +243,20 @@ class Server:
                 f"the node could not register within {settings.start_timeout_s:.0f} s; etcd at "
                 f"{self._config.metadata.etcd_endpoints} last said: {store.last_failure or 'nothing wrong'}"
             ) from None
+
+    def _own_record(self) -> NodeRecord:
+        """Return what this node registers: where clients and other nodes reach it."""
+        settings = self._config.cluster
+        address = settings.advertise or f"{self._config.server.host}:{self._grpc_port}"
+        peer_address = "" if settings.peer_address == address else settings.peer_address
+        http_host, _, http_port = self.http_endpoint.rpartition(":")
+        if is_unspecified(http_host):
+            # It listens on all addresses, and this one is an address of the machine.
+            http_host = (peer_address or address).rpartition(":")[0]
+        return NodeRecord(
+            settings.node_id, address, f"{http_host}:{http_port}", secrets.token_hex(8), packages.version("tidelog"),
+            peer_address,
+        )  # fmt: skip
 
     async def _serve(self) -> None:
         teardown = self._teardown

@@ -112,6 +112,23 @@ def test_the_unit_does_not_start_again_what_a_person_must_look_at() -> None:
     assert (unit["StateDirectory"], unit["UMask"]) == ("tidelog", "0077")
 
 
+def test_nodes_of_the_profile_etcd_reach_each_other_by_the_names_of_their_containers() -> None:
+    for node in ("node-1", "node-2", "node-3"):
+        assert SERVICES[node]["environment"]["TIDELOG_CLUSTER__PEER_ADDRESS"] == f"{node}:7420"
+
+
+def test_pods_of_the_overlay_etcd_may_call_each_other() -> None:
+    folder = DEPLOY / "kubernetes" / "overlays" / "etcd"
+    pods = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "tidelog"}}}]
+    added = [(each["path"], each["value"]) for each in yaml.safe_load((folder / "networkpolicy.yaml").read_text())]
+    assert ("/spec/ingress/-", {"from": pods, "ports": [{"port": "grpc"}]}) in added
+    assert ("/spec/egress/-", {"to": pods, "ports": [{"port": "grpc"}]}) in added
+    pod = yaml.safe_load((folder / "statefulset.yaml").read_text())["spec"]["template"]["spec"]
+    variables = {each["name"]: each["value"] for each in pod["containers"][0]["env"] if "value" in each}
+    own_name = "$(TIDELOG_CLUSTER__NODE_ID).tidelog-pods.tidelog.svc:7420"
+    assert variables["TIDELOG_CLUSTER__PEER_ADDRESS"] == own_name
+
+
 def unit_of_systemd() -> configparser.ConfigParser:
     parser = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # as configparser's manual says

@@ -23,7 +23,7 @@ _START_WITHIN_S: Final = 60.0
 _END_WITHIN_S: Final = 60.0
 # Linux gives connections those from 32,768 on.
 _LASTING_PORTS: Final = range(20_000, 32_000)
-_PYTHON_PATH: Final = os.pathsep.join(str(ROOT / folder) for folder in ("client", "server", "tests"))
+PYTHON_PATH: Final = os.pathsep.join(str(ROOT / folder) for folder in ("client", "server", "tests"))
 
 
 def lasting_port() -> dict[str, object]:
@@ -91,7 +91,7 @@ class ServerProcess:
         arguments = [
             text for name, value in {**flags, **(settings or {})}.items() for text in (f"--{name}", f"{value}")
         ]
-        environment = {**os.environ, "PYTHONPATH": _PYTHON_PATH, **(env or {})}
+        environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, **(env or {})}
         self._process: ServerFork | subprocess.Popen[bytes]
         if wrapper or program:
             command = [*wrapper, sys.executable, *(program or ("-m", "tidelog_server")), *arguments]

@@ -193,3 +193,18 @@ def test_what_is_shown_can_be_loaded_again() -> None:
 def test_a_server_that_lets_others_in_unprotected_knows_it(flags: dict[str, str], exposed: bool) -> None:
     config = load_config(None, {}, flags)
     assert is_exposed(config.server, config.tls, config.auth) == exposed
+
+
+IN_A_CLUSTER = {"metadata.kind": "etcd", "metadata.etcd_endpoints": "e:2379", "cluster.node_id": "n1"}
+
+
+def test_a_node_that_listens_on_all_addresses_must_say_where_clients_reach_it() -> None:
+    on_all = {**IN_A_CLUSTER, "server.host": "0.0.0.0", "server.insecure": "true"}
+    assert "cluster.advertise" in problems_of(flags=on_all)
+    assert load_config(None, {}, {**on_all, "cluster.advertise": "n1.example:7420"}).cluster.peer_address == ""
+
+
+@pytest.mark.parametrize("setting", ["cluster.advertise", "cluster.peer_address"])
+@pytest.mark.parametrize("address", ["n1.example", "0.0.0.0:7420", "[::]:7420"])
+def test_an_address_of_a_node_is_one_to_connect_to(setting: str, address: str) -> None:
+    assert setting in problems_of(flags={**IN_A_CLUSTER, setting: address})

@@ -68,7 +68,7 @@ class Ownership:
         try:
             async with asyncio.timeout(_TELL_WITHIN_S):
                 if node is not None:
-                    await self._cluster.peers.note_channels(node.record.address, names)
+                    await self._cluster.peers.note_channels(node.record.address_for_nodes, names)
         except (TidelogServerError, TimeoutError) as error:
             _log.warning("node_not_told", node=node_id, channels=len(names), error=str(error))
 

@@ -267,7 +267,18 @@ class Cluster:
         leader = self._leader
         if leader is None or leader.record.incarnation == self.record.incarnation:
             raise NotLeaderError(node_id="", address="")
-        return await self.peers.allocate_ticks(leader.record.address, count)
+        address = leader.record.address_for_nodes
+        try:
+            return await self.peers.allocate_ticks(address, count)
+        except (NotLeaderError, MetadataUnavailableError) as error:
+            if isinstance(error, NotLeaderError):
+                problem = "the node that answered there does not lead"
+            else:
+                problem = error.values["cause"]
+            raise MetadataUnavailableError(
+                f"node '{leader.record.node_id}' leads and was called at {address}: {problem}; other nodes call a node "
+                "at its cluster.peer_address, which is its cluster.advertise unless it is set"
+            ) from error
 
     def _node_key(self, node_id: str) -> str:
         return f"{self._root}/node/{node_id}"

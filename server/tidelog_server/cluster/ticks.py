@@ -55,6 +55,8 @@ class ClusterOracle:
         self._range = TickRange(0, 0.0)
         self._is_wanted = asyncio.Event()
         self._fetching = asyncio.Lock()
+        # Why the latest request for ticks gave none.
+        self._last_failure = ""
 
     def open(self, floor: Tick) -> None:
         """Hand out nothing at or below ``floor``."""
@@ -153,7 +155,7 @@ class ClusterOracle:
         deadline_s = self._clock.monotonic_s() + TICK_RANGE_WAIT_S
         while not await self._try_refill(count):
             if self._clock.monotonic_s() >= deadline_s:
-                raise MetadataUnavailableError(f"no node has handed out ticks for {TICK_RANGE_WAIT_S:.0f} s")
+                raise MetadataUnavailableError.without_ticks(TICK_RANGE_WAIT_S, self._last_failure)
             await asyncio.sleep(_PAUSE_S)
 
     async def _try_refill(self, count: int = 0) -> bool:
@@ -164,10 +166,12 @@ class ClusterOracle:
         wanted = max(TICK_RANGE, 2 * count)
         try:
             first = await self._fetch(wanted)
-        except (NotLeaderError, MetadataUnavailableError):
+        except (NotLeaderError, MetadataUnavailableError) as error:
+            self._last_failure = error.values.get("cause") or error.message
             return False
         # What was handed out meanwhile, and what a slow answer brings too late, stays behind.
         if first <= self._last:
+            self._last_failure = f"its ticks, from {first} on, are not above {self._last}, this node's last one"
             return False
         self._last = Tick(first - 1)
         self._range = TickRange(first + wanted, asked_s + TICK_RANGE_AGE_S)

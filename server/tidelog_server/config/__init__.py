@@ -15,6 +15,7 @@ from tidelog_server.config.settings import (
     TlsSettings,
     describe_settings,
     is_exposed,
+    is_unspecified,
 )
 
 __all__ = [
@@ -36,5 +37,6 @@ __all__ = [
     "connections_of_address",
     "describe_settings",
     "is_exposed",
+    "is_unspecified",
     "load_config",
 ]

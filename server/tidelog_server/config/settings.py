@@ -97,7 +97,10 @@ class ClusterSettings(Section):
     node_id: OptionalText = Field("", description="name of this node, which stays with its data folder")
     lease_ttl_s: int = Field(10, ge=2, le=300, description="seconds after which a node that is gone is forgotten")
     advertise: OptionalText = Field(
-        "", description="host:port that clients and nodes are told; empty: where gRPC listens"
+        "", description="host:port at which clients reach this node; empty: where gRPC listens"
+    )
+    peer_address: OptionalText = Field(
+        "", description="host:port at which other nodes reach this one; empty: cluster.advertise"
     )
     ca: OptionalText = Field("", description="file of authorities of other nodes' certificates; calls them with TLS")
     token_file: OptionalText = Field("", description="file of the token that other nodes are shown")
@@ -287,6 +290,8 @@ def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
 def _broken_cluster(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
     """Yield what a node on etcd lacks."""
     storage, metadata, cluster = sections["storage"], sections["metadata"], sections["cluster"]
+    server = sections["server"]
+    assert isinstance(server, ServerSettings)
     assert isinstance(storage, StorageSettings)
     assert isinstance(metadata, MetadataSettings)
     assert isinstance(cluster, ClusterSettings)
@@ -299,8 +304,7 @@ def _broken_cluster(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
             "cluster.node_id",
             (f"1 to {MAX_NODE_ID_CHARACTERS} of a-z, 0-9 and -, such as node-1, another one for each node"),
         )
-    if cluster.advertise and not _ADDRESS.fullmatch(cluster.advertise):
-        yield "cluster.advertise", "host:port"
+    yield from _broken_addresses(server, cluster)
     if storage.kind != "rocksdb":
         yield "storage.kind", "rocksdb, for metadata in etcd outlives a log in memory"
     if metadata.etcd_username and not metadata.etcd_password_file:
@@ -309,6 +313,28 @@ def _broken_cluster(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
         yield "metadata.etcd_key", "a file exactly where metadata.etcd_cert is one"
     if metadata.etcd_cert and not metadata.etcd_ca:
         yield "metadata.etcd_ca", "a file, for metadata.etcd_cert is set"
+
+
+def _broken_addresses(server: ServerSettings, cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
+    """Yield the addresses of this node at which nothing could reach it."""
+    for name in ("advertise", "peer_address"):
+        address = getattr(cluster, name)
+        if address and (not _ADDRESS.fullmatch(address) or is_unspecified(address.rpartition(":")[0])):
+            yield f"cluster.{name}", "host:port, with a host that others can connect to"
+    if not cluster.advertise and is_unspecified(server.host):
+        yield (
+            "cluster.advertise",
+            f"host:port at which clients reach this node, for server.host is {server.host}, which is no address to "
+            "connect to",
+        )
+
+
+def is_unspecified(host: str) -> bool:
+    """Tell whether ``host`` stands for all addresses of a machine, such as 0.0.0.0: to listen on, not to connect to."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
 
 
 def _exposed_addresses(server: ServerSettings, *, is_closed: bool) -> Iterator[tuple[str, str]]:

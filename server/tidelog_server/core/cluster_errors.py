@@ -4,15 +4,23 @@ from tidelog_server.core.errors import Effect, StorageFailedError, TidelogServer
 
 
 class MetadataUnavailableError(TidelogServerError):
-    """The metadata store does not answer, or no longer takes this node's changes."""
+    """The metadata store does not answer, or no longer takes this node's changes; or no leader hands out ticks."""
 
-    def __init__(self, cause: str, *, effect: Effect = Effect.NONE) -> None:
+    def __init__(self, cause: str, *, effect: Effect = Effect.NONE, message: str = "") -> None:
         super().__init__(
-            f"the metadata store cannot be used ({cause}): appends and scans of owned channels go on while the node's "
-            "lease lasts; repeat this later",
+            message
+            or f"the metadata store cannot be used ({cause}): appends and scans of owned channels go on while the "
+            "node's lease lasts; repeat this later",
             cause=cause,
         )
         self.effect = effect
+
+    @classmethod
+    def without_ticks(cls, waited_s: float, cause: str) -> "MetadataUnavailableError":
+        """Return the error of a node that the leader has given no ticks. Nothing happened."""
+        return cls(
+            cause, message=f"no ticks from the leader of the cluster for {waited_s:.0f} s ({cause}): repeat this later"
+        )
 
 
 class OwnershipLostError(TidelogServerError):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 from tidelog_server.core.errors import DataLossError
@@ -19,10 +19,11 @@ class NodeRecord:
 
     Attributes:
         node_id: Its name, which stays with its data folder.
-        address: ``host:port`` of its gRPC, for clients and for other nodes.
+        address: ``host:port`` of its gRPC, as clients reach it.
         http_address: ``host:port`` of its health and metrics.
         incarnation: Names this process; another one under the same id has another.
         version: Of the software.
+        peer_address: ``host:port`` of its gRPC, as other nodes reach it; empty if they use ``address``.
     """
 
     node_id: str
@@ -30,18 +31,29 @@ class NodeRecord:
     http_address: str
     incarnation: str
     version: str
+    peer_address: str = ""
+
+    @property
+    def address_for_nodes(self) -> str:
+        """``host:port`` at which other nodes call this one."""
+        return self.peer_address or self.address
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
-        return json.dumps({"record": _RECORD_VERSION, **asdict(self)}, separators=(",", ":")).encode()
+        stored = {"record": _RECORD_VERSION, **asdict(self)}
+        if not self.peer_address:
+            # Nodes of versions without the field reject a record that has it.
+            del stored["peer_address"]
+        return json.dumps(stored, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "NodeRecord":
         """Return the record that ``encode`` made. Raises DataLossError if it is none."""
         try:
-            fields = json.loads(value)
-            version = fields.pop("record")
-            record = cls(**fields)
+            stored = json.loads(value)
+            version = stored["record"]
+            # A later version may add fields; one that changes the meaning of these has another number.
+            record = cls(**{each.name: stored[each.name] for each in fields(cls) if each.name in stored})
         except (ValueError, TypeError, KeyError) as error:
             raise DataLossError(f"the metadata record {key} cannot be read ({error})", key=key) from error
         if version != _RECORD_VERSION:

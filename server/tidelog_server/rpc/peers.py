@@ -72,8 +72,7 @@ class GrpcPeers:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
                 raise NotLeaderError(node_id="", address="") from error
-            text = f"node at {address}: {error.code().name}: {error.details()}"
-            raise MetadataUnavailableError(text) from error
+            raise MetadataUnavailableError(f"{error.code().name}: {error.details()}") from error
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:

@@ -1,0 +1,40 @@
+"""A client of a cluster in a process of its own: ``python -m tidelog_testing.cluster_client append|read ...``.
+
+``append ENDPOINTS TEXT CHANNEL...`` creates channels where they are missing, appends the text to each, and prints the
+address of each one's owner. ``read ENDPOINTS CHANNEL...`` prints the payloads of each. Both print one JSON object.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+
+import tidelog
+
+
+def append(endpoints: str, text: str, names: Sequence[str]) -> dict[str, str]:
+    """Append to each channel, and return where its owner is."""
+    with tidelog.Cluster(endpoints) as cluster:
+        for name in names:
+            cluster.ensure_channel(name)
+            cluster.vchannel(name).append(text.encode())
+        return {name: cluster.owner_of(name).address for name in names}
+
+
+def read(endpoints: str, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the payloads of each channel."""
+    with tidelog.Cluster(endpoints) as cluster:
+        return {
+            name: [payload.decode() for batch in cluster.vchannel(name).scan() for payload in batch.payloads]
+            for name in names
+        }
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    command, endpoints, *rest = sys.argv[1:]
+    done = append(endpoints, rest[0], rest[1:]) if command == "append" else read(endpoints, rest)
+    sys.stdout.write(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main()
