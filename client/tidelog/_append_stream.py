@@ -11,6 +11,7 @@ import grpc.aio
 from tidelog._append_lane import Submission, TransactionSubmission
 from tidelog._append_queue import AppendQueue
 from tidelog._append_terms import AppendTerms
+from tidelog._calls import closed_error
 from tidelog._errors import (
     AppendUnknownError,
     ClosedError,
@@ -24,7 +25,7 @@ from tidelog._numbering import Numbering
 from tidelog._retry import may_repeat, retry_after_s
 from tidelog._sizes import Appendable
 from tidelog._status import error_of_answer, error_of_status, max_request_bytes_of
-from tidelog._stream_end import StreamEnd
+from tidelog._stream_end import StreamEnd, half_close
 from tidelog._transport import Transport, deadline_error
 from tidelog._types import AppendResult, TransactionResult
 from tidelog.v1 import wal_service_pb2
@@ -60,7 +61,7 @@ class AppendStream:
         self._release_timer: asyncio.Handle | None = None
         self._release_pauses_s = transport.retry.pauses_s()
         self._has_released = False
-        self._is_closed = False
+        self._closing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         # One timer for all deadlines, set for the earliest or earlier: most appends are settled long before theirs.
         self._timer: asyncio.Handle | None = None
@@ -81,8 +82,7 @@ class AppendStream:
         Raises:
             ClosedError: The client was closed.
         """
-        if self._is_closed:
-            raise ClosedError("the client is closed: make a new one")
+        self._check_open()
         self._queue.submit(vchannel, terms, submission, numbering)
         self._wake.set()
         if self._runner is None:
@@ -128,7 +128,7 @@ class AppendStream:
                 submission = None
                 pauses_s = pauses_s or self._transport.retry.pauses_s()
                 async with asyncio.timeout_at(deadline_s):
-                    await asyncio.sleep(next(pauses_s))
+                    await self._pause(next(pauses_s))
         except TimeoutError as error:
             if isinstance(error, TidelogError):
                 raise
@@ -169,13 +169,29 @@ class AppendStream:
         return result
 
     async def aclose(self, timeout_s: float) -> None:
-        """Wait until everything submitted is settled, ``timeout_s`` at most, then end the stream."""
-        self._is_closed = True
-        with suppress(TimeoutError):
+        """Wait until everything submitted is settled, ``timeout_s`` at most, then end the stream.
+
+        What is not settled by then, or when the wait is cancelled, ends with ClosedError if it was not sent, else with
+        AppendUnknownError.
+        """
+        # Appends that wait for room, or until they are repeated, end now: nothing of them is on its way.
+        self._closing.set()
+        self._changed.set()
+        try:
             async with asyncio.timeout(timeout_s):
                 while not self._queue.is_idle:
                     self._changed.clear()
                     await self._changed.wait()
+        except TimeoutError:
+            await self._end(f"the client was closed, and no answer came within {timeout_s:.1f} s")
+        except asyncio.CancelledError:
+            await self._end("the client was closed, and the wait for its appends was cancelled")
+            raise
+        else:
+            await self._end("the client was closed")
+
+    async def _end(self, why: str) -> None:
+        """End the stream, and settle what is left with the effect that it has."""
         for timer in (self._timer, self._release_timer):
             if timer is not None:
                 timer.cancel()
@@ -185,9 +201,8 @@ class AppendStream:
             self._runner.cancel()
             with suppress(asyncio.CancelledError):
                 await self._runner
-        given_up = f"the client was closed, and no answer came within {timeout_s:.1f} s"
         gone = ClosedError("the client was closed before the append was sent")
-        self._queue.give_up(gone, _unknown(given_up))
+        self._queue.give_up(gone, _unknown(why))
         self._queue.fail_waiting(gone)
 
     def _watch(self, deadline_s: float) -> None:
@@ -217,14 +232,27 @@ class AppendStream:
         call, reader = self._call, self._reader
         if call is None or reader is None:
             return
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            await call.done_writing()
-        await asyncio.wait((reader,), timeout=_HANG_UP_S)
+        with suppress(TimeoutError):
+            # The half-close too waits for a server that takes nothing.
+            async with asyncio.timeout(_HANG_UP_S):
+                await half_close(call)
+                await asyncio.wait((reader,))
 
     async def _room(self) -> None:
         while not self._queue.has_room:
+            self._check_open()
             self._changed.clear()
             await self._changed.wait()
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait before an append is repeated; a close ends the wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._closing.wait()
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise closed_error()
 
     async def _run(self) -> None:
         while True:
@@ -270,10 +298,13 @@ class AppendStream:
         the outcome of the next appends unknown for nothing, so the first to write is a call that may be repeated.
         """
         transport = self._transport
-        await transport.ready(transport.connect_timeout_s)
+        # A close waits for what is submitted, and so for the connection that it needs.
+        await transport.ready(transport.connect_timeout_s, holds_close=True)
         if self._was_broken:
             request = wal_service_pb2.GetWalNameRequest()
-            await transport.call(transport.wal.GetWalName, request, timeout_s=transport.connect_timeout_s, is_read=True)
+            await transport.call(
+                transport.wal.GetWalName, request, timeout_s=transport.connect_timeout_s, is_read=True, holds_close=True
+            )
 
     async def _serve(self, call: Any) -> TidelogError:
         """Write and read until the stream ends; then settle what was sent and not answered, and return the reason."""

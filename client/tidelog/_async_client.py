@@ -22,10 +22,10 @@ from tidelog._async_tokens import AsyncTokenCalls
 from tidelog._async_transactions import AsyncTransactionCalls
 from tidelog._async_wal import AsyncWal
 from tidelog._broadcast_ids import BroadcastIds
+from tidelog._calls import closed_error
 from tidelog._channel_types import OwnerDescription, Retention
 from tidelog._credentials import TlsOptions, TokenSource, check_endpoint
 from tidelog._endpoints import check_address
-from tidelog._errors import ClosedError
 from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
 from tidelog._producer import AsyncProducer, ProducerOptions
 from tidelog._retry import DEFAULT_RETRY, Retry
@@ -61,6 +61,19 @@ class _Session:
         self.transport = transport
         self.appends = AppendStream(transport, max_in_flight_bytes=max_in_flight_bytes)
         self.broadcast_ids = BroadcastIds(transport)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        transport = self.transport
+        return self.appends.is_idle and transport.is_idle and not transport.scans and not transport.open_transactions
+
+    async def aclose(self, timeout_s: float) -> None:
+        """Wait for appends and other changes, ``timeout_s`` at most, then end everything."""
+        try:
+            await asyncio.gather(self.appends.aclose(timeout_s), self.transport.drain(timeout_s))
+        finally:
+            await self.transport.aclose()
 
 
 class AsyncClient(
@@ -362,10 +375,16 @@ class AsyncClient(
     def check_open(self) -> None:
         """Raise ClosedError if the client is closed; for handles."""
         if self._is_closed:
-            raise ClosedError("the client is closed: make a new one")
+            raise closed_error()
 
     async def aclose(self) -> None:
-        """Wait until every append is settled, then close the connection. Open scans end with ClosedError."""
+        """Wait until every append, broadcast and other change under way has its answer, then close the connection.
+
+        It waits ``timeout_s`` of the client at most; calls with a shorter time of their own end with that. What is left
+        then ends with ClosedError if it was not sent, so that it had no effect; an append, broadcast or commit that was
+        sent ends with AppendUnknownError, another change with ClosedError whose ``effect`` is unknown. Calls that only
+        read, and scans, end with ClosedError at once. Cancelling this ends the wait only: the client is closed.
+        """
         self._is_closed = True
         await self._close_session()
 
@@ -392,9 +411,7 @@ class AsyncClient(
         For use around a fork, in which gRPC must have nothing open.
         """
         session = self._open_session
-        if session is not None and (
-            session.transport.scans or session.transport.open_transactions or not session.appends.is_idle
-        ):
+        if session is not None and not session.is_idle:
             return False
         await self._close_session()
         return True
@@ -438,8 +455,7 @@ class AsyncClient(
     async def _close_session(self) -> None:
         session, self._open_session = self._open_session, None
         if session is not None and session.loop is asyncio.get_running_loop() and session.pid == os.getpid():
-            await session.appends.aclose(self.timeout_s)
-            await session.transport.aclose()
+            await session.aclose(self.timeout_s)
 
     async def _append_alone(
         self,

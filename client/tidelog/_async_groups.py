@@ -223,6 +223,8 @@ class AsyncGroupCalls(ABC):
             answer = await transport.call(
                 connection.groups.Consume, request, timeout_s=self.timeout_s + wait_s + _SLACK_S, is_read=not commit,
                 is_idempotent=True,
+                # A close does not wait for messages that may never come.
+                holds_close=commit and not wait_s,
             )  # fmt: skip
         finally:
             transport.release(connection)

@@ -80,7 +80,11 @@ class AsyncNodeCalls(ABC):
         connection = transport.lease()
         call: Any = connection.cluster.WatchOwners(pb.WatchOwnersRequest(), metadata=transport.metadata())
         try:
-            async for answer in call:
+            while True:
+                async with transport.calls.entered(holds_close=False):
+                    answer = await call.read()
+                if answer is grpc.aio.EOF:
+                    return
                 yield OwnersChange(_wire.owners(answer.owners), tuple(answer.gone), answer.is_complete)
         except grpc.aio.AioRpcError as error:
             raise error_of_status(error, is_read=True) from error

@@ -28,7 +28,10 @@ class BroadcastIds:
         begin_s = clock()
         request = wal_service_pb2.AllocateTicksRequest(count=_TAKEN_AT_ONCE)
         transport = self._transport
-        answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=timeout_s, is_read=True)
+        # A close waits for the broadcast that the id is for.
+        answer = await transport.call(
+            transport.wal.AllocateTicks, request, timeout_s=timeout_s, is_read=True, holds_close=True
+        )
         # Those that somebody else took meanwhile are missed by nobody.
         self._ids = iter(range(answer.first_tick, answer.first_tick + answer.count))
         self._usable_until_s = begin_s + _USABLE_S

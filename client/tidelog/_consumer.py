@@ -443,12 +443,18 @@ class AsyncConsumer(AsyncIterator[Batch]):
     async def _committed(self) -> None:
         """Wait until everything that was ever committed is durable. Raises why the last of it failed, once."""
         last = self._last_commit
-        if last is not None:
-            try:
+        if last is None:
+            return
+        try:
+            async with self._transport().calls.entered(holds_close=True):
                 await asyncio.shield(last)
-            finally:
-                if last.done() and self._last_commit is last:
-                    self._last_commit = None
+        except ClosedError:
+            if last.done():
+                raise
+            raise ClosedError("the client was closed before the commit was answered", effect="unknown") from None
+        finally:
+            if last.done() and self._last_commit is last:
+                self._last_commit = None
 
     def _begin_auto_commit(self) -> None:
         """Commit what is processed, without waiting for it; a failure is tried again with the next one."""

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import grpc.aio
 
-from tidelog._errors import ClosedError, GroupFencedError, TidelogError, UnavailableError
+from tidelog._errors import ClosedError, GroupFencedError, TidelogError, UnavailableError, copy_of
 from tidelog._retry import may_repeat
 from tidelog._status import error_of_answer, error_of_status, is_of_server
-from tidelog._stream_end import StreamEnd
+from tidelog._stream_end import StreamEnd, half_close
 from tidelog._transport import Transport
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
@@ -48,6 +48,7 @@ class _Commit:
 
     positions: dict[str, Position] = field(default_factory=dict)
     waiting: "list[asyncio.Future[None]]" = field(default_factory=list)
+    was_sent: bool = False
 
     def add(self, positions: Mapping[str, Position]) -> "asyncio.Future[None]":
         self.positions.update(positions)
@@ -162,7 +163,7 @@ class MemberStream:
                 self._runner.cancel()
             with suppress(asyncio.CancelledError):
                 await self._runner
-        self._give_up(ClosedError("the consumer was closed before the commit was answered", effect="unknown"))
+        self._give_up(ClosedError("the consumer was closed before the commit was answered"))
 
     async def _run(self) -> None:
         pauses_s: Iterator[float] | None = None
@@ -268,7 +269,7 @@ class MemberStream:
                     self._has_releases = False
                     await call.write(self._release_request())
                 if self._is_leaving and self._sent is None and self._next is None:
-                    await call.done_writing()
+                    await half_close(call)
                     return
                 try:
                     async with asyncio.timeout(sign_s):
@@ -279,6 +280,7 @@ class MemberStream:
     def _commit_request(self) -> pb.JoinGroupRequest:
         assert self._next is not None
         self._sent, self._next = self._next, None
+        self._sent.was_sent = True
         self._last_commit_id += 1
         positions = [
             wal_service_pb2.PositionCommit(vchannel=vchannel, epoch=position.epoch, next_tick=position.next_tick)
@@ -309,7 +311,7 @@ class MemberStream:
     def _give_up(self, error: TidelogError) -> None:
         for commit in (self._sent, self._next):
             if commit is not None:
-                commit.settle(error)
+                commit.settle(copy_of(error, effect="unknown") if commit.was_sent else error)
         self._sent = self._next = None
 
     def _change(self) -> None:

@@ -223,7 +223,7 @@ class StagedTransaction:
         self._unacknowledged.discard(future)
         error = None if future.cancelled() else future.exception()
         if self._failure is None and isinstance(error, TidelogError):
-            self._failure = _before_commit(error)
+            self._failure = _before_commit(error, is_closing=self._transport.is_closing)
 
     async def _keep_alive(self) -> None:
         """Give a sign of life now and then, until the transaction is over."""
@@ -246,8 +246,10 @@ def _future() -> "asyncio.Future[AppendResult]":
     return asyncio.get_running_loop().create_future()
 
 
-def _before_commit(error: TidelogError) -> TidelogError:
+def _before_commit(error: TidelogError, *, is_closing: bool) -> TidelogError:
     """Return what a batch that was not staged means: nothing of its transaction is in the log in any case."""
+    if is_closing:
+        return ClosedError("the client was closed before the transaction was staged: nothing of it is in the log")
     if isinstance(error, AppendUnknownError):
         return UnavailableError("a batch of the transaction had no answer for too long: roll it back and begin anew")
     return copy_of(error, effect="none")

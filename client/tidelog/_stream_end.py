@@ -14,6 +14,16 @@ _POLL_S: Final = 0.005
 _OF_WRITE: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 
 
+async def half_close(call: Any) -> None:
+    """Tell the server that nothing more is written on ``call``; a call that is over is left to its reader.
+
+    A half-close waits behind what flow control holds back. If the connection breaks meanwhile, grpcio raises an error
+    of its internals (``ExecuteBatchError``) instead of the status of the call, which it does only for writes.
+    """
+    with suppress(grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
+        await call.done_writing()
+
+
 class StreamEnd:
     """The status that the server, or Core, gave a call.
 

@@ -237,7 +237,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         return Scan(self._client.scan_channel(name, start, until, options))
 
     def close(self) -> None:
-        """Wait until every append is settled, then close the connection. Open scans end with ClosedError."""
+        """Wait for appends, broadcasts and other changes, then close the connection. See ``AsyncClient.aclose``."""
         background.run(self._client.aclose())
 
     def __enter__(self) -> Self:

@@ -10,6 +10,7 @@ import grpc.aio
 
 from tidelog import _fork, _tracing
 from tidelog._absence import why_not_connected
+from tidelog._calls import Calls, Progress, closed_error
 from tidelog._credentials import TlsOptions, TokenSource, authorization
 from tidelog._errors import ClosedError, DeadlineError, TidelogError, UnauthenticatedError, UnavailableError
 from tidelog._retry import Retry, may_repeat, retry_after_s
@@ -59,6 +60,7 @@ _SCANS_PER_CONNECTION: Final = 80
 
 _Request_contra = TypeVar("_Request_contra", contravariant=True)
 _Response_co = TypeVar("_Response_co", covariant=True)
+_Open = TypeVar("_Open")
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -137,15 +139,27 @@ class Transport:
         self.open_transactions: set[OpenTransaction] = set()
         self.connect_timeout_s = connect_timeout_s
         self.retry = retry
+        # Streams may wait in it too: what begins outside of it is ended with CancelledError by a close.
+        self.calls = Calls()
         self._connections = [self._new_connection()]
         first = self._connections[0].channel
-        self.channels = _stub(channel_service_pb2_grpc.ChannelServiceStub, first)
-        self.tokens = _stub(token_service_pb2_grpc.TokenServiceStub, first)
+        self._channels = _stub(channel_service_pb2_grpc.ChannelServiceStub, first)
+        self._tokens = _stub(token_service_pb2_grpc.TokenServiceStub, first)
         self._transactions = _stub(transaction_service_pb2_grpc.TransactionServiceStub, first)
 
     @property
+    def channels(self) -> Any:
+        """Channels on the first connection. Raises ClosedError, as all services do once the connections are closed."""
+        return self._open(self._channels)
+
+    @property
+    def tokens(self) -> Any:
+        """Tokens on the first connection."""
+        return self._open(self._tokens)
+
+    @property
     def transactions(self) -> Any:
-        """Begun transactions on the first connection. Raises ClosedError: a transaction may outlive its client."""
+        """Begun transactions on the first connection; they may outlive their client."""
         if self._transactions is None:
             raise ClosedError("the client was closed: its open transactions end with their keepalive")
         return self._transactions
@@ -156,34 +170,44 @@ class Transport:
         return callable(self._token)
 
     @property
+    def is_closing(self) -> bool:
+        """Whether the connections are being closed, or are closed."""
+        return self.calls.is_closing
+
+    @property
     def is_closed(self) -> bool:
         """Whether the connections are closed."""
         return not self._connections
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no call with one answer is under way."""
+        return self.calls.is_idle
+
+    @property
     def wal(self) -> Any:
         """The data plane on the first connection."""
-        return self._connections[0].wal
+        return self._first.wal
 
     @property
     def broadcasts(self) -> Any:
         """Broadcasts on the first connection."""
-        return self._connections[0].broadcasts
+        return self._first.broadcasts
 
     @property
     def groups(self) -> Any:
         """Consumer groups on the first connection."""
-        return self._connections[0].groups
+        return self._first.groups
 
     @property
     def cluster(self) -> Any:
         """Nodes and owners on the first connection."""
-        return self._connections[0].cluster
+        return self._first.cluster
 
     @property
     def append_stream(self) -> Any:
         """AppendStream on the first connection; its requests are bytes."""
-        return partial(self._connections[0].append_stream, metadata=self._call_metadata())
+        return partial(self._first.append_stream, metadata=self._call_metadata())
 
     def metadata(self) -> Metadata:
         """Return what a call shows of this client. Raises UnauthenticatedError if its token cannot be had."""
@@ -205,7 +229,12 @@ class Transport:
         return sum(connection.scans for connection in self._connections)
 
     def lease(self) -> Connection:
-        """Return a connection with room for one more scan, or call that waits long; give it back with ``release``."""
+        """Return a connection with room for one more scan, or call that waits long; give it back with ``release``.
+
+        Raises:
+            ClosedError: The connections are closed.
+        """
+        self._open(self._connections)
         for connection in self._connections:
             if connection.scans < _SCANS_PER_CONNECTION:
                 break
@@ -219,24 +248,20 @@ class Transport:
         """Give back what ``lease`` returned."""
         connection.scans -= 1
 
-    async def ready(self, timeout_s: float) -> None:
+    async def ready(self, timeout_s: float, *, holds_close: bool = False) -> None:
         """Return once the first connection stands. Nothing of any request was sent before.
+
+        Args:
+            timeout_s: How long it may take.
+            holds_close: Whether a close of the client waits for it.
 
         Raises:
             UnavailableError: It could not be made in time. Effect none.
+            ClosedError: The client was closed.
         """
-        channel = self._connections[0].channel
-        if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
-            return
-        timeout_s = min(timeout_s, self.connect_timeout_s)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await channel.channel_ready()
-        except TimeoutError:
-            raise UnavailableError(
-                f"no connection to {self.endpoint} within {timeout_s:.1f} s"
-                f"{await why_not_connected(channel, self.endpoint, self._tls)}"
-            ) from None
+        if self.is_closing or not self._is_ready():
+            async with self.calls.entered(holds_close=holds_close):
+                await self._ready(timeout_s)
 
     async def call(
         self,
@@ -247,49 +272,116 @@ class Transport:
         is_read: bool,
         is_append: bool = False,
         is_idempotent: bool = False,
+        holds_close: bool | None = None,
     ) -> _Response_co:
         """Return the answer to ``request``; repeats it while it had no effect, or is idempotent, and there is time.
 
+        Args:
+            method: What is called.
+            request: Its request.
+            timeout_s: How long it may take, its repetitions included.
+            is_read: Whether it changes nothing, so that its effect is none whatever happens.
+            is_append: Whether it appends messages.
+            is_idempotent: Whether twice is the same as once.
+            holds_close: Whether a close of the client waits for it; None: unless it is a read.
+
         Raises:
             TidelogError: What the server or the transport said last; its effect is unknown if that of an attempt is.
+            ClosedError, AppendUnknownError: The client was closed before there was an answer; see ``effect``.
         """
+        progress = Progress()
+        try:
+            async with self.calls.entered(holds_close=not is_read if holds_close is None else holds_close):
+                return await self._repeated(
+                    progress, method, request, timeout_s=timeout_s, is_read=is_read, is_append=is_append,
+                    is_idempotent=is_idempotent,
+                )  # fmt: skip
+        except ClosedError:
+            raise progress.error_at_close(is_read=is_read, is_append=is_append) from None
+
+    async def _repeated(
+        self,
+        progress: Progress,
+        method: UnaryMethod[_Request_contra, _Response_co],
+        request: _Request_contra,
+        *,
+        timeout_s: float,
+        is_read: bool,
+        is_append: bool,
+        is_idempotent: bool,
+    ) -> _Response_co:
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         pauses_s = self.retry.pauses_s()
-        is_unknown = False
         error: TidelogError
         failure: Exception
         while True:
             try:
-                await self.ready(deadline - clock())
+                await self._ready(deadline - clock())
+                progress.is_sent = True
                 return await method(request, timeout=max(0.0, deadline - clock()), metadata=self._call_metadata())
             except UnavailableError as absence:
-                if not is_unknown:
+                if not progress.is_unknown:
                     raise
                 error, failure = absence, absence
             except grpc.aio.AioRpcError as refusal:
                 error, failure = error_of_status(refusal, is_read=is_read, is_append=is_append), refusal
-            is_unknown = is_unknown or error.effect == "unknown"
+            progress.is_sent = False
+            progress.is_unknown = progress.is_unknown or error.effect == "unknown"
             pause_s = max(next(pauses_s), retry_after_s(error))
             may_pass = may_repeat(error) or (is_idempotent and _is_lost(failure))
             if not may_pass or clock() + pause_s >= deadline:
-                error.effect = "unknown" if is_unknown else "none"
+                error.effect = "unknown" if progress.is_unknown else "none"
                 raise error from (failure if failure is not error else None)
             await asyncio.sleep(pause_s)
+
+    def _is_ready(self) -> bool:
+        return self._first.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+
+    async def _ready(self, timeout_s: float) -> None:
+        if self._is_ready():
+            return
+        channel = self._first.channel
+        timeout_s = min(timeout_s, self.connect_timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await channel.channel_ready()
+        except TimeoutError:
+            raise UnavailableError(
+                f"no connection to {self.endpoint} within {timeout_s:.1f} s"
+                f"{await why_not_connected(channel, self.endpoint, self._tls)}"
+            ) from None
+
+    @property
+    def _first(self) -> Connection:
+        """The first connection. Raises ClosedError."""
+        return self._open(self._connections)[0]
+
+    def _open(self, of_connections: _Open) -> _Open:
+        """Return what belongs to the connections. Raises ClosedError if they are closed."""
+        if not self._connections:
+            raise closed_error()
+        return of_connections
 
     def _call_metadata(self) -> tuple[tuple[str, str], ...]:
         """Return who calls, and which span the call belongs to if somebody traces."""
         return self.metadata() if _tracing.hooks is None else (*self.metadata(), *_tracing.hooks.metadata())
 
+    async def drain(self, timeout_s: float) -> None:
+        """End calls that only read, and wait for the others, ``timeout_s`` at most; take no others from now on."""
+        await self.calls.drain(timeout_s)
+
     async def aclose(self) -> None:
         """Close the connections; calls and streams on them end, and the server ends open transactions in time."""
         for transaction in list(self.open_transactions):
             transaction.forget()
-        for connection in self._connections:
-            await connection.channel.close()
+        # Ordering: before the channels, whose close ends what is still under way with CancelledError.
+        await self.calls.end()
         # Why: gRPC's thread lives as long as its objects do, and a fork must not meet it.
-        self._connections.clear()
-        self.channels = self.tokens = self._transactions = None
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            await connection.channel.close()
+        self._channels = self._tokens = self._transactions = None
         _fork.disconnected(self)
 
     def _new_connection(self) -> Connection:

@@ -63,16 +63,18 @@ class FaultProxy:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A target that is away, and connections that break, are what both ends shall see.
-        with suppress(OSError):
-            await self._passes.wait()
-            target_reader, target_writer = await asyncio.open_connection(self._host, self._port)
-            try:
-                await asyncio.gather(
-                    self._pump(reader, target_writer), self._pump(target_reader, writer, self._count_answered)
-                )
-            finally:
-                target_writer.close()
-        writer.close()
+        try:
+            with suppress(OSError):
+                await self._passes.wait()
+                target_reader, target_writer = await asyncio.open_connection(self._host, self._port)
+                try:
+                    await asyncio.gather(
+                        self._pump(reader, target_writer), self._pump(target_reader, writer, self._count_answered)
+                    )
+                finally:
+                    target_writer.close()
+        finally:
+            writer.close()
 
     async def _pump(
         self,
