@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog_testing.compose import ComposeProcesses, read_compose
+from tidelog_testing.compose import ComposeProcesses, as_user_of_image, read_compose
 
 NODES = ("node-1", "node-2", "node-3")
 
@@ -155,15 +155,19 @@ def test_the_profile_tls_gives_a_server_that_is_closed(processes: ComposeProcess
 
 
 @pytest.mark.spark
-@pytest.mark.soak
 @pytest.mark.timeout(400)
-def test_the_job_of_the_profile_spark_reads_the_log(processes: ComposeProcesses) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as the user of the image")
+def test_the_job_of_the_profile_spark_reads_the_log_as_the_user_of_its_image(
+    processes: ComposeProcesses, tmp_path: Path
+) -> None:
+    (tmp_path / "etc").mkdir()
     processes.start("tidelog")
     processes.wait_ready("tidelog")
     with tidelog.Client(processes.endpoint("tidelog")) as client:
         for name in ("orders", "payments"):
             client.create_channel(name, vchannels=2)
             client.append(f"{name}/1", [b"one", b"three"])
-    assert processes.run("spark") == 0, processes.output("spark")
+    wrapper = as_user_of_image(processes.services["spark"], tmp_path / "etc")
+    assert processes.run("spark", wrapper) == 0, processes.output("spark")
     rows = re.findall(r"(?m)^\|(\w+) *\|(\d+) *\|(\d+) *\|(\d+) *\|", processes.output("spark"))
     assert rows == [("orders", "1", "2", "8"), ("payments", "1", "2", "8")]

@@ -75,9 +75,16 @@ def test_images_are_built_here_or_named_without_a_registry() -> None:
     assert [image for image in named if "." in image.split("/")[0].split(":")[0] and "/" in image] == []
 
 
-def test_the_image_runs_as_a_user_without_a_name_and_begins_with_the_command_line() -> None:
-    dockerfile = dockerfile_of(SERVICES["tidelog"])
+@pytest.mark.parametrize("name", ["tidelog", "etcd", "spark"])
+def test_an_image_runs_as_a_number_that_has_an_entry_among_its_users(name: str) -> None:
+    dockerfile = dockerfile_of(SERVICES[name])
     assert re.search(r"(?m)^USER 65532:65532$", dockerfile)
+    assert re.search(r"\bgroupadd --gid 65532 ", dockerfile)
+    assert re.search(r"\buseradd --uid 65532 --gid 65532 ", dockerfile)
+
+
+def test_the_image_begins_with_the_command_line() -> None:
+    dockerfile = dockerfile_of(SERVICES["tidelog"])
     assert instruction(dockerfile, "ENTRYPOINT") == ["tidelog"]
     assert instruction(dockerfile, "CMD") == ["serve"]
     assert re.search(r'(?m)^  CMD \["tidelog", "check", "health", "--timeout", "2"\]$', dockerfile)

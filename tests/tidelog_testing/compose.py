@@ -66,6 +66,25 @@ def image_variables(dockerfile: str) -> dict[str, str]:
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs) if name != "PATH"}
 
 
+def as_user_of_image(service: Mapping[str, Any], etc: Path) -> list[str]:
+    """Return a wrapper, for root, that runs a command as the user of a service's image.
+
+    In a mount namespace, ``/etc`` is a copy in the folder ``etc``, in which the image's own ``groupadd`` and
+    ``useradd`` run: the user has an entry in ``passwd`` exactly if it has one in the image. It may read all files, as
+    in an image; here, the interpreter may be in a folder that is closed to other users.
+    """
+    dockerfile = dockerfile_of(service)
+    user = re.findall(r"(?m)^USER (\d+):(\d+)$", dockerfile)[-1]
+    entries = re.findall(r"\b(?:groupadd|useradd) [^&\n\\]+", dockerfile)
+    readable = "dac_read_search"
+    script = [
+        f"cp --archive /etc/. {etc}", f"mount --bind {etc} /etc", *entries, "cd /tmp",
+        f"exec setpriv --reuid {user[0]} --regid {user[1]} --clear-groups --no-new-privs "
+        f'--inh-caps=-all,+{readable} --ambient-caps=-all,+{readable} "$@"',
+    ]  # fmt: skip
+    return ["unshare", "--mount", "sh", "-c", " && ".join(script), "sh"]
+
+
 class ComposeProcesses:
     """Services as processes; ``with`` ends all that run, by SIGKILL.
 
@@ -135,9 +154,9 @@ class ComposeProcesses:
                 start_new_session=True,
             )
 
-    def run(self, service: str) -> int:
+    def run(self, service: str, wrapper: Sequence[str] = ()) -> int:
         """Run a service that ends by itself, and return what it exits with."""
-        self.start(service)
+        self.start(service, wrapper)
         return self._running.pop(service).wait(_JOB_WITHIN_S)
 
     def health(self, service: str) -> subprocess.CompletedProcess[str]:
