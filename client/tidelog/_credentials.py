@@ -1,7 +1,9 @@
 """What a client shows of itself and checks of the server: TLS and tokens."""
 
 import ipaddress
+import logging
 import os
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import Final
 
 import grpc
 
+_log: Final = logging.getLogger("tidelog")
 _BEARER: Final = "Bearer "
 _FILE_LOOK_INTERVAL_S: Final = 1.0
 
@@ -44,7 +47,8 @@ class TlsOptions:
 class TokenFile:
     """Reads a token from a file, again when it changes: whoever renews the token replaces the file.
 
-    A TokenSource; looks at the file once a second at most.
+    A TokenSource; looks at the file once a second at most. Each file that other users of the machine can read is used
+    with a warning on the logger ``tidelog``.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -52,6 +56,7 @@ class TokenFile:
         self._seen: tuple[int, int, int] | None = None
         self._looked_s = float("-inf")
         self._token = ""
+        self._has_warned = False
 
     def __call__(self) -> str:
         """Return the token. Raises OSError if there never was one to read."""
@@ -65,11 +70,23 @@ class TokenFile:
                 # A file that is being written is empty for a moment: the token before is still good.
                 self._token = self._path.read_text(encoding="ascii").strip() or self._token
                 self._seen = seen
+                self._warn_if_open(found.st_mode)
         except OSError:
             if not self._token:
                 raise
         self._looked_s = now_s
         return self._token
+
+    def _warn_if_open(self, mode: int) -> None:
+        # Not of its group: an administrator who shares a token with a group has meant that.
+        is_open = bool(mode & stat.S_IROTH)
+        if is_open and not self._has_warned:
+            _log.warning(
+                "the token file %s has mode %04o, so every user of this machine can read the token: chmod 600 it, and "
+                "replace the token if others may have read it",
+                self._path, stat.S_IMODE(mode),
+            )  # fmt: skip
+        self._has_warned = is_open
 
 
 def authorization(token: TokenSource) -> tuple[str, str]:

@@ -157,3 +157,15 @@ def test_a_call_that_any_of_several_permissions_would_allow_names_them_all(
     assert denied.returncode == ExitCode.DENIED
     assert "one of the permissions append, " in denied.stderr
     assert "read" in denied.stderr
+
+
+def test_a_command_warns_of_a_token_file_that_others_can_read(
+    server: ServerProcess, authority: Authority, tmp_path: Path
+) -> None:
+    first = tmp_path / "data" / "bootstrap-token"
+    command = ("--token-file", str(first), "token", "ls")
+    assert tidelog(server, authority, *command).stderr == ""
+    first.chmod(0o644)
+    warned = tidelog(server, authority, *command)
+    assert (warned.returncode, warned.stderr.count("\n")) == (0, 1)
+    assert f"{first} has mode 0644" in warned.stderr

@@ -1,5 +1,6 @@
 """Calls from this node to others."""
 
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +8,14 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+import structlog
 
 from tidelog.v1 import cluster_service_pb2 as pb
 from tidelog.v1 import cluster_service_pb2_grpc as services
 from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
 from tidelog_server.core.limits import MAX_NODES, PEER_CALL_TIMEOUT_S
 
+_log = structlog.get_logger()
 _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.http2.ping_timeout_ms", 3_000),
@@ -45,6 +48,11 @@ class GrpcPeers:
 
     def __init__(self, access: PeerAccess) -> None:
         self._access = access
+        if access.token is not None and access.token.exists() and access.token.stat().st_mode & stat.S_IROTH:
+            _log.warning(
+                "token_file_open", path=str(access.token),
+                advice="every user of this machine can read the token for other nodes: chmod 600 it",
+            )  # fmt: skip
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def allocate_ticks(self, address: str, count: int) -> int:
