@@ -40,9 +40,10 @@ from tidelog_server.metadata.embedded import EmbeddedMetadataStore
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore, RevisionConflictError
 from tidelog_server.rpc.audit import AuditLog
-from tidelog_server.rpc.guard import Guard, Quotas, is_local
+from tidelog_server.rpc.guard import Guard, is_local
 from tidelog_server.rpc.http import HttpServer
 from tidelog_server.rpc.peers import GrpcPeers, PeerAccess
+from tidelog_server.rpc.quotas import Quotas, QuotaTable
 from tidelog_server.rpc.server import ConnectionLimits, RpcServer
 from tidelog_server.rpc.tls import http_context, renew
 from tidelog_server.runtime.clock import Clock, SystemClock
@@ -311,7 +312,8 @@ class Server:
                 # Readers are served all the same; it is told as soon as it can be.
                 audit.note(started)
         if security.looks_at_calls:
-            guard = Guard(security.authenticator, audit, _quotas(config), self._clock, self._metrics)
+            quotas = QuotaTable(_quotas(config), self._clock, self._metrics)
+            guard = Guard(security.authenticator, audit, quotas, self._metrics)
             security.on_failure = guard.unauthenticated
             self._tasks.start("guard", guard.run())
         server = config.server
@@ -331,7 +333,9 @@ class Server:
             return True
         values = tuple(request.headers.getall("Authorization", []))
         try:
-            principal = self._security.authenticator.authenticate(Shown(values, b"", address, False, request.secure))
+            # Connections of HTTP are cheap, so all of an address count as one.
+            shown = Shown(values, b"", address, False, request.secure, f"http:{address}")
+            principal = self._security.authenticator.authenticate(shown)
         except TidelogServerError:
             return False
         return principal.grants.allow_somewhere(Verb.ADMIN_READ)
@@ -476,7 +480,10 @@ def _quotas(config: Config) -> Quotas:
     if config.auth.kind == "off":
         return Quotas()
     quota = config.quota
-    return Quotas(quota.requests_per_s, quota.request_burst, int(quota.in_bytes_per_s), int(quota.out_bytes_per_s))
+    return Quotas(
+        quota.requests_per_s, quota.request_burst, int(quota.in_bytes_per_s), int(quota.out_bytes_per_s),
+        quota.ticks_per_s,
+    )  # fmt: skip
 
 
 def _told_settings(config: Config) -> dict[str, str]:

@@ -4,6 +4,8 @@ Method: a server with TLS and authentication in this process, signed tokens whos
 bare calls, whose metadata is exactly what the test says.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,11 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
-from tidelog import UnauthenticatedError
+from tidelog import Retry, UnauthenticatedError
 from tidelog.v1 import error_pb2
 from tidelog.v1 import transaction_service_pb2 as pb
 from tidelog_testing.certificates import Signer, write_key_set
-from tidelog_testing.secured import EVERYTHING, Secured, jwt_settings, secured_server
+from tidelog_testing.secured import EVERYTHING, Secured, jwt_settings, secured_server, until
 from tidelog_testing.workload import detail_of
 
 CHANNEL = "orders"
@@ -72,3 +74,35 @@ async def test_a_subject_with_control_characters_or_lone_surrogates_is_refused(
             await client.wal_name()
     async with secured.client(signer.token(sub="Zoë O'Hara \\ud800 🙂")) as client:
         assert await client.wal_name() == "rocksdb"
+
+
+async def test_a_fresh_token_passes_beside_a_storm_of_bad_ones_from_its_address(tmp_path: Path, signer: Signer) -> None:
+    grants = tmp_path / "grants.toml"
+    grants.write_text(f"[roles]\ntester = {EVERYTHING}\n")
+    settings = jwt_settings(write_key_set(tmp_path / "jwks.json", signer), grants)
+    forger, codes = Signer(), Counter[grpc.StatusCode]()
+
+    async def storm(secured: Secured) -> None:
+        # A connection of its own.
+        credentials = grpc.ssl_channel_credentials(secured.authority.ca.read_bytes())
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.secure_channel(secured.server.grpc_endpoint, credentials, options) as channel:
+            call: Any = channel.unary_unary("/tidelog.v1.WalService/GetWalName")
+            while True:
+                try:
+                    await call(b"", metadata=(("authorization", f"Bearer {forger.token()}"),))
+                except grpc.aio.AioRpcError as refused:
+                    codes[refused.code()] += 1
+
+    async with secured_server(tmp_path, quota__auth_failures_per_minute=10, **settings) as secured:
+        storms = [asyncio.create_task(storm(secured)) for _ in range(4)]
+        await until(lambda: codes[grpc.StatusCode.RESOURCE_EXHAUSTED] > 300)
+        for number in range(10):
+            # Without a retry of the client: the first call is answered.
+            async with secured.client(signer.token(sub=f"s{number}"), retry=Retry(give_up_s=0.0)) as client:
+                assert await client.wal_name() == "rocksdb"
+        for task in storms:
+            task.cancel()
+        await asyncio.gather(*storms, return_exceptions=True)
+    assert codes[grpc.StatusCode.UNAUTHENTICATED] <= 10 + 60
+    assert codes.keys() == {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tidelog_server.cluster.ticks import ClusterOracle
 from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
-from tidelog_server.core.limits import TICK_RANGE_AGE_S
-from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.core.limits import MAX_NODES, MIN_TICK_RANGE, TICK_RANGE_AGE_S
+from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.metadata.memory import MemoryMetadataStore, SharedMemory
 from tidelog_testing.clocks import SteppedClock
@@ -174,3 +174,53 @@ async def test_a_node_that_catches_up_has_passed_all_that_others_handed_out() ->
             assert here.now() < last
         await here.catch_up()
         assert here.now() >= last
+
+
+async def test_barriers_use_up_no_ticks_of_a_range() -> None:
+    wire = Wire(SteppedClock())
+    await wire.elect()
+    assert wire.leader is not None
+    node = ClusterOracle(wire.clock, wire.fetch)
+    await node.allocate(1)
+    before = wire.leader.last
+
+    for _ in range(1_000):
+        # The last but one of the range.
+        await node.allocate(1, node._range.end_tick - 2)
+
+    assert wire.leader.last - before <= 1_000 * 2 * MIN_TICK_RANGE
+    assert physical_ms(wire.leader.last) - physical_ms(before) <= 40
+
+
+async def test_nodes_that_use_few_ticks_do_not_move_the_clock_of_the_log() -> None:
+    wire = Wire(SteppedClock())
+    await wire.elect()
+    assert wire.leader is not None
+    nodes = [ClusterOracle(wire.clock, wire.fetch) for _ in range(MAX_NODES)]
+    begun_ms = wire.clock.now_ms
+    for _ in range(50):
+        for node in nodes:
+            await node.refresh()
+            await node.allocate(10)
+        wire.clock.now_s += 0.02
+        wire.clock.now_ms += 20
+    assert wire.clock.now_ms - begun_ms == 1_000
+    assert wire.leader.lead_s() <= 0.1
+
+
+async def test_a_busy_node_gets_ranges_that_last() -> None:
+    wire = Wire(SteppedClock())
+    await wire.elect()
+    node = ClusterOracle(wire.clock, wire.fetch)
+    refills = 0
+    fetch = node._fetch
+
+    async def counted(count: int) -> int:
+        nonlocal refills
+        refills += 1
+        return await fetch(count)
+
+    node._fetch = counted
+    for _ in range(100):
+        await node.allocate(10_000)
+    assert refills <= 15

@@ -12,9 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.limits import TICK_SAVE_AHEAD_MS
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.limits import (
+    MAX_TICK_LEAD_MS,
+    MAX_TICKS_PER_REQUEST,
+    MAX_TICKS_WHILE_AHEAD,
+    TICK_SAVE_AHEAD_MS,
+)
 from tidelog_server.core.ticks import LOGICAL_BITS, LOGICAL_MASK, MAX_PHYSICAL_MS, NO_TICK, Tick, compose, physical_ms
 from tidelog_server.log.oracle import TickOracle, TickState
+from tidelog_server.log.tick_lead import allocate_for_caller
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_testing.clocks import SetClock
 
@@ -155,3 +162,34 @@ async def test_concurrent_callers_get_ticks_of_their_own() -> None:
     count = 1_000_000
     firsts = sorted(await asyncio.gather(*(oracle.allocate(count) for _ in range(3_000))))
     assert all(second - first >= count for first, second in itertools.pairwise(firsts))
+
+
+async def test_few_ticks_are_allocated_also_while_the_clock_is_behind() -> None:
+    clock = SetClock(START_MS)
+    oracle = await opened(clock, MemoryMetadataStore())
+    last = await allocate_for_caller(oracle, clock, MAX_TICKS_PER_REQUEST)
+    clock.now_ms -= 3_600_000
+    with pytest.raises(RateLimitRejectedError) as refused:
+        await allocate_for_caller(oracle, clock, MAX_TICKS_WHILE_AHEAD + 1)
+    assert int(refused.value.values["retry_after_ms"]) >= 3_600_000 - MAX_TICK_LEAD_MS
+    assert await allocate_for_caller(oracle, clock, MAX_TICKS_WHILE_AHEAD) == last + MAX_TICKS_PER_REQUEST
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, MAX_TICKS_PER_REQUEST)), max_size=30))
+def test_allocations_never_exceed_the_lead(steps: list[tuple[int, int]]) -> None:
+    async def run() -> None:
+        clock = SetClock(START_MS)
+        oracle = await opened(clock, MemoryMetadataStore())
+        # Nearly all of the lead.
+        await oracle.allocate((MAX_TICK_LEAD_MS - 50) << LOGICAL_BITS)
+        for passed_ms, count in steps:
+            clock.now_ms += passed_ms
+            for _ in range(20):
+                try:
+                    first = await allocate_for_caller(oracle, clock, count)
+                except RateLimitRejectedError:
+                    break
+                small = count <= MAX_TICKS_WHILE_AHEAD
+                assert physical_ms(first + count - 1) - clock.now_ms <= MAX_TICK_LEAD_MS + small
+
+    asyncio.run(run())

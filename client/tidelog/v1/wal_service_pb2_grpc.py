@@ -99,7 +99,9 @@ class WalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AllocateTicks(self, request, context):
-        """AllocateTicks hands out consecutive ticks of the cluster's oracle; nobody else ever gets them.
+        """AllocateTicks hands out consecutive ticks of the cluster's oracle; no other caller ever gets them. It refuses more
+        than 1,024 ticks with RESOURCE_EXHAUSTED and `retry_after_ms` when they would put the oracle more than 5 seconds ahead
+        of the wall clock.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
-from tidelog_server.core.limits import TICK_RANGE, TICK_RANGE_AGE_S, TICK_RANGE_WAIT_S
+from tidelog_server.core.limits import MIN_TICK_RANGE, TICK_RANGE, TICK_RANGE_AGE_S, TICK_RANGE_WAIT_S
 from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.metadata.store import RevisionConflictError
@@ -29,10 +29,12 @@ class TickRange(NamedTuple):
     """Consecutive ticks that this node may hand out.
 
     Attributes:
+        begin_tick: The first of them.
         end_tick: The first tick behind them.
         ends_s: When they may be used no longer, monotonic.
     """
 
+    begin_tick: int
     end_tick: int
     ends_s: float
 
@@ -52,7 +54,7 @@ class ClusterOracle:
         self._fetch = fetch
         self.leading: TickOracle | None = None
         self._last = NO_TICK
-        self._range = TickRange(0, 0.0)
+        self._range = TickRange(0, 0, 0.0)
         self._is_wanted = asyncio.Event()
         self._fetching = asyncio.Lock()
         # Why the latest request for ticks gave none.
@@ -77,8 +79,10 @@ class ClusterOracle:
         """See Oracle."""
         if self.leading is not None:
             return self.leading.try_allocate(count, after)
-        first = max(self._last, after) + 1
-        end = first + count
+        # Ordering: nothing of the range is skipped for a barrier, so a caller uses up no more ticks than it gets.
+        first, end = self._last + 1, self._last + 1 + count
+        if after > self._last:
+            return None
         found = self._range
         if found.end_tick < end or found.ends_s <= self._clock.monotonic_s():
             return None
@@ -110,8 +114,9 @@ class ClusterOracle:
             # Somebody else may have brought one meanwhile.
             if self._range is before:
                 await self._refill(count)
-        # What lies beyond a fresh range lies in the leader's future: this node's own clock may be wrong.
-        if (beyond := after - self._range.end_tick) >= 0:
+        # What lies beyond the beginning of a fresh range lies in the leader's future: this node's own clock may be
+        # wrong.
+        if (beyond := after - self._last) > 0:
             await asyncio.sleep(min(max(1, physical_ms(Tick(beyond))) / 1_000, _MAX_NAP_S))
 
     def now(self) -> Tick:
@@ -163,7 +168,8 @@ class ClusterOracle:
         if self.leading is not None:
             return True
         asked_s = self._clock.monotonic_s()
-        wanted = max(TICK_RANGE, 2 * count)
+        used = self._last + 1 - self._range.begin_tick
+        wanted = max(MIN_TICK_RANGE, min(2 * used, TICK_RANGE), 2 * count)
         try:
             first = await self._fetch(wanted)
         except (NotLeaderError, MetadataUnavailableError) as error:
@@ -174,5 +180,5 @@ class ClusterOracle:
             self._last_failure = f"its ticks, from {first} on, are not above {self._last}, this node's last one"
             return False
         self._last = Tick(first - 1)
-        self._range = TickRange(first + wanted, asked_s + TICK_RANGE_AGE_S)
+        self._range = TickRange(first, first + wanted, asked_s + TICK_RANGE_AGE_S)
         return True

@@ -191,6 +191,7 @@ class QuotaSettings(Section):
     request_burst: int = Field(10_000, ge=1, description="calls at once after a pause")
     in_bytes_per_s: ByteSize = Field(ByteSize(0), ge=0, description="bytes of requests per second")
     out_bytes_per_s: ByteSize = Field(ByteSize(0), ge=0, description="bytes of scans per second")
+    ticks_per_s: int = Field(10_000_000, ge=0, description="ticks of AllocateTicks per second")
     auth_failures_per_minute: int = Field(10, ge=1, description="failed authentications from one address")
 
 

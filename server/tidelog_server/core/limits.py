@@ -180,7 +180,13 @@ DENY_LIST_INTERVAL_S: Final = 10.0
 BOOTSTRAP_LIFETIME_MS: Final = 15 * 60 * 1_000
 MAX_AUTHORIZATION_BYTES: Final = 4 * KIB
 MAX_JWT_FIELD_BYTES: Final = 256
-# Signed tokens that were verified, client certificates, callers with quotas, addresses with failures.
+# Signatures of tokens that are checked in vain, each some 0.2 ms: of each connection, at once and in the long run, and
+# of all connections that have used theirs up.
+BAD_SIGNATURES_PER_CONNECTION: Final = 3
+BAD_SIGNATURES_PER_CONNECTION_PER_S: Final = 1 / 30
+MAX_BAD_SIGNATURES_PER_S: Final = 100
+MAX_REMEMBERED_CONNECTIONS: Final = 16_384
+# Signed tokens that were verified, forged ones, client certificates, callers with quotas, addresses with failures.
 MAX_REMEMBERED_CREDENTIALS: Final = 4_096
 MAX_REMEMBERED_CALLERS: Final = 4_096
 MAX_JWKS_BYTES: Final = 256 * KIB
@@ -199,9 +205,15 @@ AUDIT_WITHIN_S: Final = 5.0
 
 # Ticks.
 MAX_TICKS_PER_REQUEST: Final = 1_000_000
+# AllocateTicks may put the oracle ahead of the wall clock by this much; requests for no more ticks than the second
+# number are answered in any case, because 5,000 of them a second move the oracle by 20 ms.
+MAX_TICK_LEAD_MS: Final = 5_000
+MAX_TICKS_WHILE_AHEAD: Final = 1_024
 TICK_SAVE_AHEAD_MS: Final = 3_000
-# What a node of a cluster gets from the leader at once: a millisecond's worth. It uses them for so long at most, and
-# waits so long for a leader before it refuses.
+# What a node of a cluster gets from the leader at once: twice as many as it used of the range before, and at most a
+# millisecond's worth. Why not always that: a node asks 50 times a second, and 20 nodes would move the clock of the log
+# faster than time passes. It uses them for at most the time below, and waits for a leader before it refuses.
+MIN_TICK_RANGE: Final = 1 << 12
 TICK_RANGE: Final = 1 << 18
 MAX_TICK_RANGE: Final = 4 * MAX_TICKS_PER_REQUEST
 TICK_RANGE_AGE_S: Final = 1.0

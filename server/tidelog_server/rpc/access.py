@@ -6,18 +6,14 @@ The call's wrapper in ``rpc.calls`` sets it, tasks that a handler begins inherit
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Final
 
 from tidelog_server.core.access_errors import PermissionDeniedError
 from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
 from tidelog_server.core.names import shown
 from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
+from tidelog_server.rpc.quotas import PrincipalQuota
 from tidelog_server.security.authenticator import Principal, Shown
-from tidelog_server.security.buckets import Bucket
 from tidelog_server.security.grants import Verb
-
-# So long at most does a call rest at once, so that it notices the end of its credentials in time.
-_LONGEST_REST_S: Final = 1.0
 
 
 class Access:
@@ -28,13 +24,13 @@ class Access:
         shown: What the call showed.
         principal: Who makes it; replaced when permissions change.
         tenant: The tenant of the principal.
+        quota: What the principal has left.
         task: What runs the call; cancelled to end it.
         is_ended: Set when the credentials ran out, before the task is cancelled.
     """
 
     __slots__ = (
-        "_allowed", "_clock_s", "_denied", "_in", "_on_denied", "_out", "is_ended", "method", "principal", "shown",
-        "task", "tenant",
+        "_allowed", "_denied", "_on_denied", "is_ended", "method", "principal", "quota", "shown", "task", "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -42,23 +38,19 @@ class Access:
         method: str,
         shown_by: Shown,
         principal: Principal,
+        quota: PrincipalQuota,
         *,
         on_denied: Callable[["Access", Verb, str], None],
-        clock_s: Callable[[], float],
-        in_bytes: Bucket | None,
-        out_bytes: Bucket | None,
     ) -> None:
         self.method = method
         self.shown = shown_by
         self.principal = principal
         # Asked for with each batch; a call's principal keeps its name.
         self.tenant = tenant_of(principal.name)
+        self.quota = quota
         self.task: asyncio.Task[object] | None = None
         self.is_ended = False
         self._on_denied = on_denied
-        self._clock_s = clock_s
-        self._in = in_bytes
-        self._out = out_bytes
         self._allowed: set[tuple[Verb, str]] = set()
         self._denied: set[tuple[Verb, str]] = set()
 
@@ -101,21 +93,6 @@ class Access:
         if principal.grants is not self.principal.grants and principal.grants != self.principal.grants:
             self._allowed.clear()
         self.principal = principal
-
-    async def received(self, size_bytes: int) -> None:
-        """Count bytes of a request of a stream, and rest while the quota is overdrawn: HTTP/2 holds the client back."""
-        if self._in is not None:
-            await self._rest(self._in, size_bytes)
-
-    async def sent(self, size_bytes: int) -> None:
-        """Count bytes of a response of a stream, and rest while the quota is overdrawn."""
-        if self._out is not None:
-            await self._rest(self._out, size_bytes)
-
-    async def _rest(self, bucket: Bucket, size_bytes: int) -> None:
-        bucket.take(size_bytes, self._clock_s())
-        while (wait_s := bucket.wait_s(self._clock_s())) > 0:  # noqa: ASYNC110 - only time fills a bucket
-            await asyncio.sleep(min(wait_s, _LONGEST_REST_S))
 
 
 _current: ContextVar[Access | None] = ContextVar("tidelog-access", default=None)

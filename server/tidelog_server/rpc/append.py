@@ -379,8 +379,6 @@ class AppendStreamCall:
             async for encoded in requests:
                 if (rest := self._submit(encoded)) is not None:
                     await rest
-                if self._access is not None:
-                    await self._access.received(len(encoded) + _SLOT_BYTES)
                 del encoded, rest
                 if not self._has_room.is_set():
                     await self._has_room.wait()

@@ -6,8 +6,8 @@ method without a handler fails at the start.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -31,6 +31,7 @@ from tidelog_server.rpc.call_metrics import CallMeter
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.guard import Guard
 from tidelog_server.rpc.permissions import ROWS, Row
+from tidelog_server.rpc.quotas import PrincipalQuota
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
 
@@ -41,6 +42,7 @@ _log = structlog.get_logger()
 
 Method = Callable[[Any, Context], Awaitable[Any]]
 Parse = Callable[[bytes], Message]
+_Request = TypeVar("_Request")
 
 
 class CallSupervisor:
@@ -114,7 +116,7 @@ class CallSupervisor:
             with guard.watched(access):
                 try:
                     await guard.admit(access, row, None)
-                    async for response in inner(requests, context):
+                    async for response in inner(_charged(requests, access.quota, Message.ByteSize), context):
                         await context.write(response)
                 except (asyncio.CancelledError, BaseExceptionGroup) as error:
                     # A group where tasks of the call met its end in ways of their own.
@@ -139,9 +141,12 @@ class CallSupervisor:
             access = guard.enter(full_name, context, 0 if parse is None else len(request))
             with guard.watched(access):
                 try:
-                    message = None if parse is None else parse(request)
+                    if parse is None:
+                        await guard.admit(access, row, None)
+                        return await method(_charged(request, access.quota, len), context)
+                    message = parse(request)
                     await guard.admit(access, row, message)
-                    return await method(request if message is None else message, context)
+                    return await method(message, context)
                 except TransactionForeignError as error:
                     # The same answer as for one that never was.
                     raise TransactionNotExistError(int(error.values["txn_id"])) from error
@@ -209,6 +214,15 @@ def _parsed(method: Method, parse: Parse) -> Method:
         return await method(parse(request), context)
 
     return call
+
+
+async def _charged(
+    requests: AsyncIterator[_Request], quota: PrincipalQuota, size_of: Callable[[_Request], int]
+) -> AsyncIterator[_Request]:
+    """Yield the requests of a stream, not faster than the quota of its principal allows."""
+    async for request in requests:
+        await quota.received(size_of(request))
+        yield request
 
 
 def _expired(row: Row) -> CredentialsExpiredError:

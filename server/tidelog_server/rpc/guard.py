@@ -4,24 +4,20 @@ import asyncio
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from math import ceil
 from typing import Final
 
 import structlog
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import MAX_REMEMBERED_CALLERS, SECURITY_CHECK_INTERVAL_S
+from tidelog_server.core.limits import SECURITY_CHECK_INTERVAL_S
 from tidelog_server.rpc.access import Access, set_access
 from tidelog_server.rpc.audit import AuditLog
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.permissions import Row
-from tidelog_server.runtime.clock import Clock
+from tidelog_server.rpc.quotas import QuotaTable
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.security.authenticator import Authenticator, Shown, authorization_of
-from tidelog_server.security.buckets import Bucket, Buckets
 from tidelog_server.security.grants import Verb
 
 _log = structlog.get_logger()
@@ -30,30 +26,16 @@ AUTHORIZATION: Final = "authorization"
 _LOCAL_PREFIXES: Final = ("127.", "::1", "::ffff:127.")
 
 
-@dataclass(frozen=True, slots=True)
-class Quotas:
-    """What one principal may use; 0 for no bound."""
-
-    requests_per_s: int = 0
-    request_burst: int = 1
-    in_bytes_per_s: int = 0
-    out_bytes_per_s: int = 0
-
-
 class Guard:
     """Lets calls in, watches those that are open, and notes what was refused."""
 
     def __init__(
-        self, authenticator: Authenticator, audit: AuditLog | None, quotas: Quotas, clock: Clock, metrics: Metrics
+        self, authenticator: Authenticator, audit: AuditLog | None, quotas: QuotaTable, metrics: Metrics
     ) -> None:
         self._authenticator = authenticator
         self._audit = audit
-        self._clock = clock
+        self._quotas = quotas
         self._metrics = metrics
-        self._requests = _buckets(quotas.requests_per_s, quotas.request_burst)
-        # A second's worth at once.
-        self._in_bytes = _buckets(quotas.in_bytes_per_s, quotas.in_bytes_per_s)
-        self._out_bytes = _buckets(quotas.out_bytes_per_s, quotas.out_bytes_per_s)
         # Calls that run, by what they showed: thousands of streams of one caller are looked at once.
         self._open: dict[Shown, set[Access]] = {}
 
@@ -66,21 +48,15 @@ class Guard:
         """
         shown = shown_of(context)
         principal = self._authenticator.authenticate(shown)
-        now_s = self._clock.monotonic_s()
-        in_bytes = _bucket(self._in_bytes, principal.name, now_s)
-        self._charge("requests", _bucket(self._requests, principal.name, now_s), 1, now_s, wanted=1)
-        if size_bytes:
-            self._charge("in_bytes", in_bytes, size_bytes, now_s)
-        return Access(
-            method, shown, principal, on_denied=self._denied, clock_s=self._clock.monotonic_s, in_bytes=in_bytes,
-            out_bytes=_bucket(self._out_bytes, principal.name, now_s),
-        )  # fmt: skip
+        quota = self._quotas.of(principal.name)
+        quota.charge_call(size_bytes)
+        return Access(method, shown, principal, quota, on_denied=self._denied)
 
     @contextmanager
     def watched(self, access: Access) -> Iterator[None]:
         """Have a call ended while this lasts, as soon as its credentials are not taken any more."""
-        # The address counts for failures only.
-        key = access.shown._replace(address="")
+        # Where it comes from counts for failures only.
+        key = access.shown._replace(address="", connection="")
         calls = self._open.get(key)
         if calls is None:
             calls = self._open[key] = set()
@@ -131,27 +107,17 @@ class Guard:
         if self._audit is not None:
             self._audit.note({**_of(access), "event": "denied", "verb": verb.value, "name": name})
 
-    def _charge(self, reason: str, bucket: Bucket | None, amount: int, now_s: float, *, wanted: float = 0) -> None:
-        if bucket is None:
-            return
-        if (wait_s := bucket.wait_s(now_s, wanted)) > 0:
-            self._metrics.throttled.labels(reason).inc()
-            raise RateLimitRejectedError(
-                "the quota of these credentials is spent: wait, or have it raised ([quota])",
-                limit=reason, retry_after_ms=ceil(wait_s * 1_000),
-            )  # fmt: skip
-        bucket.take(amount, now_s)
-
 
 def shown_of(context: Context) -> Shown:
     """Return what a call shows of its caller."""
     values = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
     facts = context.auth_context()
     certificates = tuple(facts.get("x509_pem_cert", ()))
-    address = address_of(context.peer())
+    peer = context.peer()
+    address = address_of(peer)
     return Shown(
         authorization_of(values), certificates[0] if certificates else b"", address, is_local(address),
-        bool(facts.get("transport_security_type")),
+        bool(facts.get("transport_security_type")), peer,
     )  # fmt: skip
 
 
@@ -168,11 +134,3 @@ def is_local(address: str) -> bool:
 
 def _of(access: Access) -> dict[str, object]:
     return {"principal": access.principal.name, "address": access.shown.address, "method": access.method}
-
-
-def _buckets(rate_per_s: int, burst: int) -> Buckets | None:
-    return Buckets(rate_per_s, burst, MAX_REMEMBERED_CALLERS) if rate_per_s else None
-
-
-def _bucket(buckets: Buckets | None, caller: str, now_s: float) -> Bucket | None:
-    return None if buckets is None else buckets.of(caller, now_s)

@@ -62,7 +62,7 @@ class ScanCalls:
                     metrics.scan_messages.inc(messages)
                     metrics.scan_bytes.inc(len(encoded))
                     if access is not None:
-                        await access.sent(len(encoded))
+                        await access.quota.sent(len(encoded))
 
     async def plan_scan(self, request: wal_service_pb2.PlanScanRequest, _: Context) -> wal_service_pb2.PlanScanResponse:
         """Fix a cut and divide what lies before it."""

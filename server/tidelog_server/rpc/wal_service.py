@@ -9,7 +9,8 @@ from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.access import current_tenant
+from tidelog_server.log.tick_lead import allocate_for_caller
+from tidelog_server.rpc.access import current_access, current_tenant
 from tidelog_server.rpc.append import AppendCalls
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import check_opened_id
@@ -54,7 +55,9 @@ class WalService:
         if count > MAX_TICKS_PER_REQUEST:
             raise InvalidRequestError(f"count is {count}, expected 1 to {MAX_TICKS_PER_REQUEST}", field="count")
         self._node.admission.check_storage()
-        first_tick = await self._node.shared.oracle.allocate(count)
+        if (access := current_access()) is not None:
+            access.quota.charge_ticks(count)
+        first_tick = await allocate_for_caller(self._node.shared.oracle, self._node.shared.clock, count)
         return wal_service_pb2.AllocateTicksResponse(first_tick=first_tick, count=count)
 
     async def get_latest_mvcc_tick(

@@ -21,8 +21,9 @@ from tidelog_server.security.certificates import (
 )
 from tidelog_server.security.grants import ADMINISTRATION, EVERYTHING, Grant, Grants, Verb
 from tidelog_server.security.jwks import VerificationKey
-from tidelog_server.security.jwt_tokens import BadTokenError, Claims, JwtPolicy, key_id_of, verify
+from tidelog_server.security.jwt_tokens import BadTokenError, Claims, ForgedTokenError, JwtPolicy, key_id_of, verify
 from tidelog_server.security.roles import NO_GRANTS, GrantsFile
+from tidelog_server.security.signatures import SignatureBudget
 from tidelog_server.security.token_store import TokenStore
 from tidelog_server.security.tokens import PREFIX
 
@@ -42,6 +43,7 @@ class Shown(NamedTuple):
         address: Where it comes from: a host, or a path.
         is_local: Whether that is this machine.
         is_encrypted: Whether it came over TLS.
+        connection: Tells the connection from others of its address; empty where nothing depends on it.
     """
 
     authorization: tuple[str, ...]
@@ -49,6 +51,7 @@ class Shown(NamedTuple):
     address: str
     is_local: bool
     is_encrypted: bool
+    connection: str = ""
 
     def __repr__(self) -> str:
         # Why not all of it: a token belongs into no log.
@@ -97,7 +100,10 @@ class Authenticator:
         self._jwt = jwt
         self._on_failure = on_failure
         self._failures = Buckets(max_failures_per_minute / 60, max_failures_per_minute, MAX_REMEMBERED_CALLERS)
+        self._signatures = SignatureBudget(clock.monotonic_s())
         self._verified: OrderedDict[bytes, Claims] = OrderedDict()
+        # So that a client that sends the same bad token again and again costs a look-up.
+        self._forged: OrderedDict[bytes, None] = OrderedDict()
         self._certificates: OrderedDict[bytes, ClientCertificate] = OrderedDict()
         self._keys: Mapping[str, VerificationKey] = {}
         self.grants_file: GrantsFile = NO_GRANTS
@@ -115,17 +121,21 @@ class Authenticator:
         self._keys = keys
         # A key that is gone vouches for nothing any more.
         self._verified.clear()
+        self._forged.clear()
 
     def authenticate(self, shown: Shown) -> Principal:
         """Return who makes a call.
 
         Raises:
             UnauthenticatedError: Its credentials are missing or not taken.
-            RateLimitRejectedError: They are not taken, and neither were too many others from this address.
+            RateLimitRejectedError: They are not taken, and neither were too many others from this address; or they were
+                not looked at, see SignatureBudget.
         """
         now_s = self._clock.monotonic_s()
+        # What an address has failed is held against what it sends next, but not against what is known to be good.
+        is_suspect = self._failures.wait_s(shown.address, now_s, 1) > 0
         try:
-            return self._identify(shown, may_work=self._failures.wait_s(shown.address, now_s, 1) <= 0)
+            return self._identify(shown, is_suspect=is_suspect)
         except BadTokenError as reason:
             bucket = self._failures.of(shown.address, now_s)
             if (wait_s := bucket.wait_s(now_s, 1)) > 0:
@@ -140,11 +150,11 @@ class Authenticator:
     def renew(self, shown: Shown) -> Principal | None:
         """Return who makes a call that was let in before, as of now; None if its credentials are not taken any more."""
         try:
-            return self._identify(shown, may_work=True)
+            return self._identify(shown, is_suspect=False)
         except BadTokenError:
             return None
 
-    def _identify(self, shown: Shown, *, may_work: bool) -> Principal:
+    def _identify(self, shown: Shown, *, is_suspect: bool) -> Principal:
         certificate = self._certificate(shown.certificate) if shown.certificate else None
         if certificate is not None:
             self._check_certificate(certificate)
@@ -152,19 +162,19 @@ class Authenticator:
             name = "anybody" if certificate is None else f"mtls:{certificate.name}"
             return Principal(name, _ALL)
         if shown.authorization:
-            return self._identify_token(shown, may_work=may_work)
+            return self._identify_token(shown, is_suspect=is_suspect)
         if certificate is None or not certificate.name:
             raise BadTokenError("there is neither a token nor a client certificate with a name")
         name = f"mtls:{certificate.name}"
         return Principal(name, self.grants_file.of(name), certificate.expires_s)
 
-    def _identify_token(self, shown: Shown, *, may_work: bool) -> Principal:
+    def _identify_token(self, shown: Shown, *, is_suspect: bool) -> Principal:
         token = token_of(shown)
         if token.startswith(PREFIX):
             return self._opaque(token, shown)
         if self._jwt is None:
             raise BadTokenError("it is no token of this server, and signed ones are not set up")
-        claims = self._claims(token, self._jwt, may_work=may_work)
+        claims = self._claims(token, self._jwt, shown.connection if is_suspect else None)
         name = f"jwt:{claims.subject}"
         return Principal(name, self.grants_file.of(name, claims.roles), claims.expires_s)
 
@@ -177,7 +187,8 @@ class Authenticator:
             raise BadTokenError("the token is unknown, revoked or expired")
         return Principal(f"token:{record.token_id}", record.grants, record.expires_ms / 1_000)
 
-    def _claims(self, token: str, policy: JwtPolicy, *, may_work: bool) -> Claims:
+    def _claims(self, token: str, policy: JwtPolicy, connection: str | None) -> Claims:
+        """Return what a signed token says; ``connection`` is that of a suspect. Raises BadTokenError."""
         now_s = self._clock.wall_ms() / 1_000
         # By its hash, so that no token lies in memory longer than its call.
         digest = hashlib.sha256(token.encode()).digest()
@@ -187,14 +198,27 @@ class Authenticator:
                 raise BadTokenError("it has expired")
             self._verified.move_to_end(digest)
             return claims
-        if not may_work:
-            # Checking a signature costs more than asking for it.
-            raise BadTokenError("the address had too many failures")
+        if digest in self._forged:
+            raise BadTokenError("its signature is wrong, as before")
         if key_id_of(token) not in self._keys:
             self.wants_keys = True
-        claims = verify(token, self._keys, policy, now_s)
+            raise BadTokenError("its `kid` is unknown")
+        claims = self._verify(token, policy, connection, digest)
         _remember(self._verified, digest, claims)
         return claims
+
+    def _verify(self, token: str, policy: JwtPolicy, connection: str | None, digest: bytes) -> Claims:
+        """Check the signature of a token within the budget, and return what the token says. Raises BadTokenError."""
+        if connection is not None:
+            self._signatures.check(connection, self._clock.monotonic_s())
+        try:
+            return verify(token, self._keys, policy, self._clock.wall_ms() / 1_000)
+        except BadTokenError as error:
+            if connection is not None:
+                self._signatures.note_bad(connection, self._clock.monotonic_s())
+            if isinstance(error, ForgedTokenError):
+                _remember(self._forged, digest, None)
+            raise
 
     def _certificate(self, pem: bytes) -> ClientCertificate:
         found = self._certificates.get(pem)

@@ -27,6 +27,10 @@ class BadTokenError(Exception):
     """A token is not taken. The reason is for the server's log: whoever sent it is not told."""
 
 
+class ForgedTokenError(BadTokenError):
+    """A token's signature is not that of the key that it names. It never will be, unless the key is replaced."""
+
+
 @dataclass(frozen=True, slots=True)
 class JwtPolicy:
     """What tokens must be.
@@ -92,6 +96,8 @@ def verify(token: str, keys: Mapping[str, VerificationKey], policy: JwtPolicy, n
         claims = jwt.decode(
             token, key.key, algorithms=[key.algorithm], audience=policy.audience, issuer=policy.issuer, options=_OPTIONS
         )
+    except jwt.InvalidSignatureError as error:
+        raise ForgedTokenError("its signature is wrong") from error
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
         # Its type only: texts may hold parts of the token.
         raise BadTokenError(type(error).__name__) from error

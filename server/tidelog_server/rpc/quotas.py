@@ -1,0 +1,119 @@
+"""Quotas of principals: calls are refused when one is spent, streams are slowed down."""
+
+import asyncio
+from dataclasses import dataclass
+from math import ceil
+from typing import Final, NamedTuple
+
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.limits import MAX_REMEMBERED_CALLERS, MAX_TICKS_PER_REQUEST
+from tidelog_server.runtime.clock import Clock
+from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.security.buckets import Bucket, Buckets
+
+# A call rests for at most this time at once, so that it notices the end of its credentials in time.
+_LONGEST_REST_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """What one principal may use; 0 for no limit.
+
+    Attributes:
+        requests_per_s: Calls, and requests inside of streams.
+        request_burst: Of these at once, after a pause.
+        in_bytes_per_s, out_bytes_per_s: Bytes of requests, and of responses of streams.
+        ticks_per_s: Ticks of AllocateTicks.
+    """
+
+    requests_per_s: int = 0
+    request_burst: int = 1
+    in_bytes_per_s: int = 0
+    out_bytes_per_s: int = 0
+    ticks_per_s: int = 0
+
+
+class QuotaTable:
+    """What each principal has left. Lives on the event loop."""
+
+    def __init__(self, quotas: Quotas, clock: Clock, metrics: Metrics) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._requests = _buckets(quotas.requests_per_s, quotas.request_burst)
+        # A second's worth at once.
+        self._in_bytes = _buckets(quotas.in_bytes_per_s, quotas.in_bytes_per_s)
+        self._out_bytes = _buckets(quotas.out_bytes_per_s, quotas.out_bytes_per_s)
+        self._ticks = _buckets(quotas.ticks_per_s, max(quotas.ticks_per_s, MAX_TICKS_PER_REQUEST))
+
+    def of(self, principal: str) -> "PrincipalQuota":
+        """Return what a principal has left, for one of its calls."""
+        now_s = self._clock.monotonic_s()
+        left = (
+            None if buckets is None else buckets.of(principal, now_s)
+            for buckets in (self._requests, self._in_bytes, self._out_bytes, self._ticks)
+        )
+        return PrincipalQuota(self._clock, self._metrics, Left(*left))
+
+
+class Left(NamedTuple):
+    """The buckets of a principal; None where there is no limit."""
+
+    requests: Bucket | None
+    in_bytes: Bucket | None
+    out_bytes: Bucket | None
+    ticks: Bucket | None
+
+
+class PrincipalQuota:
+    """What a principal has left, shared by all of its calls."""
+
+    __slots__ = ("_clock", "_left", "_metrics")
+
+    def __init__(self, clock: Clock, metrics: Metrics, left: Left) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._left = left
+
+    def charge_call(self, size_bytes: int) -> None:
+        """Count a call and the bytes of its request. Raises RateLimitRejectedError if a quota is spent."""
+        self._charge("requests", self._left.requests, 1, wanted=1)
+        if size_bytes:
+            self._charge("in_bytes", self._left.in_bytes, size_bytes)
+
+    def charge_ticks(self, count: int) -> None:
+        """Count ticks that are handed out. Raises RateLimitRejectedError if the quota is spent."""
+        self._charge("ticks", self._left.ticks, count, wanted=count)
+
+    async def received(self, size_bytes: int) -> None:
+        """Count a request of a stream, and rest while a quota is overdrawn: HTTP/2 holds the client back."""
+        await self._rest("requests", self._left.requests, 1)
+        await self._rest("in_bytes", self._left.in_bytes, size_bytes)
+
+    async def sent(self, size_bytes: int) -> None:
+        """Count bytes of a response of a stream, and rest while the quota is overdrawn."""
+        await self._rest("out_bytes", self._left.out_bytes, size_bytes)
+
+    def _charge(self, limit: str, bucket: Bucket | None, amount: int, *, wanted: float = 0) -> None:
+        if bucket is None:
+            return
+        now_s = self._clock.monotonic_s()
+        if (wait_s := bucket.wait_s(now_s, wanted)) > 0:
+            self._metrics.throttled.labels(limit).inc()
+            raise RateLimitRejectedError(
+                f"the quota of these credentials is spent ({limit}): wait, or have it raised ([quota])",
+                limit=limit, retry_after_ms=ceil(wait_s * 1_000),
+            )  # fmt: skip
+        bucket.take(amount, now_s)
+
+    async def _rest(self, limit: str, bucket: Bucket | None, amount: int) -> None:
+        if bucket is None:
+            return
+        bucket.take(amount, self._clock.monotonic_s())
+        if bucket.wait_s(self._clock.monotonic_s()) > 0:
+            self._metrics.throttled.labels(limit).inc()
+        while (wait_s := bucket.wait_s(self._clock.monotonic_s())) > 0:  # noqa: ASYNC110 - only time fills a bucket
+            await asyncio.sleep(min(wait_s, _LONGEST_REST_S))
+
+
+def _buckets(rate_per_s: int, burst: int) -> Buckets | None:
+    return Buckets(rate_per_s, burst, MAX_REMEMBERED_CALLERS) if rate_per_s else None
