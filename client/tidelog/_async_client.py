@@ -26,7 +26,8 @@ from tidelog._calls import closed_error
 from tidelog._channel_types import OwnerDescription, Retention
 from tidelog._credentials import TlsOptions, TokenSource, check_endpoint
 from tidelog._endpoints import check_address
-from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start, position
+from tidelog._errors import InvalidRequestError
+from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start, position
 from tidelog._producer import AsyncProducer, ProducerOptions
 from tidelog._retry import DEFAULT_RETRY, Retry
 from tidelog._scan import AsyncScan, ScanCore
@@ -105,7 +106,8 @@ class AsyncClient(
         Args:
             endpoint: ``host:port``, an IPv6 address in brackets, or another target that gRPC takes: ``unix:PATH``.
             timeout_s: How long a call may take, its repetitions included, unless it says otherwise.
-            connect_timeout_s: How long a call waits for a connection.
+            connect_timeout_s: How long a call waits for a connection. Readers, such as scans and consumers, wait for
+                ``Retry.give_up_s``.
             max_in_flight_bytes: How much may be appended and not yet acknowledged; further appends wait.
             retry: How calls are repeated.
             client_id: Names this client to the server: visible ASCII, at most 64 characters. Transactions belong to
@@ -346,26 +348,31 @@ class AsyncClient(
         self,
         vchannels: str | Iterable[str],
         *,
-        start: Start = EARLIEST,
+        start: Start | Positions = EARLIEST,
         until: End = WATERMARK,
         **options: Unpack[ScanOptions],
     ) -> AsyncScan:
         """Return a scan of one or many vchannels, merged in tick order; it opens when it is iterated or entered.
 
-        ``start`` is inclusive and ``until`` exclusive. By default it reads all that was acknowledged before it opens;
-        ``until=At.follow()`` goes on for ever.
+        The name of a channel stands for all vchannels that it has when the scan opens. ``start`` is inclusive and
+        ``until`` exclusive. By default it reads all that was acknowledged before it opens; ``until=At.follow()`` never
+        ends.
+
+        To resume a scan, give its ``positions`` as ``start``. They must have each vchannel, else the scan ends with
+        InvalidRequestError when it opens; so does one of several vchannels that starts at ``At.after`` or
+        ``At.after_message_id``, for one tick does not tell which copies of a broadcast were read.
 
         Raises:
             ValueError: A position or option is out of range.
         """
         names = [vchannels] if isinstance(vchannels, str) else list(vchannels)
-        return self._scan(_known(names), start, until, options)
+        return self._scan(lambda: self._full_names(names), start, until, options)
 
     def tail(
         self,
         vchannels: str | Iterable[str],
         *,
-        start: Start = LATEST,
+        start: Start | Positions = LATEST,
         until: End = FOLLOW,
         **options: Unpack[ScanOptions],
     ) -> AsyncScan:
@@ -396,12 +403,18 @@ class AsyncClient(
     ) -> None:
         await self.aclose()
 
-    def scan_channel(self, name: str, start: Start, until: End, options: ScanOptions) -> AsyncScan:
-        """Return a scan of all vchannels that channel ``name`` has when it opens; for handles."""
+    def scan_one(self, name: str, start: Start | Positions, until: End, options: ScanOptions) -> AsyncScan:
+        """Return a scan of the vchannel ``name``, which may be a channel that has one; for handles and the WAL."""
 
         async def resolve() -> Sequence[str]:
-            described = await self.describe_channels([name])
-            return [vchannel.name for vchannel in described[0].vchannels]
+            names = await self._full_names([name])
+            if len(names) > 1:
+                raise InvalidRequestError(
+                    f"channel '{name}' has {len(names)} vchannels, expected the name of one: give {names[0]}, or scan "
+                    "the channel",
+                    values={"field": "vchannel", "name": name},
+                )
+            return names
 
         return self._scan(resolve, start, until, options)
 
@@ -417,11 +430,23 @@ class AsyncClient(
         return True
 
     def _scan(
-        self, resolve: Callable[[], Awaitable[Sequence[str]]], start: Start, until: End, options: ScanOptions
+        self,
+        resolve: Callable[[], Awaitable[Sequence[str]]],
+        start: Start | Positions,
+        until: End,
+        options: ScanOptions,
     ) -> AsyncScan:
         check_options(options)
-        plan = scan_plan(position(start), position(until), **options)
+        plan = scan_plan(start, until, **options)
         return AsyncScan(ScanCore(lambda: self._session().transport, resolve, plan))
+
+    async def _full_names(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the full names of vchannels; the name of a channel stands for all that it has."""
+        channels = dict.fromkeys(name for name in names if "/" not in name)
+        described = await self.describe_channels(channels) if channels else ()
+        found = {each.name: [vchannel.name for vchannel in each.vchannels] for each in described}
+        # A channel of another node comes without vchannels: the server says where it is.
+        return [vchannel for name in names for vchannel in found.get(name) or [name]]
 
     def _session(self) -> _Session:
         """Return the session of this event loop and process, beginning it if need be."""
@@ -480,10 +505,3 @@ class AsyncClient(
             is_idempotent=options.HasField("producer"),
         )  # fmt: skip
         return _wire.append_result(answer.result)
-
-
-def _known(names: Sequence[str]) -> Callable[[], Awaitable[Sequence[str]]]:
-    async def resolve() -> Sequence[str]:
-        return names
-
-    return resolve

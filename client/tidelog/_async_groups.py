@@ -47,7 +47,8 @@ class AsyncGroupCalls(ABC):
         Args:
             group: Its name; names are as those of channels.
             channels: What it is subscribed to, channels or single vchannels; more may follow.
-            start: Where it begins on what it is subscribed to, now and later.
+            start: Where it begins on what it is subscribed to, now and later. ``At.after`` takes one vchannel, as in
+                ``seek_group``.
             if_not_exists: Leaves a group that exists as it is, but for channels that it is not subscribed to yet.
 
         Raises:
@@ -153,7 +154,8 @@ class AsyncGroupCalls(ABC):
 
         Args:
             group: The group.
-            to: By tick, message id or time, at the earliest or after the latest message.
+            to: By tick, message id or time, at the earliest or after the latest message. ``At.after`` and
+                ``At.after_message_id`` take one vchannel, for the copies of a broadcast have the same tick.
             vchannels: Names of vchannels, or of channels for all of theirs; none for all that it is subscribed to.
 
         Raises:

@@ -4,7 +4,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tidelog._channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
-from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
+from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start
 from tidelog._producer import AsyncProducer, ProducerOptions
 from tidelog._scan import AsyncScan
 from tidelog._scan_plan import ScanOptions
@@ -54,13 +54,17 @@ class AsyncVchannel:
         """Return a producer; see ``AsyncClient.producer``."""
         return self._client.producer(self.name, **options)
 
-    def scan(self, *, start: Start = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]) -> AsyncScan:
+    def scan(
+        self, *, start: Start | Positions = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]
+    ) -> AsyncScan:
         """Return a scan; see ``AsyncClient.scan``."""
-        return self._client.scan(self.name, start=start, until=until, **options)
+        return self._client.scan_one(self.name, start, until, options)
 
-    def tail(self, *, start: Start = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> AsyncScan:
+    def tail(
+        self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]
+    ) -> AsyncScan:
         """Return a scan that follows; see ``AsyncClient.tail``."""
-        return self._client.tail(self.name, start=start, until=until, **options)
+        return self._client.scan_one(self.name, start, until, options)
 
     async def latest_mvcc_tick(self) -> Tick:
         """Return the tick that a reader must reach; see ``AsyncClient.latest_mvcc_tick``."""
@@ -144,10 +148,14 @@ class AsyncChannel:
         """Return a producer for the only vchannel of the channel; see ``AsyncClient.producer``."""
         return self._client.producer(self.name, **options)
 
-    def scan(self, *, start: Start = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]) -> AsyncScan:
+    def scan(
+        self, *, start: Start | Positions = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]
+    ) -> AsyncScan:
         """Return a scan of all vchannels that the channel has when it opens; see ``AsyncClient.scan``."""
-        return self._client.scan_channel(self.name, start, until, options)
+        return self._client.scan(self.name, start=start, until=until, **options)
 
-    def tail(self, *, start: Start = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> AsyncScan:
+    def tail(
+        self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]
+    ) -> AsyncScan:
         """Return a scan of all vchannels that follows; see ``AsyncClient.tail``."""
-        return self._client.scan_channel(self.name, start, until, options)
+        return self._client.scan(self.name, start=start, until=until, **options)

@@ -12,7 +12,8 @@ from tidelog._broadcast_types import AckMode, BroadcastResult, ResourceKey
 from tidelog._deliver_filters import DeliverFilter, filter_options
 from tidelog._errors import TidelogError
 from tidelog._message_handler import Handler, HandlerCalls, calls_here
-from tidelog._positions import EARLIEST, FOLLOW, End, Start
+from tidelog._positions import EARLIEST, FOLLOW, End, Positions, Start
+from tidelog._reader_events import OnEvent
 from tidelog._scan import Signal
 from tidelog._sizes import Appendable
 from tidelog._tick import Tick
@@ -124,24 +125,27 @@ class AsyncWal:
         vchannel: str,
         *,
         message_handler: Handler,
-        deliver_policy: Start = EARLIEST,
+        deliver_policy: Start | Positions = EARLIEST,
         deliver_filters: Iterable[DeliverFilter] = (),
         until: End = FOLLOW,
+        on_event: OnEvent | None = None,
     ) -> AsyncWalScanner:
         """Read a vchannel in the background, and hand each batch to ``message_handler``; returns at once.
 
         The handler gets each batch once, one after the other in tick order, across lost connections and restarts of
         the server; nothing more is read while it works. A plain function runs on the event loop, so it must not block.
         What ends the scanner is its ``error``: a trimmed position, a vchannel that does not exist, an exception of the
-        handler, a server that stays away for ``Retry.give_up_s``, or the close of the client.
+        handler, a server that stays away for ``Retry.give_up_s``, or the close of the client. Another ``read`` with
+        ``deliver_policy=scanner.resume_policy`` continues behind the last batch that was handled.
 
         Args:
             vchannel: What to read.
             message_handler: A function of one batch, or an object with ``handle`` and maybe ``close``.
             deliver_policy: Where to start: ``At.earliest()``, ``At.latest()``, ``At.tick``, ``At.after``,
-                ``At.message_id``, ``At.after_message_id`` or ``At.time``.
+                ``At.message_id``, ``At.after_message_id`` or ``At.time``; or the positions of an earlier scan or read.
             deliver_filters: What to deliver; all must pass.
             until: Where to end; never by default.
+            on_event: Is called with each ReaderEvent of the read.
 
         Raises:
             ClosedError: The client is closed.
@@ -150,7 +154,7 @@ class AsyncWal:
         done, opened = asyncio.Event(), asyncio.Event()
         core = self.scanner_core(
             vchannel, calls_here(message_handler), deliver_policy=deliver_policy, deliver_filters=deliver_filters,
-            until=until, done=done, opened=opened,
+            until=until, on_event=on_event, done=done, opened=opened,
         )  # fmt: skip
         core.start()
         return AsyncWalScanner(core, done, opened)
@@ -160,17 +164,19 @@ class AsyncWal:
         vchannel: str,
         calls: HandlerCalls,
         *,
-        deliver_policy: Start,
+        deliver_policy: Start | Positions,
         deliver_filters: Iterable[DeliverFilter],
         until: End,
+        on_event: OnEvent | None,
         done: Signal,
         opened: Signal,
     ) -> ScannerCore:
         """Return what ``read`` starts; for the synchronous twin."""
         self._client.check_open()
         options = filter_options(deliver_filters)
-        scan = self._client.scan(vchannel, start=deliver_policy, until=until, **options)
-        return ScannerCore(scan.core, vchannel, calls, done=done, opened=opened)
+        options["on_event"] = on_event
+        scan = self._client.scan_one(vchannel, deliver_policy, until, options)
+        return ScannerCore(scan.core, deliver_policy, calls, done=done, opened=opened)
 
     async def _append_group(
         self, group: Group, *, barrier_tick: int | None, durability: Durability | None, timeout_s: float | None

@@ -49,7 +49,7 @@ class Batch(Sequence[StoredMessage]):
 
     @property
     def last_tick(self) -> Tick:
-        """Tick of the last message; ``At.after(batch.last_tick)`` goes on behind the batch."""
+        """Tick of the last message; a scan of its vchannel alone resumes behind the batch with ``At.after``."""
         return Tick(self.ticks[-1])
 
     @cached_property

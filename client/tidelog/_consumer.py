@@ -15,8 +15,11 @@ from tidelog._batch import Batch
 from tidelog._errors import ClosedError, GroupFencedError, GroupPositionMovedError, PositionTrimmedError, TidelogError
 from tidelog._member_stream import Holding, MemberStream, Position
 from tidelog._positions import EARLIEST, FOLLOW, Start
+from tidelog._reader_events import OnEvent
+from tidelog._reader_watch import ReaderWatch, patiently
 from tidelog._scan import ScanCore
 from tidelog._scan_plan import DEFAULT_RESPONSE_BYTES, scan_plan
+from tidelog._scan_sources import Begin
 from tidelog._tick import Tick
 from tidelog._transport import Transport
 from tidelog._types import PositionCommit
@@ -51,6 +54,7 @@ class ConsumerOptions(TypedDict, total=False):
         skips_trimmed: Whether to go on behind messages that were trimmed before they were consumed, instead of raising
             PositionTrimmedError; default False.
         max_response_bytes: About how much travels at a time, up to 4 MiB; default 1 MiB.
+        on_event: Is called with each ReaderEvent of the consumer; default None.
     """
 
     start: Start
@@ -65,6 +69,7 @@ class ConsumerOptions(TypedDict, total=False):
     on_lost: Notify | None
     skips_trimmed: bool
     max_response_bytes: int
+    on_event: OnEvent | None
 
 
 @dataclass(slots=True)
@@ -98,8 +103,8 @@ class AsyncConsumer(AsyncIterator[Batch]):
     a second, and what it had not committed comes to another again: at least once. Exactly once into Tidelog: make it
     with ``auto_commit=False``, and let each transaction ``commit_positions(consumer)``.
 
-    Lost connections and restarts of the server are waited out. Cancelling a wait for the next batch loses nothing. Not
-    for several tasks at once.
+    Lost connections and restarts of the server are waited out, for up to ``Retry.give_up_s``. Cancelling a wait for the
+    next batch loses nothing. Not for several tasks at once.
     """
 
     def __init__(
@@ -136,7 +141,11 @@ class AsyncConsumer(AsyncIterator[Batch]):
             incarnation=secrets.randbelow(_MAX_INCARNATION) + 1,
         )
         self._changed = asyncio.Event()
-        self._member = MemberStream(transport, join, is_named=member_id is not None, on_changed=self._changed.set)
+        # Of the member and the scan together.
+        self._watch = ReaderWatch(options.get("on_event"))
+        self._member = MemberStream(
+            transport, join, is_named=member_id is not None, on_changed=self._changed.set, watch=self._watch
+        )
         self._seen_version = 0
         self._lanes: dict[str, _Lane] = {}
         # Those with something that was delivered and is not processed yet.
@@ -210,7 +219,10 @@ class AsyncConsumer(AsyncIterator[Batch]):
             ChannelNotFoundError: A channel does not exist.
             InvalidRequestError, OverloadedError, UnavailableError: The group cannot be joined.
         """
-        await self._ensure_group(self.group, list(self.channels), self._start)
+        await patiently(
+            self._watch, self, self._transport(),
+            lambda: self._ensure_group(self.group, list(self.channels), self._start),
+        )  # fmt: skip
         await self._member.start()
         await self._take_assignment()
 
@@ -365,8 +377,8 @@ class AsyncConsumer(AsyncIterator[Batch]):
         if self.auto_commit and self._commit_due_s <= time.monotonic():
             self._begin_auto_commit()
         if self._core is None and self._lanes:
-            begin_ticks = {vchannel: lane.delivered_tick for vchannel, lane in self._lanes.items()}
-            self._core = ScanCore.at(self._transport, begin_ticks, self._plan)
+            begins = {vchannel: Begin.tick(lane.delivered_tick) for vchannel, lane in self._lanes.items()}
+            self._core = ScanCore.at(self._transport, begins, self._plan, self._watch)
 
     async def _take_assignment(self) -> None:
         """Take what the server gives, let go what is lost, and give back what others wait for."""
@@ -400,6 +412,8 @@ class AsyncConsumer(AsyncIterator[Batch]):
         # What comes again under another epoch was taken away in between, or sought. Kept until it is told, for somebody
         # may be cancelled.
         self._untold_lost += lost
+        if lost:
+            self._watch.fenced(_lost_error(self.group, lost), lost)
         self._untold_gained += gained
         await _tell(self._on_lost, self._untold_lost)
         self._untold_lost = []
@@ -515,6 +529,14 @@ class AsyncConsumer(AsyncIterator[Batch]):
             if core is not None:
                 # It hangs up before it waits.
                 await core.aclose()
+
+
+def _lost_error(group: str, vchannels: Sequence[str]) -> GroupFencedError:
+    return GroupFencedError(
+        f"group {group} took {', '.join(vchannels)} from this consumer, or moved its position there: what was not "
+        "committed is delivered again, here or elsewhere",
+        values={"group": group},
+    )
 
 
 async def _tell(notify: Notify | None, vchannels: Sequence[str]) -> None:

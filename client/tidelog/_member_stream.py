@@ -1,7 +1,7 @@
 """A member of a consumer group: keeps its stream up, knows what it holds, commits and releases."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import grpc.aio
 
 from tidelog._errors import ClosedError, GroupFencedError, TidelogError, UnavailableError, copy_of
+from tidelog._reader_watch import Patience, ReaderWatch
 from tidelog._retry import may_repeat
 from tidelog._status import error_of_answer, error_of_status, is_of_server
 from tidelog._stream_end import StreamEnd, half_close
@@ -84,6 +85,7 @@ class MemberStream:
         *,
         is_named: bool,
         on_changed: Callable[[], None],
+        watch: ReaderWatch,
     ) -> None:
         """Do nothing yet.
 
@@ -92,11 +94,13 @@ class MemberStream:
             join: Who joins what, with a member id.
             is_named: Whether somebody chose the id: then another member with it ends this one.
             on_changed: Called when ``version`` has changed.
+            watch: Is told of the connection.
         """
         self._transport = transport
         self._join = join
         self._is_named = is_named
         self._on_changed = on_changed
+        self._watch = watch
         self.holdings: dict[str, Holding] = {}
         self.version = 0
         self.failure: TidelogError | None = None
@@ -166,34 +170,37 @@ class MemberStream:
         self._give_up(ClosedError("the consumer was closed before the commit was answered"))
 
     async def _run(self) -> None:
-        pauses_s: Iterator[float] | None = None
-        lost_since_s = 0.0
-        clock = asyncio.get_running_loop().time
+        try:
+            with self._transport().waiting():
+                await self._stay()
+        except TidelogError as error:
+            self._end(error)
+        except asyncio.CancelledError:
+            if not self._is_over:
+                # The client was closed, which cancels its calls.
+                self._end(ClosedError("the client was closed while it consumed"))
+            raise
+
+    async def _stay(self) -> None:
+        """Be a member until it leaves, on one stream after the other.
+
+        Raises:
+            TidelogError: It cannot be a member any more, or the server stayed away too long.
+        """
+        patience: Patience | None = None
         while True:
-            transport: Transport | None = None
+            transport = self._transport()
+            patience = patience or Patience(self._watch, self, transport)
+            self._has_answered = False
             try:
-                transport = self._transport()
-                await transport.ready(transport.connect_timeout_s)
+                await patience.connected()
                 await self._serve(transport)
             except TidelogError as error:
                 if self._is_leaving or not self._may_join_again(error):
-                    self._end(error)
-                    return
+                    raise
                 if self._has_answered:
-                    pauses_s = None
-                if pauses_s is None:
-                    assert transport is not None
-                    pauses_s, lost_since_s = transport.retry.pauses_s(), clock()
-                give_up_s = transport.retry.give_up_s if transport is not None else 0.0
-                if clock() - lost_since_s > give_up_s:
-                    self._end(error)
-                    return
-                await asyncio.sleep(next(pauses_s))
-            except asyncio.CancelledError:
-                if not self._is_over:
-                    # The client was closed, which cancels its calls.
-                    self._end(ClosedError("the client was closed while it consumed"))
-                raise
+                    patience = Patience(self._watch, self, transport)
+                await patience.bear(error, may_pass=True)
             else:
                 return
 
@@ -210,7 +217,6 @@ class MemberStream:
         Raises:
             TidelogError: The stream ended before.
         """
-        self._has_answered = False
         connection = transport.lease()
         call = connection.join_group(metadata=transport.metadata())
         self._call, end = call, StreamEnd(call)
@@ -238,6 +244,7 @@ class MemberStream:
 
     def _take(self, response: pb.JoinGroupResponse) -> None:
         self._has_answered = True
+        self._watch.answered(self)
         for committed in response.committed:
             if self._sent is not None and committed.commit_id == self._last_commit_id:
                 sent, self._sent = self._sent, None
@@ -302,6 +309,7 @@ class MemberStream:
             self._next = sent
 
     def _end(self, error: TidelogError) -> None:
+        self._watch.failed(self, error)
         self.failure = error
         self.holdings = {}
         self._give_up(error)

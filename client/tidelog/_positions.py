@@ -1,5 +1,6 @@
 """Where a scan starts and ends."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self
@@ -46,7 +47,11 @@ class At:
 
     @classmethod
     def after(cls, tick: int) -> Self:
-        """Return the start at the first message whose tick is greater: how a reader goes on after its last one."""
+        """Return the start at the first message whose tick is greater: how the reader of one vchannel resumes.
+
+        A scan of several vchannels refuses it, because the copies of a broadcast share a tick: it is resumed with
+        ``start=scan.positions``.
+        """
         return cls("after", _checked(tick))
 
     @classmethod
@@ -56,7 +61,7 @@ class At:
 
     @classmethod
     def after_message_id(cls, message_id: bytes) -> Self:
-        """Return the start at the first message after the one with this id."""
+        """Return the start at the first message after the one with this id; on one vchannel, as ``after``."""
         return cls("after_message_id", message_id)
 
     @classmethod
@@ -91,6 +96,12 @@ Start = At | Tick | datetime
 End = At | Tick | datetime
 """An end of a scan, exclusive."""
 
+Positions = Mapping[str, Tick]
+"""For each vchannel the tick up to which everything was read; 0 for nothing yet. A scan returns full names.
+
+As a start of a scan it begins behind these ticks, and at the first message that is there where the tick is 0. It must
+have each vchannel of the scan; others that it has are ignored."""
+
 
 def position(at: At | Tick | datetime) -> At:
     """Return ``at`` as a position.
@@ -108,6 +119,32 @@ def position(at: At | Tick | datetime) -> At:
             return At.time(at)
         case _:
             raise TypeError(f"a position is At(...), Tick(...) or a datetime, not {type(at).__name__}")
+
+
+def positions_of(start: Positions) -> dict[str, int]:
+    """Return the positions of ``start`` by full names, checked.
+
+    Raises:
+        ValueError: It is empty, or a position is no tick.
+        TypeError: Names are no texts, or ticks no numbers.
+    """
+    if not start:
+        raise ValueError("the start has no positions: give one for each vchannel of the scan")
+    return {_name(name): _tick(name, tick) for name, tick in start.items()}
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the start has a position for {name!r}, expected the name of a vchannel")
+    return name if "/" in name else f"{name}/0"
+
+
+def _tick(name: str, tick: object) -> Tick:
+    if not isinstance(tick, int):
+        raise TypeError(f"the position of {name} is of type {type(tick).__name__}, expected a Tick")
+    if not 0 <= tick <= MAX_TICK:
+        raise ValueError(f"the position of {name} is {tick}, expected a tick, 0 to {MAX_TICK}")
+    return Tick(tick)
 
 
 def _checked(tick: int) -> Tick:

@@ -91,8 +91,9 @@ from tidelog._errors import (
 from tidelog._group_types import Consumed, GroupDescription, GroupMember, GroupPosition, GroupSummary
 from tidelog._message import Message, StoredMessage
 from tidelog._message_handler import MessageHandler
-from tidelog._positions import At, End, Start
+from tidelog._positions import At, End, Positions, Start
 from tidelog._producer import AsyncProducer, AsyncTicket, ProducerOptions
+from tidelog._reader_events import OnEvent, ReaderEvent, ReaderState
 from tidelog._retry import Retry
 from tidelog._scan import AsyncScan
 from tidelog._scan_plan import ScanOptions
@@ -204,6 +205,7 @@ __all__ = [
     "NewToken",
     "NodeDescription",
     "NotOwnerError",
+    "OnEvent",
     "OverloadedError",
     "OwnerDescription",
     "OwnershipLostError",
@@ -212,6 +214,7 @@ __all__ = [
     "PositionBeyondEndError",
     "PositionCommit",
     "PositionTrimmedError",
+    "Positions",
     "PreparedCommit",
     "PreparedTransaction",
     "Producer",
@@ -221,6 +224,8 @@ __all__ = [
     "ProducerPosition",
     "ProducerSequence",
     "ProducerStoppedError",
+    "ReaderEvent",
+    "ReaderState",
     "ResourceAcquiredError",
     "ResourceKey",
     "Retention",

@@ -22,8 +22,9 @@ class Retry:
     Attributes:
         base_s: The first pause; each further one is twice as long.
         cap_s: The longest pause.
-        give_up_s: A scan gives up after so many seconds without an answer, and so does a producer that numbers its
-            batches; every other call ends with its timeout. At most MAX_GIVE_UP_S.
+        give_up_s: A reader gives up after this time without an answer: a scan, consumer, message stream or call of a
+            queue. So does a producer that numbers its batches; every other call ends with its timeout. At most
+            MAX_GIVE_UP_S.
     """
 
     base_s: float = 0.05

@@ -12,11 +12,12 @@ import grpc.aio
 from tidelog import _columns, _tracing, _wire
 from tidelog._batch import Batch
 from tidelog._columns_parts import txn_parts
-from tidelog._errors import ClosedError, DataLossError, ServerError
+from tidelog._errors import ClosedError, DataLossError, ServerError, TidelogError
 from tidelog._positions import At
 from tidelog._protowire import WireFormatError
-from tidelog._retry import may_repeat
-from tidelog._scan_plan import ScanPlan, floor_tick
+from tidelog._reader_watch import Patience, ReaderWatch
+from tidelog._scan_plan import ScanPlan
+from tidelog._scan_sources import Begin, Source, sources_of
 from tidelog._status import error_of_status
 from tidelog._tick import Tick
 from tidelog._transport import Connection, Transport
@@ -24,21 +25,10 @@ from tidelog.v1 import wal_service_pb2
 
 
 @dataclass(slots=True)
-class _Source:
-    """One vchannel of a scan: how far was received from the server, and how far the caller has got."""
-
-    vchannel: str
-    received_tick: int = 0
-    delivered_tick: int = 0
-    # Where to begin; None where the scan's own start says it.
-    begin_tick: int | None = None
-
-
-@dataclass(slots=True)
 class _Received:
     """A response whose batches the caller has not got yet."""
 
-    batches: "deque[tuple[_Source, Batch]]"
+    batches: "deque[tuple[Source, Batch]]"
     watermark: int
     caught_up: bool
 
@@ -58,15 +48,19 @@ class ScanCore:
     """
 
     def __init__(
-        self, transport: Callable[[], Transport], resolve: Callable[[], Awaitable[Sequence[str]]], plan: ScanPlan
+        self,
+        transport: Callable[[], Transport],
+        resolve: Callable[[], Awaitable[Sequence[str]]],
+        plan: ScanPlan,
+        watch: ReaderWatch | None = None,
     ) -> None:
         self.caught_up: Signal = asyncio.Event()
         self.plan = plan
         self._transport = transport
         self._resolve = resolve
-        self._floor_tick = floor_tick(plan.start)
-        self._sources: list[_Source] | None = None
-        self._open_sources: list[_Source] = []
+        self._watch = watch or ReaderWatch(plan.on_event)
+        self._sources: list[Source] | None = None
+        self._open_sources: list[Source] = []
         self._lease: tuple[Transport, Connection] | None = None
         self._call: Any = None
         # Of the call, if somebody traces.
@@ -79,14 +73,21 @@ class ScanCore:
         self._state: Literal["open", "ended", "closed"] = "open"
 
     @classmethod
-    def at(cls, transport: Callable[[], Transport], begin_ticks: Mapping[str, int], plan: ScanPlan) -> Self:
-        """Return a scan that begins on each vchannel at a tick of its own."""
+    def at(
+        cls,
+        transport: Callable[[], Transport],
+        begins: Mapping[str, Begin],
+        plan: ScanPlan,
+        watch: ReaderWatch | None = None,
+    ) -> Self:
+        """Return a scan that begins on each vchannel, given by its full name, at a place of its own."""
 
         async def resolve() -> Sequence[str]:
-            return list(begin_ticks)
+            return list(begins)
 
-        core = cls(transport, resolve, plan)
-        core._sources = [_Source(vchannel, begin_tick=tick) for vchannel, tick in begin_ticks.items()]
+        core = cls(transport, resolve, plan, watch)
+        core._sources = [Source(vchannel, begin) for vchannel, begin in begins.items()]
+        core._watch.reads(list(begins))
         return core
 
     @property
@@ -102,8 +103,10 @@ class ScanCore:
     @property
     def positions(self) -> Mapping[str, Tick]:
         """As ``AsyncScan.positions``."""
-        floor = max(self._floor_tick, self._watermark)
-        return {source.vchannel: Tick(max(source.delivered_tick, floor)) for source in self._sources or ()}
+        if self._sources is None:
+            return {vchannel: Tick(tick) for vchannel, tick in (self.plan.positions or {}).items()}
+        found = {source.vchannel: source.position(self._watermark) for source in self._sources}
+        return {vchannel: tick for vchannel, tick in found.items() if tick is not None}
 
     async def fetch(self) -> bool:
         """Return True once there is a batch to take, False at the end of a bounded scan.
@@ -143,6 +146,7 @@ class ScanCore:
         """End the scan. Its positions stay."""
         self._state = "closed"
         self._received = None
+        self._watch.closed(self)
         if self._end is not None:
             self._end.cancel()
         self._hang_up()
@@ -164,30 +168,37 @@ class ScanCore:
     async def _receive(self) -> None:
         """Wait for the next response, opening the scan as often as it takes; at its end, become ``ended``."""
         if self._state == "closed":
-            raise ClosedError("the scan is closed: start another with At.after and its positions")
+            raise ClosedError("the scan is closed: start another with start=scan.positions")
         transport = self._transport()
-        give_up_at = asyncio.get_running_loop().time() + transport.retry.give_up_s
-        pauses_s = transport.retry.pauses_s()
-        while True:
-            try:
-                response = await self._read()
-            except grpc.aio.AioRpcError as failure:
-                self._hang_up(failure)
-                error = error_of_status(failure, is_read=True)
-                pause_s = next(pauses_s)
-                if not may_repeat(error) or asyncio.get_running_loop().time() + pause_s > give_up_at:
-                    raise error from failure
-                await asyncio.sleep(pause_s)
-            else:
-                self._accept(response)
-                return
+        patience = Patience(self._watch, self, transport)
+        with transport.waiting():
+            while (error := await self._attempt(patience)) is not None:
+                await patience.bear(error)
+
+    async def _attempt(self, patience: Patience) -> TidelogError | None:
+        """Take the next response, opening the call if need be; return why there is no response."""
+        error: TidelogError
+        try:
+            response = await self._read(patience)
+        except grpc.aio.AioRpcError as failure:
+            self._hang_up(failure)
+            error = error_of_status(failure, is_read=True)
+            error.__cause__ = failure
+            return error
+        except TidelogError as absence:
+            # Known before there is a call: there is no connection, or the names are not known.
+            self._hang_up(absence)
+            return absence
+        self._watch.answered(self)
+        self._accept(response)
+        return None
 
     def _accept(self, response: bytes | None) -> None:
         if response is None:
             self._state = "ended"
             self._hang_up()
             return
-        if self._end is None and self.plan.until.kind == "watermark" and self._lease is not None:
+        if self._needs_end() and self._lease is not None:
             self._end = asyncio.create_task(_take_tick(self._lease[0]), name="tidelog-scan-end")
             # Asked for later or never, it must not be reported as forgotten.
             self._end.add_done_callback(_look_at)
@@ -203,9 +214,9 @@ class ScanCore:
                 f"the server's answer to a scan is none ({error}): look at what stands between the client and it"
             ) from error
 
-    async def _read(self) -> bytes | None:
+    async def _read(self, patience: Patience) -> bytes | None:
         """Return the next response of the call, which is opened if there is none; None at the end."""
-        if self._call is None and not await self._open():
+        if self._call is None and not await self._open(patience):
             return None
         # Why a task: cancelling a read cancels the call, and people wait for the next batch with a timeout.
         if self._reading is None:
@@ -217,18 +228,19 @@ class ScanCore:
         response: bytes | None = reading.result()
         return response
 
-    async def _open(self) -> bool:
+    async def _open(self, patience: Patience) -> bool:
         """Open the call behind what was received; return False if nothing is left before the end."""
         transport = self._transport()
-        await transport.ready(transport.retry.give_up_s)
+        await patience.connected()
         if self._sources is None:
-            self._sources = [_Source(vchannel) for vchannel in await self._resolve()]
+            self._sources = sources_of(self.plan, await self._resolve())
+            self._watch.reads([source.vchannel for source in self._sources])
         end = self._fixed_end()
         self._open_sources = [source for source in self._sources if not self._is_complete(source, end)]
         if not self._open_sources:
             return False
         request = wal_service_pb2.ScanRequest(
-            sources=[self._wire_source(source) for source in self._open_sources],
+            sources=[source.to_wire(self._received_watermark) for source in self._open_sources],
             policy=_wire.deliver_policy(self.plan.start),
             filters=self.plan.filters,
             end=_wire.scan_end(
@@ -260,32 +272,19 @@ class ScanCore:
             return self.plan.until.value
         if self.plan.until.kind != "watermark":
             return None
-        if self._end is None:
+        if self._end is None or not self._end.done() or _has_failed(self._end):
             return None
-        is_known = self._end.done() and not self._end.cancelled() and self._end.exception() is None
-        return self._end.result() if is_known else None
+        return self._end.result()
 
-    def _is_complete(self, source: _Source, end: int | None) -> bool:
-        return end is not None and end <= self._resume_tick(source) + 1
+    def _needs_end(self) -> bool:
+        """Return whether the tick of "the watermark now" is still to be taken: an attempt may have failed."""
+        return self.plan.until.kind == "watermark" and (self._end is None or _has_failed(self._end))
 
-    def _resume_tick(self, source: _Source) -> int:
-        """Return the tick up to which everything was received; 0 when the scan's own start still says it better."""
-        resume_tick = max(source.received_tick, self._received_watermark)
-        # A scan may start in the future, which the watermark has not reached.
-        return resume_tick if resume_tick > self._floor_tick else 0
-
-    def _wire_source(self, source: _Source) -> wal_service_pb2.ScanSource:
-        resume_tick = self._resume_tick(source)
-        if source.begin_tick is not None and (not resume_tick or resume_tick < source.begin_tick):
-            policy = _wire.deliver_policy(At.tick(source.begin_tick))
-        elif resume_tick:
-            policy = _wire.deliver_policy(At.after(resume_tick))
-        else:
-            return wal_service_pb2.ScanSource(vchannel=source.vchannel)
-        return wal_service_pb2.ScanSource(vchannel=source.vchannel, policy=policy)
+    def _is_complete(self, source: Source, end: int | None) -> bool:
+        return end is not None and end <= source.resume_tick(self._received_watermark) + 1
 
     def _unpack(self, response: bytes) -> _Received:
-        batches: deque[tuple[_Source, Batch]] = deque()
+        batches: deque[tuple[Source, Batch]] = deque()
         page = _wire.scan_page(response)
         for entry in page.entries:
             if entry.source >= len(self._open_sources):
@@ -296,6 +295,8 @@ class ScanCore:
         for source, batch in batches:
             source.received_tick = batch.ticks[-1]
         self._received_watermark = max(self._received_watermark, page.watermark)
+        if self.plan.until.kind == "follow":
+            self._watch.reached(batches[-1][1].ticks[-1] if batches else 0, page.watermark)
         if self._span is not None and batches:
             self._span.note(messages=sum(len(batch) for _, batch in batches))
         return _Received(batches, page.watermark, page.caught_up)
@@ -316,9 +317,10 @@ class ScanCore:
 class AsyncScan(AsyncIterator[Batch]):
     """Batches in tick order, over one or many vchannels: ``async for batch in scan``.
 
-    A lost connection is opened again behind the last batch received: no message is lost, none comes twice. A
-    following scan never ends by itself; a bounded one ends the iteration. Cancelling a wait for the next batch loses
-    nothing either. Not for several tasks at once.
+    A lost connection is opened again behind the last batch received, for up to ``Retry.give_up_s``: no message is lost,
+    none comes twice. While it waits, the scan logs a warning and calls ``on_event``. A following scan never ends by
+    itself; a bounded one ends the iteration. Cancelling a wait for the next batch loses nothing either. Not for several
+    tasks at once.
 
     ``async with`` closes the scan at the end of the block. Entered so, a scan that starts at ``latest`` delivers
     everything appended from then on.
@@ -336,7 +338,11 @@ class AsyncScan(AsyncIterator[Batch]):
 
     @property
     def positions(self) -> Mapping[str, Tick]:
-        """For each vchannel the tick up to which the caller has got everything: go on with ``At.after``."""
+        """For each vchannel the tick up to which the caller has got everything; another scan takes it as its ``start``.
+
+        0 where nothing was read. A scan that was not opened has no positions, nor has one that starts at ``latest``
+        before the server has answered.
+        """
         return self.core.positions
 
     async def aclose(self) -> None:
@@ -353,7 +359,9 @@ class AsyncScan(AsyncIterator[Batch]):
             StopAsyncIteration: A bounded scan is at its end.
             PositionTrimmedError: Messages that were not delivered yet are gone.
             DataLossError: A batch is not what its CRC says.
-            TidelogError: The scan was refused, or the server stayed away too long. Iterating again tries again.
+            InvalidRequestError: The start does not fit the vchannels: see ``AsyncClient.scan``.
+            TidelogError: The scan was refused, or the server stayed away for ``Retry.give_up_s``. Iterating again tries
+                again, behind what was delivered.
         """
         if not self.core.has_batch and not await self.core.fetch():
             raise StopAsyncIteration
@@ -378,6 +386,10 @@ async def _take_tick(transport: Transport) -> Tick:
     request = wal_service_pb2.AllocateTicksRequest(count=1)
     answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=10.0, is_read=True)
     return Tick(answer.first_tick)
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final, TypedDict
 
 from tidelog import _wire
-from tidelog._positions import At
+from tidelog._positions import EARLIEST, At, End, Positions, Start, position, positions_of
+from tidelog._reader_events import OnEvent
 from tidelog._tick import LOGICAL_BITS
 from tidelog.v1 import wal_service_pb2
 
@@ -22,6 +23,7 @@ class ScanOptions(TypedDict, total=False):
         tick_gte: Only messages with this tick or a greater one.
         max_response_bytes: About how much travels at a time, up to 4 MiB; default 1 MiB.
         watermark_interval_s: How often a following scan hears of the watermark at least, 0.01 to 60; default 0.2.
+        on_event: Is called with each ReaderEvent of the scan; default None.
     """
 
     types: Collection[int] | None
@@ -30,6 +32,7 @@ class ScanOptions(TypedDict, total=False):
     tick_gte: int | None
     max_response_bytes: int
     watermark_interval_s: float
+    on_event: OnEvent | None
 
 
 def check_options(options: Mapping[str, object]) -> None:
@@ -41,18 +44,25 @@ def check_options(options: Mapping[str, object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan was asked for."""
+    """What a scan was asked for.
+
+    Attributes:
+        start: Where it begins; not used where there are positions.
+        positions: For each vchannel the tick behind which it begins; None for a start that is the same on all.
+    """
 
     start: At
+    positions: dict[str, int] | None
     until: At
     filters: tuple[wal_service_pb2.DeliverFilter, ...]
     max_response_bytes: int
     watermark_interval_ms: int
+    on_event: OnEvent | None = None
 
 
 def scan_plan(
-    start: At,
-    until: At,
+    start: Start | Positions,
+    until: End,
     *,
     types: Collection[int] | None = None,
     hides_broadcasts: bool = False,
@@ -60,23 +70,28 @@ def scan_plan(
     tick_gte: int | None = None,
     max_response_bytes: int = DEFAULT_RESPONSE_BYTES,
     watermark_interval_s: float = 0.2,
+    on_event: OnEvent | None = None,
 ) -> ScanPlan:
     """Return the plan of a scan.
 
     Raises:
         ValueError: ``start`` is an end, ``until`` is a start, there are no types to pass, or broadcasts are to be
             hidden without any.
+        TypeError: ``start`` or ``until`` is no position.
     """
     if types is not None and not types:
         raise ValueError("types is empty, so no message could pass: leave it out for all types")
     if hides_broadcasts and types is None:
         raise ValueError("hides_broadcasts is about types: say which, or leave it out")
-    _wire.deliver_policy(start)
-    _wire.scan_end(until)
+    positions = positions_of(start) if isinstance(start, Mapping) else None
+    begin, end = EARLIEST if isinstance(start, Mapping) else position(start), position(until)
+    _wire.deliver_policy(begin)
+    _wire.scan_end(end)
     filters = tuple(
         _wire.deliver_filters(types=types, tick_gt=tick_gt, tick_gte=tick_gte, hides_broadcasts=hides_broadcasts)
     )
-    return ScanPlan(start, until, filters, max_response_bytes, round(watermark_interval_s * 1000))
+    interval_ms = round(watermark_interval_s * 1000)
+    return ScanPlan(begin, positions, end, filters, max_response_bytes, interval_ms, on_event)
 
 
 def floor_tick(start: At) -> int:

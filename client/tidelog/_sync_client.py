@@ -16,7 +16,7 @@ from tidelog._background import background
 from tidelog._batch import Batch
 from tidelog._channel_types import OwnerDescription, Retention
 from tidelog._credentials import TlsOptions, TokenSource
-from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
+from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start
 from tidelog._producer import ProducerOptions
 from tidelog._retry import DEFAULT_RETRY, Retry
 from tidelog._scan import AsyncScan
@@ -62,7 +62,7 @@ class Scan(Iterator[Batch]):
 
     @property
     def positions(self) -> Mapping[str, Tick]:
-        """For each vchannel the tick up to which the caller has got everything: go on with ``At.after``."""
+        """For each vchannel the tick up to which the caller has got everything. See ``AsyncScan.positions``."""
         return self._core.positions
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         self,
         vchannels: str | Iterable[str],
         *,
-        start: Start = EARLIEST,
+        start: Start | Positions = EARLIEST,
         until: End = WATERMARK,
         **options: Unpack[ScanOptions],
     ) -> Scan:
@@ -225,16 +225,16 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         self,
         vchannels: str | Iterable[str],
         *,
-        start: Start = LATEST,
+        start: Start | Positions = LATEST,
         until: End = FOLLOW,
         **options: Unpack[ScanOptions],
     ) -> Scan:
         """Return a scan that follows, by default from now on. Otherwise as ``scan``."""
         return self.scan(vchannels, start=start, until=until, **options)
 
-    def scan_channel(self, name: str, start: Start, until: End, options: ScanOptions) -> Scan:
-        """Return a scan of all vchannels that channel ``name`` has when it opens; for handles."""
-        return Scan(self._client.scan_channel(name, start, until, options))
+    def scan_one(self, name: str, start: Start | Positions, until: End, options: ScanOptions) -> Scan:
+        """Return a scan of the vchannel ``name``; for handles. See ``AsyncClient.scan_one``."""
+        return Scan(self._client.scan_one(name, start, until, options))
 
     def close(self) -> None:
         """Wait for appends, broadcasts and other changes, then close the connection. See ``AsyncClient.aclose``."""

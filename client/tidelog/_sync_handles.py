@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from tidelog._channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
-from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Start
+from tidelog._positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start
 from tidelog._producer import ProducerOptions
 from tidelog._scan_plan import ScanOptions
 from tidelog._sizes import Appendable
@@ -53,13 +53,15 @@ class Vchannel:
         """Return a producer; see ``Client.producer``."""
         return self._client.producer(self.name, **options)
 
-    def scan(self, *, start: Start = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]) -> "Scan":
+    def scan(
+        self, *, start: Start | Positions = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]
+    ) -> "Scan":
         """Return a scan; see ``Client.scan``."""
-        return self._client.scan(self.name, start=start, until=until, **options)
+        return self._client.scan_one(self.name, start, until, options)
 
-    def tail(self, *, start: Start = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> "Scan":
+    def tail(self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> "Scan":
         """Return a scan that follows; see ``Client.tail``."""
-        return self._client.tail(self.name, start=start, until=until, **options)
+        return self._client.scan_one(self.name, start, until, options)
 
     def latest_mvcc_tick(self) -> Tick:
         """Return the tick that a reader must reach; see ``Client.latest_mvcc_tick``."""
@@ -143,10 +145,12 @@ class Channel:
         """Return a producer for the only vchannel of the channel; see ``Client.producer``."""
         return self._client.producer(self.name, **options)
 
-    def scan(self, *, start: Start = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]) -> "Scan":
+    def scan(
+        self, *, start: Start | Positions = EARLIEST, until: End = WATERMARK, **options: Unpack[ScanOptions]
+    ) -> "Scan":
         """Return a scan of all vchannels that the channel has when it opens; see ``Client.scan``."""
-        return self._client.scan_channel(self.name, start, until, options)
+        return self._client.scan(self.name, start=start, until=until, **options)
 
-    def tail(self, *, start: Start = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> "Scan":
+    def tail(self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> "Scan":
         """Return a scan of all vchannels that follows; see ``Client.tail``."""
-        return self._client.scan_channel(self.name, start, until, options)
+        return self._client.scan(self.name, start=start, until=until, **options)

@@ -12,7 +12,8 @@ from tidelog._batch import Batch
 from tidelog._broadcast_types import BroadcastResult, ResourceKey
 from tidelog._deliver_filters import DeliverFilter
 from tidelog._message_handler import Handler
-from tidelog._positions import EARLIEST, FOLLOW, End, Start
+from tidelog._positions import EARLIEST, FOLLOW, End, Positions, Start
+from tidelog._reader_events import OnEvent
 from tidelog._sizes import Appendable
 from tidelog._sync_transaction import Transaction
 from tidelog._sync_wal_scanner import HandlerThread, WalScanner, start
@@ -87,9 +88,10 @@ class Wal:
         vchannel: str,
         *,
         message_handler: Handler,
-        deliver_policy: Start = EARLIEST,
+        deliver_policy: Start | Positions = EARLIEST,
         deliver_filters: Iterable[DeliverFilter] = (),
         until: End = FOLLOW,
+        on_event: OnEvent | None = None,
     ) -> WalScanner:
         """Read in the background, and hand each batch to ``message_handler``; returns at once. See ``AsyncWal.read``.
 
@@ -100,7 +102,7 @@ class Wal:
         try:
             core = self._wal.scanner_core(
                 vchannel, thread.calls, deliver_policy=deliver_policy, deliver_filters=deliver_filters, until=until,
-                done=done, opened=opened,
+                on_event=on_event, done=done, opened=opened,
             )  # fmt: skip
             background.run(start(core))
         except BaseException:

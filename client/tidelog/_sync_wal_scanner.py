@@ -13,6 +13,7 @@ from typing import Self
 from tidelog._background import background
 from tidelog._batch import Batch
 from tidelog._message_handler import Handler, HandlerCalls, handler_functions
+from tidelog._positions import Positions, Start
 from tidelog._tick import Tick
 from tidelog._wal_scanner import ScannerCore
 
@@ -106,6 +107,16 @@ class WalScanner:
     def position(self) -> Tick:
         """Up to here everything is handled. See ``AsyncWalScanner.position``."""
         return self._core.position
+
+    @property
+    def positions(self) -> Positions:
+        """The same with the full name of the vchannel. See ``AsyncWalScanner.positions``."""
+        return self._core.positions
+
+    @property
+    def resume_policy(self) -> Start | Positions:
+        """What another read continues with. See ``AsyncWalScanner.resume_policy``."""
+        return self._core.resume_policy
 
     def close(self) -> None:
         """End it, and return once the handler was closed. See ``AsyncWalScanner.close``."""

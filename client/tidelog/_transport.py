@@ -1,7 +1,9 @@
 """Connections to one server, and calls with one answer."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import time
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -57,6 +59,8 @@ CHANNEL_OPTIONS: Final = (
 )
 # The server takes 100 streams on a connection; calls with one answer and the append stream need some of them.
 _SCANS_PER_CONNECTION: Final = 80
+WARN_EVERY_S: Final = 10.0
+"""The readers of a client together log one warning in this time."""
 
 _Request_contra = TypeVar("_Request_contra", contravariant=True)
 _Response_co = TypeVar("_Response_co", covariant=True)
@@ -141,6 +145,9 @@ class Transport:
         self.retry = retry
         # Streams may wait in it too: what begins outside of it is ended with CancelledError by a close.
         self.calls = Calls()
+        # Readers that have no connection now, and wait for one.
+        self._waiting = 0
+        self._may_warn_at_s = 0.0
         self._connections = [self._new_connection()]
         first = self._connections[0].channel
         self._channels = _stub(channel_service_pb2_grpc.ChannelServiceStub, first)
@@ -225,8 +232,25 @@ class Transport:
 
     @property
     def scans(self) -> int:
-        """How many scans, and calls that wait long, run."""
-        return sum(connection.scans for connection in self._connections)
+        """How many scans, and calls that wait long, run; those that wait for the server included."""
+        return self._waiting + sum(connection.scans for connection in self._connections)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a reader that may wait for the server, so that a fork does not close the connections behind it."""
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    def may_warn(self) -> bool:
+        """Return whether a reader may log a warning now, and count it: one for all readers in ``WARN_EVERY_S``."""
+        now_s = time.monotonic()
+        if now_s < self._may_warn_at_s:
+            return False
+        self._may_warn_at_s = now_s + WARN_EVERY_S
+        return True
 
     def lease(self) -> Connection:
         """Return a connection with room for one more scan, or call that waits long; give it back with ``release``.

@@ -6,6 +6,7 @@ from typing import Final, Self
 
 from tidelog._errors import ClosedError
 from tidelog._message_handler import HandlerCalls
+from tidelog._positions import Positions, Start
 from tidelog._scan import ScanCore, Signal
 from tidelog._tick import Tick
 
@@ -22,24 +23,36 @@ class ScannerCore:
         error: Why it ended, None for a close and for its own end; does not change once ``done`` is set.
     """
 
-    def __init__(self, scan: ScanCore, vchannel: str, calls: HandlerCalls, *, done: Signal, opened: Signal) -> None:
+    def __init__(
+        self, scan: ScanCore, policy: Start | Positions, calls: HandlerCalls, *, done: Signal, opened: Signal
+    ) -> None:
         self.done = done
         self.opened = opened
         self.error: Exception | None = None
         self._scan = scan
-        self._vchannel = vchannel
+        self._policy = policy
         self._calls = calls
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
         # Whether it waits for the server: only this is cut off by a close.
         self._is_waiting = False
         # How far it was before the batch that the handler has; None while the handler has none.
-        self._position: Tick | None = None
+        self._before: Positions | None = None
 
     @property
     def position(self) -> Tick:
         """As ``AsyncWalScanner.position``."""
-        return self._now() if self._position is None else self._position
+        return next(iter(self.positions.values()), Tick(0))
+
+    @property
+    def positions(self) -> Positions:
+        """As ``AsyncWalScanner.positions``."""
+        return self._scan.positions if self._before is None else self._before
+
+    @property
+    def resume_policy(self) -> Start | Positions:
+        """As ``AsyncWalScanner.resume_policy``."""
+        return self.positions or self._policy
 
     def start(self) -> None:
         """Begin, on the running event loop."""
@@ -58,9 +71,6 @@ class ScannerCore:
         self.stop()
         if self._task is not None and asyncio.current_task() is not self._task:
             await asyncio.wait((self._task,))
-
-    def _now(self) -> Tick:
-        return self._scan.positions.get(self._vchannel, Tick(0))
 
     async def _run(self) -> None:
         try:
@@ -83,9 +93,9 @@ class ScannerCore:
         self._is_waiting = False
         self.opened.set()
         while await self._has_batch():
-            self._position = self._now()
+            self._before = self._scan.positions
             await self._calls.handle(self._scan.take())
-            self._position = None
+            self._before = None
 
     async def _has_batch(self) -> bool:
         """Wait for a batch; return False at the end of a bounded scan, and when it is to be closed."""
@@ -137,11 +147,25 @@ class AsyncWalScanner:
 
     @property
     def position(self) -> Tick:
-        """Up to here everything is handled, and nothing behind: a later read goes on with ``At.after``; 0 for unknown.
+        """Up to here everything is handled, and nothing behind; 0 for unknown.
 
         It does not count the batch that the handler has, nor one that it failed on.
         """
         return self._core.position
+
+    @property
+    def positions(self) -> Positions:
+        """The same with the full name of the vchannel, as a scan takes it for its start; empty while it is unknown."""
+        return self._core.positions
+
+    @property
+    def resume_policy(self) -> Start | Positions:
+        """What ``deliver_policy`` another read continues with, behind the last batch that was handled.
+
+        It has its value also after an error and a close. It is ``positions``, or the policy that this read was given
+        while they are unknown: then nothing was handled.
+        """
+        return self._core.resume_policy
 
     async def close(self) -> None:
         """End it, and return once the handler has finished its batch and was closed. Closing twice is closing once.

@@ -26,7 +26,7 @@ PAIRS = [
     (rocksmq.AsyncIDAllocator, rocksmq.IDAllocator),
 ]
 # Needed by the synchronous twin itself, inside.
-INTERNAL = {"take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed"}
+INTERNAL = {"take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one"}
 RENAMED = {"aclose": "close"}
 
 

@@ -108,8 +108,81 @@ async def test_positions_go_on_where_the_scan_stopped(client: AsyncClient) -> No
         seen = [(await anext(scan)).payloads[0], (await anext(scan)).payloads[0]]
 
     position = scan.positions["orders/0"]
-    rest = await payloads(client.scan("orders/0", start=At.after(position)))
-    assert [*seen, *rest] == [b"0", b"1", b"2", b"3"]
+    for start in (At.after(position), scan.positions, {"orders/0": position, "stock/7": Tick(1)}):
+        rest = await payloads(client.scan("orders/0", start=start))
+        assert [*seen, *rest] == [b"0", b"1", b"2", b"3"]
+
+
+async def test_positions_stay_what_they_were_until_the_scan_got_further(client: AsyncClient) -> None:
+    tick = (await client.append("orders/0", b"0")).last_tick
+    positions = {"orders/0": tick, "orders/1": Tick(0)}
+    scan = client.scan("orders", start=positions)
+
+    assert scan.positions == positions
+    async with client.scan(["orders/0", "orders/1"]) as earliest, client.scan("orders", start=At.latest()) as latest:
+        assert earliest.positions == {}
+        assert min(latest.positions.values()) >= tick
+        assert await payloads(scan) == []
+        assert min(scan.positions.values()) >= tick
+
+
+async def test_a_position_of_0_is_the_first_message_that_is_there(client: AsyncClient) -> None:
+    ticks = [(await client.append("orders/0", b"%d" % i)).first_tick for i in range(2)]
+    await client.trim("orders/0", ticks[1])
+
+    assert await payloads(client.scan("orders", start={"orders/0": Tick(0), "orders/1": Tick(0)})) == [b"1"]
+
+
+async def test_positions_that_lack_a_vchannel_are_refused(client: AsyncClient) -> None:
+    for start in ({"orders/0": Tick(1)}, {"orders": Tick(1)}, {"stock/1": Tick(1)}):
+        with pytest.raises(tidelog.InvalidRequestError, match=r"no position for .*orders/1") as caught:
+            await payloads(client.scan("orders", start=start))
+        assert caught.value.values["field"] == "start"
+
+
+@pytest.mark.parametrize(
+    ("start", "error"),
+    [({}, ValueError), ({"orders/0": -1}, ValueError), ({"orders/0": "7"}, TypeError), ({7: Tick(1)}, TypeError)],
+)
+async def test_what_are_no_positions_is_refused_at_once(
+    client: AsyncClient, start: dict[str, Tick], error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="position"):
+        client.scan("orders", start=start)
+
+
+async def test_one_tick_behind_which_several_vchannels_would_start_is_refused(client: AsyncClient) -> None:
+    tick = (await client.broadcast(["orders/0", "orders/1"], b"to all")).tick
+
+    for start in (At.after(tick), At.after_message_id(tick.message_id)):
+        for scan in (client.scan("orders", start=start), client.tail(["orders/0", "orders/1"], start=start)):
+            with pytest.raises(tidelog.InvalidRequestError, match=r"start=scan\.positions"):
+                await anext(scan)
+        assert await payloads(client.scan("orders/1", start=start)) == []
+    assert await payloads(client.scan("orders", start=Tick(tick + 1))) == []
+
+
+async def test_the_name_of_a_channel_stands_for_all_of_its_vchannels(client: AsyncClient) -> None:
+    await client.create_channel("stock")
+    for i in range(4):
+        await client.append(f"orders/{i % 2}", b"%d" % i)
+    await client.append("stock", b"4")
+
+    assert await payloads(client.scan("orders")) == [b"0", b"1", b"2", b"3"]
+    batches = [batch async for batch in client.scan(["stock", "orders"])]
+    assert [batch.vchannel for batch in batches] == ["orders/0", "orders/1", "orders/0", "orders/1", "stock/0"]
+    assert await payloads(client.scan(["orders/1", "stock"])) == [b"1", b"3", b"4"]
+    with pytest.raises(tidelog.ChannelNotFoundError):
+        await payloads(client.scan("nowhere"))
+
+
+async def test_a_handle_of_a_vchannel_reads_one(client: AsyncClient) -> None:
+    await client.create_channel("stock")
+    await client.append("stock", b"1")
+
+    assert [batch.vchannel async for batch in client.vchannel("stock").scan()] == ["stock/0"]
+    with pytest.raises(tidelog.InvalidRequestError, match="has 2 vchannels"):
+        await payloads(client.vchannel("orders").scan())
 
 
 async def test_a_trimmed_position_is_refused_with_what_is_left(client: AsyncClient) -> None:

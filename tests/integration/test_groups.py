@@ -64,16 +64,34 @@ async def test_a_new_subscription_begins_where_the_group_does(client: AsyncClien
     for name, start, expected in (
         ("earliest", At.earliest(), 0),
         ("tick", At.tick(ticks[1]), ticks[1]),
-        ("after", At.after(ticks[1]), ticks[2]),
         ("id", At.message_id(ticks[1].to_bytes(8, "big")), ticks[1]),
         ("time", At.time(0), 0),
     ):
         group = await client.create_group(name, "orders", start=start)
         assert group.positions["orders/0"].next_tick == expected
+    group = await client.create_group("after", "orders/0", start=At.after(ticks[1]))
+    assert group.positions["orders/0"].next_tick == ticks[2]
     group = await client.create_group("latest", "orders", start=At.latest())
     assert ticks[2] < group.positions["orders/0"].next_tick
     await client.create_channel("later")
     assert (await client.subscribe_group("tick", "later")).positions["later/0"].next_tick == ticks[1]
+
+
+async def test_one_tick_behind_which_a_group_would_be_on_several_vchannels_is_refused(client: AsyncClient) -> None:
+    [tick] = await append(client, "orders/0", b"a")
+    await client.create_group("billing", "orders")
+    await client.create_group("empty")
+    for after in (At.after(tick), At.after_message_id(tick.to_bytes(8, "big"))):
+        for call in (
+            client.create_group("other", "orders", start=after),
+            client.subscribe_group("empty", "orders", start=after),
+            client.seek_group("billing", after),
+            client.seek_group("billing", after, "orders"),
+        ):
+            with pytest.raises(tidelog.InvalidRequestError, match="the copies of a broadcast have the same tick"):
+                await call
+        assert (await client.seek_group("billing", after, "orders/0"))["orders/0"].next_tick == tick + 1
+    assert [group.name async for group in client.list_groups(channel="orders")] == ["billing"]
 
 
 async def test_creating_again_is_refused_or_adds_what_is_missing(client: AsyncClient) -> None:

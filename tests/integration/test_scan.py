@@ -19,7 +19,7 @@ from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_server.core.limits import MAX_RESPONSE_BYTES
 from tidelog_server.rpc.columns import ColumnsView
 from tidelog_testing.batches import Message, payloads_of
-from tidelog_testing.grpc_calls import Client, a_request, connected, refused, running_server
+from tidelog_testing.grpc_calls import Client, a_request, connected, refusal_of, refused, running_server
 
 COLUMNS = wal.SCAN_FORMAT_COLUMNS
 ROWS = wal.SCAN_FORMAT_ROWS
@@ -76,11 +76,8 @@ ALL = ("a/0", "a/1", "b/0")
         pytest.param(lambda _: {}, lambda _row, _tick: True, id="everything"),
         pytest.param(lambda t: {"policy": wal.DeliverPolicy(all=wal.DeliverAll())}, lambda r, t: True, id="all"),
         pytest.param(lambda t: {"policy": wal.DeliverPolicy(from_tick=t)}, lambda r, t: r[1] >= t, id="from"),
-        pytest.param(lambda t: {"policy": wal.DeliverPolicy(after_tick=t)}, lambda r, t: r[1] > t, id="after"),
         pytest.param(lambda t: {"policy": wal.DeliverPolicy(from_message_id=t.to_bytes(8, "big"))},
                      lambda r, t: r[1] >= t, id="from id"),
-        pytest.param(lambda t: {"policy": wal.DeliverPolicy(after_message_id=t.to_bytes(8, "big"))},
-                     lambda r, t: r[1] > t, id="after id"),
         pytest.param(lambda t: {"policy": wal.DeliverPolicy(from_time_ms=t >> 18)},
                      lambda r, t: r[1] >> 18 >= t >> 18, id="from time"),
         pytest.param(lambda t: {"policy": wal.DeliverPolicy(from_time_ms=1 << 62)}, lambda r, t: False, id="far time"),
@@ -112,6 +109,25 @@ async def test_a_bounded_scan_yields_exactly_what_it_asks_for(build: Any, keeps:
 
 def types(*numbers: int) -> wal.DeliverFilter:
     return wal.DeliverFilter(message_types=wal.MessageTypes(types=numbers))
+
+
+@pytest.mark.parametrize("scan_format", [ROWS, COLUMNS])
+async def test_a_position_behind_a_tick_is_one_of_a_source(scan_format: Any) -> None:
+    async with running_server() as server, connected(server) as client:
+        rows = await filled(client)
+        tick = rows[40][1]
+        message_id = tick.to_bytes(8, "big")
+        for after in (wal.DeliverPolicy(after_tick=tick), wal.DeliverPolicy(after_message_id=message_id)):
+            for names in (ALL, ("b/0",), ("a/1", "a/0")):
+                sources = [wal.ScanSource(vchannel=name, policy=after) for name in names]
+                request = wal.ScanRequest(sources=sources, format=scan_format)
+                found = read([page async for page in client.wal.Scan(request)], names)
+                assert found == [row for row in rows if row[0] in names and row[1] > tick]
+            assert await client.rows("b", policy=after) == [
+                row[:3] for row in rows if row[0] == "b/0" and row[1] > tick
+            ]
+            refusal = await refusal_of(client.scan("a/0", "b/0", policy=after))
+            assert (refusal.reason, refusal.values["field"]) == (error_pb2.REASON_INVALID_ARGUMENT, "policy")
 
 
 async def test_each_source_may_start_at_a_place_of_its_own() -> None:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 from tidelog._async_client import AsyncClient
+from tidelog._reader_events import OnEvent
 from tidelog.msgstream._backend import Backend
 from tidelog.msgstream._base_stream import StreamParts
 from tidelog.msgstream._dispatcher import ProtoUDFactory, UnmarshalDispatcherFactory
@@ -88,7 +89,8 @@ class BackendFactory(AsyncMsgStreamFactory):
 class AsyncRmqMsgStreamFactory(BackendFactory):
     """Makes streams on a Tidelog server; channels are vchannels that exist.
 
-    Subscriptions are the consumer groups of their names, unless it is given another store.
+    Subscriptions are the consumer groups of their names, unless it is given another store. ``on_event`` is called with
+    each ReaderEvent of what the streams read.
     """
 
     def __init__(
@@ -97,8 +99,10 @@ class AsyncRmqMsgStreamFactory(BackendFactory):
         *,
         subscriptions: SubscriptionStore | None = None,
         unmarshal_factory: UnmarshalDispatcherFactory | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
-        super().__init__(RmqBackend(client), subscriptions or GroupSubscriptionStore(client), unmarshal_factory)
+        kept = subscriptions or GroupSubscriptionStore(client)
+        super().__init__(RmqBackend(client, on_event), kept, unmarshal_factory)
 
 
 class AsyncMemMsgStreamFactory(BackendFactory):

@@ -64,7 +64,7 @@ class GroupSubscriptionStore:
         await self._client.create_group(sub_name, if_not_exists=True)
         for tick in set(ticks.values()):
             channels = [channel for channel, each in ticks.items() if each == tick]
-            await self._client.subscribe_group(sub_name, channels, start=At.after(tick) if tick else EARLIEST)
+            await self._client.subscribe_group(sub_name, channels, start=At.tick(tick + 1) if tick else EARLIEST)
 
     async def save(self, sub_name: str, ticks: Mapping[str, int]) -> None:
         """Keep these ticks, soon.

@@ -1,22 +1,23 @@
 """Streams on a Tidelog server."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
-from tidelog import _wire
 from tidelog._async_client import AsyncClient
 from tidelog._batch import Batch
 from tidelog._channel_types import VchannelDescription
 from tidelog._errors import ChannelNotFoundError, InvalidRequestError
 from tidelog._message import Message
 from tidelog._positions import EARLIEST, FOLLOW
-from tidelog._scan import ScanCore, _Source
+from tidelog._reader_events import OnEvent
+from tidelog._scan import ScanCore
 from tidelog._scan_plan import scan_plan
+from tidelog._scan_sources import Begin
 from tidelog._sizes import measure_all
 from tidelog._tick import Tick
 from tidelog._types import AppendResult
 from tidelog.msgstream._backend import Place
 from tidelog.msgstream._settings import MAX_APPEND_BYTES
-from tidelog.v1 import wal_service_pb2
 
 _MAX_APPEND_MESSAGES = 10_000
 
@@ -24,13 +25,14 @@ _MAX_APPEND_MESSAGES = 10_000
 class ScanReader(ScanCore):
     """A following scan that begins on each vchannel at a place of its own, and tells each watermark."""
 
-    def __init__(self, client: AsyncClient, places: Mapping[str, Place], watermark_interval_s: float) -> None:
-        async def resolve() -> Sequence[str]:
-            return list(places)
-
-        plan = scan_plan(EARLIEST, FOLLOW, watermark_interval_s=watermark_interval_s)
-        super().__init__(client._transport, resolve, plan)  # noqa: SLF001 - the streams are a part of the client
-        self._places = places
+    @classmethod
+    def of(
+        cls, client: AsyncClient, places: Mapping[str, Place], watermark_interval_s: float, on_event: OnEvent | None
+    ) -> Self:
+        """Return a reader that begins at ``places``."""
+        plan = scan_plan(EARLIEST, FOLLOW, watermark_interval_s=watermark_interval_s, on_event=on_event)
+        begins = {name: Begin(place.start, place.after_tick) for name, place in places.items()}
+        return cls.at(client._transport, begins, plan)  # noqa: SLF001 - the streams are a part of the client
 
     async def step(self) -> Sequence[Batch]:
         """Return the batches of the next response; none where it tells a watermark only. See ``Reader``."""
@@ -43,18 +45,13 @@ class ScanReader(ScanCore):
             self._finish(self._received)
         return batches
 
-    def _wire_source(self, source: _Source) -> wal_service_pb2.ScanSource:
-        place = self._places[source.vchannel]
-        if self._resume_tick(source) > place.after_tick:
-            return super()._wire_source(source)
-        return wal_service_pb2.ScanSource(vchannel=source.vchannel, policy=_wire.deliver_policy(place.start))
-
 
 class RmqBackend:
     """A Tidelog server, by its client."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, on_event: OnEvent | None = None) -> None:
         self._client = client
+        self._on_event = on_event
 
     async def resolve(self, channels: Iterable[str]) -> list[str]:
         """Return the full names of channels. See ``Backend``."""
@@ -84,7 +81,7 @@ class RmqBackend:
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> ScanReader:
         """Return a reader of these channels."""
-        return ScanReader(self._client, places, watermark_interval_s)
+        return ScanReader.of(self._client, places, watermark_interval_s, self._on_event)
 
     async def destroy(self, channels: Iterable[str]) -> None:
         """Remove channels with all their messages, where they exist.

@@ -6,6 +6,7 @@ from typing import Self
 
 from tidelog._background import background
 from tidelog._errors import ClosedError
+from tidelog._reader_events import OnEvent
 from tidelog._sync_client import Client
 from tidelog.msgstream._dispatcher import UnmarshalDispatcherFactory
 from tidelog.msgstream._factories import AsyncMemMsgStreamFactory, AsyncMsgStreamFactory, AsyncRmqMsgStreamFactory
@@ -139,10 +140,13 @@ class RmqMsgStreamFactory(MsgStreamFactory):
         *,
         subscriptions: SubscriptionStore | None = None,
         unmarshal_factory: UnmarshalDispatcherFactory | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         inner = client._client  # noqa: SLF001 - the streams are a part of the client
         super().__init__(
-            AsyncRmqMsgStreamFactory(inner, subscriptions=subscriptions, unmarshal_factory=unmarshal_factory)
+            AsyncRmqMsgStreamFactory(
+                inner, subscriptions=subscriptions, unmarshal_factory=unmarshal_factory, on_event=on_event
+            )
         )
 
 

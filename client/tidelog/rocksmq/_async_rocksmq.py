@@ -17,6 +17,7 @@ from tidelog import (
     GroupNotSubscribedError,
     InvalidRequestError,
     Message,
+    OnEvent,
     StorageFailedError,
     Tick,
     VchannelDescription,
@@ -51,12 +52,15 @@ class AsyncRocksMQ:
     another TidelogError when the server cannot be asked; its ``effect`` says what may have happened.
     """
 
-    def __init__(self, client: AsyncClient | str = DEFAULT_ENDPOINT, *, name: str = "") -> None:
+    def __init__(
+        self, client: AsyncClient | str = DEFAULT_ENDPOINT, *, name: str = "", on_event: OnEvent | None = None
+    ) -> None:
         """Name the server and the queues.
 
         Args:
             client: A client, which stays the caller's; or ``host:port``, for one that ``aclose`` closes.
             name: Keeps these channels and groups apart from those of others: ``[a-z0-9][a-z0-9_-]*``. Default: none.
+            on_event: Is called with each ReaderEvent of calls that consume or wait; default None.
 
         Raises:
             ValueError: The name is none.
@@ -66,6 +70,7 @@ class AsyncRocksMQ:
         self.name = name
         self.client = AsyncClient(client) if isinstance(client, str) else client
         self._owns_client = isinstance(client, str)
+        self._on_event = on_event
         self._prefix = f"{name}." if name else ""
         # One for each group and channel that this process has used, until either is destroyed.
         self._lanes: dict[tuple[str, str], Lane] = {}
@@ -203,6 +208,7 @@ class AsyncRocksMQ:
         the group gets them. If this process ends before it has processed them, they are not delivered again; see
         ``client.consumer`` for that. A call that was cancelled or failed with effect unknown loses nothing: the next
         one of this object gets what that one would have got, unless more than sixteen consumers share the channel.
+        While the server is away the call tries again, for up to ``Retry.give_up_s``.
 
         Args:
             group: The group.
@@ -229,7 +235,8 @@ class AsyncRocksMQ:
     async def wait(self, group: str, channel: str, timeout_s: float | None = None) -> bool:
         """Return True once a group has something to consume; False after ``timeout_s`` or a ``notify``.
 
-        Somebody else of the group may consume it first.
+        Another consumer of the group may consume it first. While the server is away it tries again, for up to
+        ``timeout_s`` or ``Retry.give_up_s``, whichever is less.
         """
         lane = self._lane(group, channel)
         found = await self._positioned(group, channel, lambda: lane.wait(timeout_s))
@@ -321,7 +328,7 @@ class AsyncRocksMQ:
             self._lanes, self._pid = {}, os.getpid()
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(self.client, key[0], f"{key[1]}/0")
+            lane = self._lanes[key] = Lane(self.client, key[0], f"{key[1]}/0", self._on_event)
         return lane
 
     def _forget(self, is_gone: Callable[[str, str], bool]) -> None:

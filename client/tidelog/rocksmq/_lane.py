@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-from tidelog import AsyncClient, Consumed, TidelogError
+from tidelog import AsyncClient, Consumed, OnEvent, TidelogError
+from tidelog._reader_watch import ReaderWatch, patiently
+from tidelog.rocksmq._behind import transport_behind
 from tidelog.rocksmq._loop_lock import LoopLock
 from tidelog.rocksmq._messages import ConsumerMessage
 
@@ -34,10 +36,12 @@ class Lane:
     cancelled caller, a call without an answer is made again, under its number, before the next one.
     """
 
-    def __init__(self, client: AsyncClient, group: str, vchannel: str) -> None:
+    def __init__(self, client: AsyncClient, group: str, vchannel: str, on_event: OnEvent | None = None) -> None:
         self._client = client
         self._group = group
         self._vchannel = vchannel
+        self._watch = ReaderWatch(on_event)
+        self._watch.reads([vchannel])
         # Held by whoever consumes or seeks: there is one call without an answer at most, and nobody overtakes it.
         self._turn = LoopLock()
         self._unanswered: _Call | None = None
@@ -60,9 +64,12 @@ class Lane:
         call = before or _Call(self._next_consume_id(), min(n, _MAX_MESSAGES))
         self._unanswered = call
         try:
-            consumed = await self._client.consume(
-                self._group, self._vchannel, call.max_messages, commit=True, max_bytes=_MAX_BYTES,
-                consume_id=call.consume_id,
+            consumed = await patiently(
+                self._watch, self, transport_behind(self._client),
+                lambda: self._client.consume(
+                    self._group, self._vchannel, call.max_messages, commit=True, max_bytes=_MAX_BYTES,
+                    consume_id=call.consume_id,
+                ),
             )  # fmt: skip
         except TidelogError as error:
             if error.effect == "none" and before is None:
@@ -110,16 +117,21 @@ class Lane:
 
     async def _find(self, wait_s: float, notified: "asyncio.Task[bool]") -> int:
         """Return how many messages were there within this time, 0 or 1; looks, and leaves them where they are."""
-        looking: asyncio.Task[Consumed] = asyncio.create_task(
-            self._client.consume(self._group, self._vchannel, 1, wait_s=wait_s, max_bytes=1),
-            name="tidelog-rocksmq-wait",
-        )
+        looking: asyncio.Task[Consumed] = asyncio.create_task(self._look(wait_s), name="tidelog-rocksmq-wait")
         try:
             await asyncio.wait((looking, notified), return_when=asyncio.FIRST_COMPLETED)
             return len(looking.result()) if looking.done() else 0
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, wait_s: float) -> Consumed:
+        transport = transport_behind(self._client)
+        return await patiently(
+            self._watch, asyncio.current_task(), transport,
+            lambda: self._client.consume(self._group, self._vchannel, 1, wait_s=wait_s, max_bytes=1),
+            min(wait_s, transport.retry.give_up_s),
+        )  # fmt: skip
 
     def notify(self) -> None:
         """Let one wait end, now or when it comes."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from tidelog import Client, Message, Tick
+from tidelog import Client, Message, OnEvent, Tick
 from tidelog._background import background
 from tidelog.rocksmq._async_rocksmq import DEFAULT_ENDPOINT, AsyncRocksMQ, AsyncRocksMQConsumer
 from tidelog.rocksmq._behind import client_behind
@@ -14,12 +14,14 @@ from tidelog.rocksmq._messages import ConsumerMessage, ProducerMessage
 class RocksMQ:
     """Queues on a Tidelog server. See ``AsyncRocksMQ``. Any thread may use it."""
 
-    def __init__(self, client: Client | str = DEFAULT_ENDPOINT, *, name: str = "") -> None:
+    def __init__(
+        self, client: Client | str = DEFAULT_ENDPOINT, *, name: str = "", on_event: OnEvent | None = None
+    ) -> None:
         """Name the server and the queues. See ``AsyncRocksMQ``."""
         self.name = name
         self.client = Client(client) if isinstance(client, str) else client
         self._owns_client = isinstance(client, str)
-        self._mq = AsyncRocksMQ(client_behind(self.client), name=name)
+        self._mq = AsyncRocksMQ(client_behind(self.client), name=name, on_event=on_event)
 
     def create_channel(self, channel: str) -> None:
         """Create a channel unless it exists. See ``AsyncRocksMQ.create_channel``."""

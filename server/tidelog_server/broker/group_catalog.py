@@ -1,6 +1,7 @@
 """Records of consumer groups in the metadata store: ``<root>/group/<name>``, JSON (see FORMAT.md)."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -16,7 +17,7 @@ _RECORD_VERSION: Final = 1
 _START_NAMES: Final[dict[type[Start], str]] = {
     StartAll: "all", StartLatest: "latest", StartFrom: "from_tick", StartAtTime: "from_time_ms"
 }  # fmt: skip
-_STARTS: Final = {name: start for start, name in _START_NAMES.items()}
+_STARTS: Final[dict[str, Callable[..., Start]]] = {name: start for start, name in _START_NAMES.items()}
 assert set(_START_NAMES) == set(get_args(Start))
 
 

@@ -30,7 +30,7 @@ from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
 from tidelog_server.log.lag import Lag, lag_of
 from tidelog_server.log.node import LogNode
-from tidelog_server.log.positions import Start, StartAtTime, resolve_start
+from tidelog_server.log.positions import Start, StartAtTime, check_start_of_several, resolve_start
 from tidelog_server.log.transactions import MovePositions, no_positions
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import MetadataStore
@@ -143,6 +143,7 @@ class Groups:
             GroupAlreadyExistsError: It is there. Nothing happened.
             ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError: It cannot be subscribed. Nothing
                 happened.
+            InvalidRequestError: It begins after one tick on several vchannels. Nothing happened.
             RateLimitRejectedError: There are too many groups or positions. Nothing happened.
         """
         self._node.admission.check()
@@ -322,10 +323,12 @@ class Groups:
         Raises:
             GroupNotExistError, GroupNotSubscribedError, ChannelNotExistError: There is no such position.
             PositionTrimmedError, PositionBeyondEndError: It is not there. Nothing happened.
+            InvalidRequestError: It is after one tick on several vchannels. Nothing happened.
         """
         self._node.admission.check_storage()
         self.record(name)
         targets = [self._find(vchannel) for vchannel in self._wanted(name, vchannels)]
+        check_start_of_several(start, len(targets), "to")
         for _, vchannel in targets:
             self._position(GroupKey(name, vchannel.name))
         ticks = [self._resolve(target, start) for target in targets]
@@ -438,6 +441,7 @@ class Groups:
         now_ms = self._node.shared.clock.wall_ms()
         # A channel may be named, and one of its vchannels too.
         targets = {target[1].name: target for channel in channels for target in self._unsubscribed(name, channel)}
+        check_start_of_several(start, len(targets), "start")
         found = [
             (GroupKey(name, vchannel), GroupPosition(target[1].vchannel_id, self._resolve(target, start), now_ms))
             for vchannel, target in targets.items()

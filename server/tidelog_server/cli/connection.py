@@ -1,6 +1,7 @@
 """Talking to a server: where it is, how long to wait, and what its errors mean as exit codes."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ import tidelog
 from tidelog import AsyncClient, TlsOptions, TokenFile, TokenSource
 from tidelog_server.cli import event_loop
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.cli.output import note
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 
@@ -81,9 +83,18 @@ def refused(error: tidelog.TidelogError) -> CommandError:
 
 @asynccontextmanager
 async def connected(endpoint: str) -> AsyncIterator[AsyncClient]:
-    """Yield a client of the server at ``endpoint``; it is closed with the context."""
+    """Yield a client of the server at ``endpoint``; it is closed with the context.
+
+    While a reader of the client waits for the server, stderr reports it.
+    """
     async with _client(endpoint) as client:
-        yield client
+        _log.addHandler(_waits)
+        # The line that ends a wait has this level.
+        _log.setLevel(logging.INFO)
+        try:
+            yield client
+        finally:
+            _log.removeHandler(_waits)
 
 
 def _client(endpoint: str) -> AsyncClient:
@@ -92,6 +103,17 @@ def _client(endpoint: str) -> AsyncClient:
         return AsyncClient(endpoint, tls=_shown.tls, token=_shown.token)
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
+
+
+class _Notes(logging.Handler):
+    """Prints what the client logs on stderr, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+_log: Final = logging.getLogger("tidelog")
+_waits: Final = _Notes()
 
 
 class _Shown:

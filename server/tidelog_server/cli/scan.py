@@ -166,6 +166,8 @@ async def _print_all(
 async def _scanned(
     client: AsyncClient, names: list[str], start: Start, until: End, types: list[int] | None
 ) -> AsyncGenerator[Sequence[StoredMessage], None]:
+    # A scan waits for a server that has gone away; one that is not there at all is reported sooner.
+    await client.wal_name()
     vchannels = await vchannels_of(client, names)
     async with client.scan(vchannels, start=start, until=until, types=types or None) as scan:
         async for batch in scan:

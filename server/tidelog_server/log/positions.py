@@ -1,8 +1,8 @@
 """Where a scan starts: from what a caller asks for to a tick, or a clear refusal. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tidelog_server.core.errors import PositionBeyondEndError, PositionTrimmedError
+from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError, PositionTrimmedError
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, Tick, compose
 
 
@@ -18,9 +18,15 @@ class StartLatest:
 
 @dataclass(frozen=True, slots=True)
 class StartFrom:
-    """At the first message whose tick is ``tick`` or greater. A position: it must be in range."""
+    """At the first message whose tick is ``tick`` or greater. A position: it must be in range.
+
+    Attributes:
+        tick: The tick.
+        is_after: Whether it was given as the tick before: what a reader has. See ``check_start_of_several``.
+    """
 
     tick: int
+    is_after: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,21 @@ def resolve_start(start: Start, *, vchannel: str, trim_tick: int, watermark: int
             if tick > latest_tick + 1:
                 raise PositionBeyondEndError(requested_tick=tick, latest_tick=latest_tick)
             return Tick(tick)
+
+
+def check_start_of_several(start: Start, vchannels: int, name: str) -> None:
+    """Raise InvalidRequestError if ``start`` is after one tick for several vchannels; ``name`` is the field's.
+
+    The copies of a broadcast have one tick. A reader of several vchannels that stops behind one of them would skip the
+    others.
+    """
+    if vchannels > 1 and isinstance(start, StartFrom) and start.is_after:
+        raise InvalidRequestError(
+            f"{name} is after one tick for {vchannels} vchannels, expected one vchannel: the copies of a broadcast "
+            "have the same tick, so some of them could be skipped; give each vchannel the position that was read "
+            f"there, or start at tick {start.tick} to leave out everything before it",
+            field=name,
+        )
 
 
 def check_not_trimmed(vchannel: str, tick: int, trim_tick: int) -> None:

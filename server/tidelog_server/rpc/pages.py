@@ -169,11 +169,11 @@ def start_of(policy: wal_service_pb2.DeliverPolicy, wal_name: str) -> Start:
         case "from_tick":
             return StartFrom(check_tick(policy.from_tick, "from_tick"))
         case "after_tick":
-            return StartFrom(check_tick(policy.after_tick, "after_tick") + 1)
+            return StartFrom(check_tick(policy.after_tick, "after_tick") + 1, is_after=True)
         case "from_message_id":
             return StartFrom(_tick_of(policy.from_message_id, wal_name))
         case "after_message_id":
-            return StartFrom(_tick_of(policy.after_message_id, wal_name) + 1)
+            return StartFrom(_tick_of(policy.after_message_id, wal_name) + 1, is_after=True)
         case "from_time_ms":
             return StartAtTime(policy.from_time_ms)
         case _:

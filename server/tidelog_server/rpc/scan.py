@@ -18,7 +18,7 @@ from tidelog_server.core.limits import (
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.planner import PlanRequest
-from tidelog_server.log.positions import resolve_start
+from tidelog_server.log.positions import check_start_of_several, resolve_start
 from tidelog_server.log.scanner import ScanPlan, ScanSource
 from tidelog_server.rpc.access import current_access
 from tidelog_server.rpc.context import Context
@@ -95,10 +95,12 @@ class ScanCalls:
     def _sources(self, request: wal_service_pb2.ScanRequest, filters: "Filters") -> list[ScanSource]:
         targets = [self._broker.find_to_read(source.vchannel) for source in request.sources]
         _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
-        oracle = self._node.shared.oracle
+        oracle, wal_name = self._node.shared.oracle, self._node.store.wal_name
+        shared = start_of(request.policy, wal_name)
+        check_start_of_several(shared, sum(not each.HasField("policy") for each in request.sources), "policy")
         sources = []
         for index, ((log, vchannel), wanted) in enumerate(zip(targets, request.sources, strict=True)):
-            start = start_of(wanted.policy if wanted.HasField("policy") else request.policy, self._node.store.wal_name)
+            start = start_of(wanted.policy, wal_name) if wanted.HasField("policy") else shared
             watermark = log.watermark()
             position = resolve_start(
                 start,

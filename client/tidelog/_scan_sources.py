@@ -1,0 +1,99 @@
+"""The vchannels of a scan: where each begins, how far it was read, and where it is read on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from tidelog import _wire
+from tidelog._errors import InvalidRequestError
+from tidelog._positions import EARLIEST, At
+from tidelog._scan_plan import ScanPlan, floor_tick
+from tidelog._tick import Tick
+from tidelog.v1 import wal_service_pb2
+
+_AFTER: tuple[str, ...] = ("after", "after_message_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a scan begins on one vchannel.
+
+    Attributes:
+        start: What the server is asked for; None where the request's own policy is.
+        floor_tick: The greatest tick that is surely left out; 0 when only the server knows.
+        is_latest: Whether it is at the end of the log, which is not known before the server has answered.
+    """
+
+    start: At | None
+    floor_tick: int
+    is_latest: bool = False
+
+    @classmethod
+    def after(cls, tick: int) -> Self:
+        """Return the begin behind a position: 0 stands for the first message that was not trimmed."""
+        return cls(At.after(tick) if tick else EARLIEST, tick)
+
+    @classmethod
+    def tick(cls, tick: int) -> Self:
+        """Return the begin at a tick."""
+        return cls(At.tick(tick), max(0, tick - 1))
+
+
+@dataclass(slots=True)
+class Source:
+    """One vchannel of a scan: how far was received from the server, and how far the caller has got."""
+
+    vchannel: str
+    begin: Begin
+    received_tick: int = 0
+    delivered_tick: int = 0
+
+    def resume_tick(self, received_watermark: int) -> int:
+        """Return the tick up to which everything was received; 0 when the begin still says it better."""
+        resume_tick = max(self.received_tick, received_watermark)
+        # A scan may start in the future, which the watermark has not reached.
+        return resume_tick if resume_tick > self.begin.floor_tick else 0
+
+    def position(self, watermark: int) -> Tick | None:
+        """Return the tick up to which the caller has got everything; None if it is not known."""
+        tick = Tick(max(self.delivered_tick, self.begin.floor_tick, watermark))
+        return None if not tick and self.begin.is_latest else tick
+
+    def to_wire(self, received_watermark: int) -> wal_service_pb2.ScanSource:
+        """Return what a request has for it."""
+        resume_tick = self.resume_tick(received_watermark)
+        start = At.after(resume_tick) if resume_tick else self.begin.start
+        if start is None:
+            return wal_service_pb2.ScanSource(vchannel=self.vchannel)
+        return wal_service_pb2.ScanSource(vchannel=self.vchannel, policy=_wire.deliver_policy(start))
+
+
+def sources_of(plan: ScanPlan, vchannels: Sequence[str]) -> list[Source]:
+    """Return the sources of a scan of ``vchannels``, given by their full names, where nothing was read yet.
+
+    Raises:
+        InvalidRequestError: The plan has positions, and one is missing; or it begins after one tick on several.
+    """
+    if plan.positions is not None:
+        return [Source(name, Begin.after(tick)) for name, tick in _complete(plan.positions, vchannels)]
+    if len(vchannels) > 1 and plan.start.kind in _AFTER:
+        raise InvalidRequestError(
+            f"the scan starts after one tick on {len(vchannels)} vchannels, expected one vchannel: the copies of a "
+            "broadcast have the same tick, so some of them could be skipped. Resume with start=scan.positions; or use "
+            "At.tick(tick + 1) to leave out everything up to the tick",
+            values={"field": "start"},
+        )
+    begin = Begin(None, floor_tick(plan.start), is_latest=plan.start.kind == "latest")
+    return [Source(name, begin) for name in vchannels]
+
+
+def _complete(positions: "dict[str, int]", vchannels: Sequence[str]) -> list[tuple[str, int]]:
+    missing = [name for name in vchannels if name not in positions]
+    if missing:
+        shown = ", ".join(missing[:3]) + (" and more" if len(missing) > 3 else "")
+        raise InvalidRequestError(
+            f"the start has no position for {shown}, expected one for each vchannel of the scan: add it, 0 for the "
+            "first message that is there",
+            values={"field": "start", "names": " ".join(missing)},
+        )
+    return [(name, positions[name]) for name in vchannels]
