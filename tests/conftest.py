@@ -5,6 +5,7 @@ time, so a red build can be repeated; ``TIDELOG_HYPOTHESIS=nightly`` searches lo
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +27,10 @@ settings.register_profile(
 # For every JVM that tests start. Each lives for a minute, and the second compiler costs more of it than it saves: a
 # quarter of the processor time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A script starts jobs in the background with SIGINT ignored, and children inherit that: in the tests of Ctrl-C
+# they would not end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.load_profile(os.environ.get("TIDELOG_HYPOTHESIS", "ci" if os.environ.get("CI") else "dev"))
 

@@ -572,4 +572,4 @@ def test_readers_see_no_hole_while_entries_are_written_and_trimmed(store: LogSto
                     store.trim(1, entry.base_tick - 500)
         finally:
             is_done.set()
-        assert all(reader.result(timeout=60) > 0 for reader in readers)
+        assert all(reader.result(timeout=240) > 0 for reader in readers)

@@ -23,7 +23,7 @@ HARMLESS: Final = "harmless"
 CHANGED: Final = "answered with something else"
 
 _DEADLINE_S: Final = 3.0
-_START_WITHIN_S: Final = 60.0
+_START_WITHIN_S: Final = 240.0
 _SPAWN: Final = multiprocessing.get_context("spawn")
 
 

@@ -47,7 +47,6 @@ async def run(folder: Path, *, seconds: float, min_troubles: int, record: Callab
         record(name, value)
 
 
-@pytest.mark.timeout(240)
 async def test_a_cluster_keeps_its_promises_in_a_short_storm(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

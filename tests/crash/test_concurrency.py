@@ -17,7 +17,7 @@ from tidelog_testing.history import Following, History, Outcome, check, shown
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.workload import Load, create_channel, read_all
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.crash
 
 CHANNELS, VCHANNELS_EACH, FOLLOWERS = 10, 10, 50
 # The aim is 0.05 s on two cores of one's own; here the server shares them with its clients and other tests.

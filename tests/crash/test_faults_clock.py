@@ -54,7 +54,6 @@ class Skew:
         loop.call_later(LOAD_S, server.kill)
 
 
-@pytest.mark.timeout(300)
 async def test_ticks_grow_when_the_clock_is_set_back_and_forth(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -19,7 +19,7 @@ from tidelog_testing.history import History, Outcome, check, shown
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.workload import Load, create_channel, read_all, trim, until
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.crash
 
 PADDING = b" " + bytes(4_000)
 FULL_WITHIN_S = 60.0

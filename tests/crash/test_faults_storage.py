@@ -26,7 +26,7 @@ from tidelog_testing.processes import ServerDiedError, ServerProcess
 from tidelog_testing.system_faults import failing_calls, injected, injection, require_strace
 from tidelog_testing.workload import Load, create_channel, read_all, until
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.crash
 
 SYNCS = "fdatasync,fsync,sync_file_range"
 WRITES = "write,pwrite64,writev"

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.crash
 def run(*arguments: object, point: str = "", wrapper: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     environment = child_environment() | ({VARIABLE: point} if point else {})
     command = [*wrapper, *COMMAND, "backup", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
 
 
 def succeeds(*arguments: object) -> None:

@@ -131,7 +131,6 @@ async def follow(client: AsyncClient, seen: list[int]) -> None:
             seen.append(batch.first_tick)
 
 
-@pytest.mark.timeout(300)
 async def test_every_accepted_broadcast_is_everywhere_once_whatever_dies(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -130,7 +130,6 @@ async def run_all(storm: Storm, repetitions: int) -> str:
     return f"{storm.check_not_void()}; each of {points} {repetitions} times, {died_at_start.total()} during a start"
 
 
-@pytest.mark.timeout(300)
 async def test_a_server_that_dies_at_a_failpoint_keeps_every_promise(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -124,7 +124,6 @@ async def judge(run: Run, server: ServerProcess) -> None:
     run.asked = run.set = token
 
 
-@pytest.mark.timeout(120)
 async def test_no_writer_gets_in_behind_its_successor_whatever_dies(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

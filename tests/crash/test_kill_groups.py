@@ -169,7 +169,6 @@ async def storm(folder: Path, seed: int, rounds: int) -> None:
     assert Counter(run.taken) == Counter(first)
 
 
-@pytest.mark.timeout(110)
 async def test_nothing_is_lost_or_doubled_whatever_dies(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -106,7 +106,6 @@ async def judge(run: Run, server: ServerProcess) -> None:
                 assert place != vchannel or where[batch(name, number)[0]] == tick
 
 
-@pytest.mark.timeout(240)
 async def test_each_numbered_batch_is_in_the_log_once_whatever_dies(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -152,7 +151,6 @@ async def send_on(producer: AsyncProducer, sending: Sending, name: str, is_over:
             await sending.tickets[-20]
 
 
-@pytest.mark.timeout(240)
 async def test_a_producer_sends_on_over_killed_servers_and_each_message_is_there_once(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -123,7 +123,6 @@ def stages_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", _LARGE_BYTES)
 
 
-@pytest.mark.timeout(400)
 async def test_every_promise_is_kept_whatever_dies(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

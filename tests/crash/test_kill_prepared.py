@@ -128,7 +128,6 @@ async def run_all(folder: Path, rounds: int) -> str:
     return f"{len(run.done)} versions in {run.tries} tries, {len(points)} kills"
 
 
-@pytest.mark.timeout(300)
 async def test_a_version_is_there_once_whatever_dies_while_it_is_committed(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

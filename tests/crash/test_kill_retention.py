@@ -41,7 +41,6 @@ async def append_until_killed(client: tidelog.AsyncClient) -> list[int]:
         ticks += range(result.first_tick, result.last_tick + 1)
 
 
-@pytest.mark.timeout(120)
 async def test_a_server_that_dies_while_it_removes_keeps_all_above_the_cut(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     acknowledged: list[int] = []

@@ -132,7 +132,7 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> None:
             expected, found = source.lines(), lines_in(client)
             assert (found - expected, expected - found) == (Counter(), Counter()), f"seed {seed}"
             # What killed tasks had open ends by its keepalive, what they had prepared by the next commit.
-            query.wait_for("the end of what was left behind", lambda: client.list_txns() == [], within_s=60.0)
+            query.wait_for("the end of what was left behind", lambda: client.list_txns() == [], within_s=300.0)
         with pytest.raises(AppVersionPassedError):
             client.commit_prepared([], APP, 0)
 

@@ -37,7 +37,6 @@ async def weather(storm: Storm, rounds: int) -> None:
         await storm.judge(server)
 
 
-@pytest.mark.timeout(300)
 async def test_nothing_acknowledged_is_lost_however_often_the_server_is_killed(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

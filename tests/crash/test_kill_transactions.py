@@ -134,7 +134,6 @@ def judge(run: Run, found: dict[int, list[tuple[str, int, bytes]]]) -> None:
         assert run.seen[txn_id] == [payload for _, _, payload in found[txn_id]]
 
 
-@pytest.mark.timeout(240)
 async def test_no_transaction_is_there_in_part_or_twice_whatever_dies(
     tmp_path: Path, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

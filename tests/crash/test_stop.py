@@ -30,7 +30,7 @@ async def stop_under_load(storm: Storm, server: ServerProcess) -> float:
     """Return how long the stop took."""
     load = Load(storm.history, storm.vchannels, storm.random, followed=storm.followed)
     running = asyncio.ensure_future(load.run(server.grpc))
-    await asyncio.wait_for(load.acknowledged.wait(), 30)
+    await asyncio.wait_for(load.acknowledged.wait(), 60)
     wanted = storm.history.count(Outcome.OK) + storm.random.randint(50, 400)
     await until(lambda: storm.history.count(Outcome.OK) >= wanted, 30, "the load flows")
     begin_s = time.monotonic()

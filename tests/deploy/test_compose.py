@@ -155,7 +155,6 @@ def test_the_profile_tls_gives_a_server_that_is_closed(processes: ComposeProcess
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as the user of the image")
 def test_the_job_of_the_profile_spark_reads_the_log_as_the_user_of_its_image(
     processes: ComposeProcesses, tmp_path: Path

@@ -182,7 +182,7 @@ async def test_all_that_is_staged_has_a_bound_and_room_comes_back() -> None:
         await client.roll_back(second)
         third, fourth = await client.begin(), await client.begin()
         for txn_id in (third, fourth):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 # What was rolled back counts until it is removed.
                 while not await is_taken(client, txn_id):
                     await asyncio.sleep(0.01)

@@ -404,7 +404,7 @@ async def test_a_sign_of_life_while_it_is_being_committed_is_no_error(client: Cl
     now = await client.wal.AllocateTicks(wal.AllocateTicksRequest())
     committing = asyncio.ensure_future(client.commit(txn_id, barrier_tick=now.first_tick + (500 << 18)))
     described = txns.DescribeTxnRequest(txn_id=txn_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await client.transactions.DescribeTxn(described)).txn.state == txns.TXN_STATE_OPEN:
             await asyncio.sleep(0)
 

@@ -149,7 +149,6 @@ def test_retention_is_measured_with_and_without(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 def test_ten_thousand_channels_stay_quick_and_small(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "channels", "--messages", "10", timeout_s=600)
 
@@ -160,7 +159,6 @@ def test_ten_thousand_channels_stay_quick_and_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 def test_five_minutes_under_load_stay_below_one_and_a_half_times_the_cap(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "retention", timeout_s=600)
 
@@ -169,7 +167,6 @@ def test_five_minutes_under_load_stay_below_one_and_a_half_times_the_cap(tmp_pat
 
 @pytest.mark.spark
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 def test_spark_reads_and_writes_the_log_and_parquet(tmp_path: Path) -> None:
     [report] = bench(tmp_path, "spark", "--messages", "10000", timeout_s=240)
 
@@ -181,7 +178,6 @@ def test_spark_reads_and_writes_the_log_and_parquet(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 def test_a_stream_reads_what_was_appended(tmp_path: Path) -> None:
     [report] = bench(
         tmp_path, "stream", "--rate", "5000", "--seconds", "3", "--trigger", "0.5", "--vchannels", "2", timeout_s=240

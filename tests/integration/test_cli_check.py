@@ -75,7 +75,7 @@ def test_backups_that_are_missing_or_old_are_noticed(server: ServerProcess, tmp_
     folder = tmp_path / "backups"
     assert check(None, "backup", str(folder))[0] == CheckCode.CRITICAL
     command = [*COMMAND, "backup", "create", str(folder), "--endpoint", server.grpc]
-    subprocess.run(command, check=True, capture_output=True, env=child_environment(), timeout=60)
+    subprocess.run(command, check=True, capture_output=True, env=child_environment(), timeout=240)
     assert check(None, "backup", str(folder))[0] == CheckCode.OK
     assert check(None, "backup", str(folder), "--max-age", "0s")[0] == CheckCode.CRITICAL
     assert check(None, "backup", str(folder), "--max-age", "soon")[0] == CheckCode.UNKNOWN
@@ -99,7 +99,12 @@ def test_a_health_check_does_without_grpc_and_the_other_commands() -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=child_environment(), timeout=60, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        timeout=240,
+        check=True,
     )
     assert done.stdout.splitlines()[-1] == "[]"
 

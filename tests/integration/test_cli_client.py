@@ -206,7 +206,7 @@ def test_a_followed_tail_goes_on_and_sums_up_when_interrupted(endpoint: str, cha
 
         process.send_signal(signal.SIGINT)
 
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=240)
         assert process.returncode == ExitCode.INTERRUPTED
         assert b"interrupted: 2 messages" in stderr
         assert b"Traceback" not in stderr
@@ -228,7 +228,7 @@ def test_an_interrupted_append_says_how_much_was_sent(endpoint: str, channel: st
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
 
-        process.wait(30)
+        process.wait(240)
 
         assert process.returncode == ExitCode.INTERRUPTED
         assert process.stderr is not None
@@ -250,7 +250,7 @@ def test_a_reader_that_wants_no_more_is_no_failure(endpoint: str, channel: str) 
     process.stdout.close()
 
     assert process.stderr.read() == b""
-    assert process.wait(30) == ExitCode.OK
+    assert process.wait(240) == ExitCode.OK
     process.stderr.close()
 
 
@@ -359,7 +359,7 @@ def test_the_doctor_checks_what_it_can_where_the_server_is_not_installed(endpoin
     def doctor(*more: str) -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-c", program, "doctor", *flags, *more]
         environment = child_environment() | {"TIDELOG_ENDPOINT": endpoint}
-        return subprocess.run(command, capture_output=True, env=environment, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, env=environment, timeout=240, check=False)
 
     done = doctor()
     assert done.returncode in (ExitCode.OK, ExitCode.DEGRADED), done.stderr

@@ -169,7 +169,7 @@ def test_a_group_with_members_is_removed_by_force_only(endpoint: str, client: Cl
 
 def test_an_error_is_a_line_and_an_exit_code(endpoint: str) -> None:
     done = subprocess.run(
-        [*COMMAND, "group", "describe", "nobody"], capture_output=True, text=True, timeout=60, check=False,
+        [*COMMAND, "group", "describe", "nobody"], capture_output=True, text=True, timeout=240, check=False,
         env=child_environment() | {"TIDELOG_ENDPOINT": endpoint},
     )  # fmt: skip
 

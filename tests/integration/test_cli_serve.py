@@ -46,7 +46,7 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, 
 def refused(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tidelog_server", *arguments],
-        capture_output=True, text=True, env=environment(**variables), timeout=60, check=False,
+        capture_output=True, text=True, env=environment(**variables), timeout=240, check=False,
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def test_a_signal_stops_the_server_gracefully(number: signal.Signals, tmp_path: 
 
         process.send_signal(number)
 
-        assert process.wait(30) == ExitCode.OK
+        assert process.wait(240) == ExitCode.OK
 
 
 @pytest.mark.parametrize("log_level", ["info", "error"])
@@ -180,7 +180,7 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         host, _, port = ready["grpc"].rpartition(":")
         socket.create_connection((host, int(port))).close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == ExitCode.OK
+        assert process.wait(240) == ExitCode.OK
         # Which is told at level info, the one that took effect.
         assert json.loads(process.stderr.readline())["event"] == "stopped"
 

@@ -182,7 +182,7 @@ async def test_a_prepared_transaction_gives_no_signs_of_life_and_expires(client:
     await txn.append("orders/0", b"late")
     handle = await txn.prepare(APP, keepalive_s=0.05)
     assert handle is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await client.list_txns():
             await asyncio.sleep(0.01)
     with pytest.raises(tidelog.TransactionExpiredError):
@@ -193,7 +193,7 @@ async def test_one_that_has_expired_cannot_be_prepared(client: AsyncClient, monk
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", 100)
     txn = client.txn()
     await txn.append("orders/0", bytes(1_000))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (listed := await client.list_txns()):
             await asyncio.sleep(0.01)
     await client.abort_txn(listed[0].txn_id, "a test")

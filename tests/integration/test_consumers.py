@@ -302,7 +302,7 @@ async def test_a_transaction_whose_wait_is_cancelled_leaves_nothing_out(client: 
 async def test_polls_that_do_not_wait_get_everything_in_the_end(client: AsyncClient) -> None:
     await append_numbers(client, 0, 200)
     found: list[int] = []
-    async with client.consumer("billing", "orders") as consumer, asyncio.timeout(20):
+    async with client.consumer("billing", "orders") as consumer, asyncio.timeout(60):
         while len(found) < 200:
             found += [int(payload) for batch in await consumer.poll(0) for payload in batch.payloads]
             await asyncio.sleep(0)

@@ -30,7 +30,7 @@ def run_commands(console: str, endpoint: str, folder: Path) -> str:
     environment["PATH"] = f"{folder}:{environment['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
-        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{console}\nended with {done.stderr}"
     return done.stdout

@@ -33,7 +33,7 @@ async def test_a_large_transaction_is_staged_as_it_comes_and_there_as_a_whole(cl
             await txn.append("orders/0", payload)
         await txn.append("orders/1", [b"x"] * 10)
         await txn.append("payments", b"last")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (staged := (await client.list_txns())[0]).messages < 90:
                 await asyncio.sleep(0.01)
         assert staged.state == "open"
@@ -106,7 +106,7 @@ async def test_one_that_nobody_has_any_more_ends(client: AsyncClient) -> None:
     del txn
     gc.collect()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await client.list_txns():
             await asyncio.sleep(0.05)
 
@@ -117,7 +117,7 @@ async def test_one_that_failed_is_kept_by_nobody(client: AsyncClient) -> None:
     [open_] = await client.list_txns()
     await client.abort_txn(open_.txn_id, reason="maintenance")
     errors = list[str]()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(errors) < 2:
             try:
                 await txn.append("orders/0", bytes(10_000))
@@ -269,7 +269,7 @@ async def test_what_the_server_has_no_room_for_now_is_staged_once_it_has(monkeyp
         await client.create_channel("orders", vchannels=2)
         first, second = client.txn(), client.txn()
         await first.append("orders/0", [bytes(1_500)] * 4)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (await client.list_txns())[0].bytes >= 6_000:
                 await asyncio.sleep(0)
         await second.append("orders/1", [bytes(1_500)] * 4)
@@ -294,7 +294,7 @@ async def test_a_transaction_that_could_not_begin_is_begun_by_its_commit(
                 await txn.append("orders", bytes(5_000))
             with ServerProcess(tmp_path / "log", port):
                 # The connection comes back when gRPC tries again.
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while True:
                         try:
                             await txn.commit()

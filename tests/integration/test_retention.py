@@ -42,7 +42,7 @@ async def chunks_of(channel: tidelog.AsyncChannel, count: int, index: int = 0) -
 
 
 async def until(channel: tidelog.AsyncChannel, holds: Callable[[tidelog.ChannelDescription], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds(await channel.describe()):
             await asyncio.sleep(0.005)
 
@@ -204,7 +204,7 @@ async def test_retention_frees_the_disk(tmp_path: Path) -> None:
         await chunks_of(channel, 30)
         # Below this no chunk more can go, so what is scanned is what is described.
         await until(channel, lambda described: described.vchannels[0].bytes < cap_bytes + CHUNK_BYTES)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while disk_bytes(tmp_path / "data" / "db", ".blob") > 2 * cap_bytes:
                 await asyncio.sleep(0.01)
         left = [row.tick async for batch in channel.scan() for row in batch]

@@ -296,7 +296,7 @@ async def test_a_reader_who_goes_away_amid_a_page_is_no_defect() -> None:
                     await call.read()
                 call.cancel()
             _, vchannel = server._broker.find("a")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while vchannel.followers:
                     await asyncio.sleep(0.01)
     assert [event for event in logs if event["event"] == "defect"] == []

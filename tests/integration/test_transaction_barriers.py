@@ -62,7 +62,7 @@ async def test_a_barrier_that_is_not_reached_leaves_it_open(client: AsyncClient,
     assert (caught.value.effect, caught.value.barrier_tick) == ("none", barrier_tick)
     assert await payloads(client, "orders/0") == []
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await txn.commit()

@@ -227,7 +227,7 @@ class Model:
         assert store.app_commits() == self.last
         open_ids = {txn.txn_id for txn in self.txns if txn.state == "prepared"}
         assert {each.txn_id for each in node.broker.transactions.list()} == open_ids
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while {txn_id for _, txn_id in store.staged()} != open_ids:
                 await asyncio.sleep(0)
         assert not node.task_failures

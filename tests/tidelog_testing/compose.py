@@ -169,7 +169,7 @@ class ComposeProcesses:
             environment["TIDELOG_ENDPOINT"] = self.endpoint(service)
             environment["TIDELOG_HTTP_ENDPOINT"] = self.endpoint(service, 7421)
         return subprocess.run(
-            self._runnable(service, command), env=environment, capture_output=True, text=True, timeout=60, check=False
+            self._runnable(service, command), env=environment, capture_output=True, text=True, timeout=240, check=False
         )
 
     def wait_healthy(self, service: str, timeout_s: float = 60.0) -> None:

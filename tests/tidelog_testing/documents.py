@@ -51,7 +51,7 @@ def output_of(program: str, endpoint: str, folder: Path) -> str:
     file = folder / "example.py"
     file.write_text(program.replace(ENDPOINT, endpoint))
     done = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, str(file)], capture_output=True, text=True, timeout=240, check=False,
         env={"PYTHONPATH": f"{ROOT / 'client'}"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), f"{program}\nended with {done.stderr}"

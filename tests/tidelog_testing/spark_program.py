@@ -60,7 +60,7 @@ class SparkProgram:
             random.choice(found).send_signal(signal.SIGKILL)
         return bool(found)
 
-    def wait_for(self, what: str, is_so: Callable[[], bool], within_s: float = 240.0) -> None:
+    def wait_for(self, what: str, is_so: Callable[[], bool], within_s: float = 500.0) -> None:
         """Wait until ``is_so``; AssertionError with what the program has said if that takes too long."""
         deadline_s = time.monotonic() + within_s
         while not is_so():

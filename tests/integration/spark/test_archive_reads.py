@@ -19,7 +19,7 @@ from tidelog.spark import manifest
 from tidelog.spark.pipelines import VerifyReport, archive, read_table, verify
 from tidelog_testing.spark_rows import append, data_files, load, payloads
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 Options = dict[str, Any]
 

@@ -14,7 +14,7 @@ from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, ar
 from tidelog.spark.pipelines.__main__ import main as run_job
 from tidelog_testing.spark_rows import append
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 Options = dict[str, Any]
 

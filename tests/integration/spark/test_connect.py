@@ -15,7 +15,7 @@ from tidelog_server.testing import RunningServer
 from tidelog_testing.processes import ROOT
 
 # It starts a second Spark.
-pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 PROGRAM = """
 import sys

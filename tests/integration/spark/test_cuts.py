@@ -18,7 +18,7 @@ from pyspark.sql import Row, SparkSession
 from tidelog import Client
 from tidelog_server.testing import RunningServer
 
-pytestmark = [pytest.mark.spark]
+pytestmark = pytest.mark.spark
 
 PRODUCERS = 4
 LARGE_EVERY = 40
@@ -101,7 +101,6 @@ def read_cuts(spark: SparkSession, server: RunningServer, bank: Bank, reads: int
     assert last <= sum(bank.moves)
 
 
-@pytest.mark.timeout(300)
 def test_no_cut_tears_a_transaction(spark: SparkSession, server: RunningServer) -> None:
     read_cuts(spark, server, Bank(server, "bank-of-a-few"), 4)
 

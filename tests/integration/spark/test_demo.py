@@ -18,7 +18,6 @@ FLIGHTS = 2_000
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_the_demonstration_agrees_with_its_source(tmp_path: Path) -> None:
     path = os.pathsep.join(str(ROOT / folder) for folder in ("client", "server"))
 

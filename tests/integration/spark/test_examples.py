@@ -14,7 +14,6 @@ from tidelog_testing.processes import ROOT
 
 @pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_flights_on_spark() -> None:
     path = os.pathsep.join(str(ROOT / part) for part in ("client", "server"))
     ran = subprocess.run(

@@ -17,7 +17,7 @@ from tidelog import Client
 from tidelog_testing.documents import ENDPOINT, page, run_example
 from tidelog_testing.spark_rows import error_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 Read = Callable[..., DataFrame]
 FIELDS = (

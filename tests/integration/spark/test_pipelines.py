@@ -50,7 +50,7 @@ from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import ENDPOINT, page, run_example
 from tidelog_testing.spark_rows import append, data_files, load, payloads
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 COMMAND = "from tidelog_server.cli import main; main()"
 MORE = "txn_id,broadcast_id,event_time"

@@ -25,7 +25,7 @@ from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import ENDPOINT, page, run_example
 from tidelog_testing.spark_rows import append, error_of, payloads
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SCHEMA_TEXT = (

@@ -25,7 +25,7 @@ from tidelog_testing.cluster import ClusterOfProcesses
 from tidelog_testing.etcd import EtcdProcess
 from tidelog_testing.spark_rows import payloads
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 NAMES = ("shop.a", "shop.b", "shop.c", "shop.d")
 

@@ -22,7 +22,7 @@ from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import ENDPOINT, page, run_example
 from tidelog_testing.spark_rows import error_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 Write = Callable[..., None]
 

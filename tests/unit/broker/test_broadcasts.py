@@ -544,7 +544,7 @@ async def test_broadcasts_that_are_on_their_way_count_as_in_flight() -> None:
             asyncio.ensure_future(node.broker.broadcasts.broadcast(a_broadcast(LANES, payload))) for _ in range(80)
         ]
         await metadata.has_stopped.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not any(call.done() for call in calls):
                 await asyncio.sleep(0)
         metadata.go_on()

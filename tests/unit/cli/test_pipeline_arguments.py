@@ -122,7 +122,7 @@ def test_ctrl_c_while_spark_starts_is_one_line(tmp_path: Path, archived: list[st
         time.sleep(0.01)
     program.send_signal(signal.SIGINT)
     # Until nobody has stderr open: Java has ended too.
-    _, errors = program.communicate(timeout=30)
+    _, errors = program.communicate(timeout=240)
 
     assert (program.returncode, errors) == (130, "tidelog: interrupted\n")
 

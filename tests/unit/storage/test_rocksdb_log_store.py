@@ -189,7 +189,7 @@ def test_a_close_ends_a_running_reclaim_and_the_next_start_finishes_it(tmp_path:
         while not store._reclaimer._run_lock.locked() and not reclaiming.done():
             pass
         store.close()
-        reclaiming.result(timeout=30)
+        reclaiming.result(timeout=240)
     store = open_rocksdb_log_store(tmp_path / "store")
     assert len(list(read_all(store, 2))) == 150
     store.reclaim()
