@@ -155,7 +155,7 @@ class TransactionServiceServicer:
 
     def RollbackPreparedTxns(self, request, context):
         """RollbackPreparedTxns ends prepared transactions, of whatever clients, and forgets what they have staged. Those that
-        have ended otherwise than by a commit are passed over.
+        have ended otherwise than by a commit are skipped. One that never was is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

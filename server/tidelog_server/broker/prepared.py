@@ -17,7 +17,6 @@ from tidelog_server.core.errors import (
     InvalidTransactionStateError,
     TidelogServerError,
     TransactionExpiredError,
-    TransactionNotExistError,
 )
 from tidelog_server.core.limits import MAX_PREPARED_BATCHES, MAX_PREPARED_KEEPALIVE_US, MIN_KEEPALIVE_US
 from tidelog_server.core.shares import FloorTable
@@ -160,11 +159,12 @@ class PreparedTransactions:
         return CommittedPrepared(commit, is_repeated=False)
 
     def roll_back(self, txns: Sequence[PreparedTxn]) -> None:
-        """End prepared transactions; those that have ended otherwise than by a commit are passed over.
+        """End prepared transactions; those that have ended otherwise than by a commit are skipped.
 
         Raises:
             InvalidTransactionStateError: One is committed, or is being so, or is not prepared. Nothing happened.
-            TransactionForeignError: One belongs to another client. Nothing happened.
+            TransactionForeignError: One belongs to another client of the principal. Nothing happened.
+            TransactionNotExistError: There never was one, or it belongs to another principal. Nothing happened.
         """
         sessions = [session for txn in txns if (session := self._still_open(txn)) is not None]
         for session in sessions:
@@ -181,7 +181,7 @@ class PreparedTransactions:
     def _still_open(self, txn: PreparedTxn) -> TxnSession | None:
         try:
             return self._transactions.open_session(*txn)
-        except (TransactionExpiredError, TransactionNotExistError):
+        except TransactionExpiredError:
             return None
         except InvalidTransactionStateError:
             if self._transactions.table.was_rolled_back(*txn):

@@ -310,11 +310,13 @@ class TxnTable:
             latest_tick: The greatest tick that was ever handed out.
 
         Raises:
-            TransactionForeignError: It belongs to another client.
+            TransactionForeignError: It belongs to another client of the principal.
             TransactionExpiredError: It ended, or was begun before the last start, or it was forgotten how it ended.
             InvalidTransactionStateError: It is committed, or was rolled back.
             TransactionOutcomeForgottenError: It may have been committed long ago.
             TransactionNotExistError: There never was one.
+
+        One of another principal is answered as one that never was.
         """
         found = self.find(txn_id, caller)
         if isinstance(found, TxnSession):
@@ -329,21 +331,20 @@ class TxnTable:
         )
 
     def find(self, txn_id: int, caller: Caller | None) -> TxnSession | TxnOutcome | None:
-        """Return an open transaction or the outcome of one; None if nothing is known of it.
+        """Return an open transaction or the outcome of one; None if the caller may know of none.
 
         Raises:
             TransactionForeignError, TransactionExpiredError, InvalidTransactionStateError: See ``session``.
         """
         if (session := self.open.get(txn_id)) is not None:
-            _check_caller(txn_id, session.caller, caller)
-            return session
+            return session if _is_of_caller(txn_id, session.caller, caller) else None
         ended = self._ended.get(txn_id)
-        if ended is not None:
-            _check_caller(txn_id, ended.caller, caller)
+        if ended is not None and _is_of_caller(txn_id, ended.caller, caller):
             if ended.cause == "rolled_back":
                 raise InvalidTransactionStateError(txn_id, state="rolled back")
             raise TransactionExpiredError(txn_id, cause=ended.cause, detail=_TEXTS[ended.cause])
-        return self._outcomes.get(txn_id)
+        outcome = self._outcomes.get(txn_id)
+        return outcome if outcome is not None and _may_know(outcome, caller) else None
 
     def was_rolled_back(self, txn_id: int, caller: Caller) -> bool:
         """Tell whether a client has rolled this transaction back."""
@@ -445,6 +446,26 @@ class TxnTable:
             del self._per_client[session.caller]
 
 
-def _check_caller(txn_id: int, owner: Caller, caller: Caller | None) -> None:
-    if caller not in (None, owner):
+def _is_of_caller(txn_id: int, owner: Caller, caller: Caller | None) -> bool:
+    """Tell whether a transaction is the caller's, or an operator asks; False for one of another principal.
+
+    Raises:
+        TransactionForeignError: It belongs to another client of the same principal.
+    """
+    if caller in (None, owner):
+        return True
+    assert caller is not None
+    if caller.principal == owner.principal:
         raise TransactionForeignError(txn_id)
+    return False
+
+
+def _may_know(outcome: TxnOutcome, caller: Caller | None) -> bool:
+    """Tell whether a caller may know of an outcome.
+
+    Those of earlier servers have no tenant. They stay known to all callers, for a client that repeats its commit must
+    not learn that there was none; CommitTxn looks at permissions as well.
+    """
+    if caller is None or not caller.principal:
+        return True
+    return outcome.tenant in (NO_TENANT, tenant_of(caller.principal))

@@ -23,8 +23,6 @@ from tidelog_server.core.errors import (
     MalformedRequestError,
     ShutdownError,
     TidelogServerError,
-    TransactionForeignError,
-    TransactionNotExistError,
 )
 from tidelog_server.rpc import status
 from tidelog_server.rpc.call_metrics import CallMeter
@@ -147,9 +145,6 @@ class CallSupervisor:
                     message = parse(request)
                     await guard.admit(access, row, message)
                     return await method(message, context)
-                except TransactionForeignError as error:
-                    # The same answer as for one that never was.
-                    raise TransactionNotExistError(int(error.values["txn_id"])) from error
                 except (asyncio.CancelledError, BaseExceptionGroup) as error:
                     # A group where tasks of the call met its end in ways of their own.
                     if not access.is_ended:
