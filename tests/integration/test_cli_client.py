@@ -183,6 +183,26 @@ def test_a_scan_is_bounded_by_positions_count_and_type(endpoint: str, channel: s
     assert payloads("--to", "@-1h") == []
 
 
+def test_a_scan_is_resumed_behind_a_tick_of_each_vchannel(endpoint: str, channel: str) -> None:
+    names = [f"{channel}/0", f"{channel}/1"]
+    for payload in (b"one", b"two"):
+        with tidelog.Client(endpoint) as client:
+            client.broadcast(names, payload)
+    stored = records(succeeds(endpoint, "scan", channel, "-o", "jsonl"))
+    positions = dict.fromkeys(names, "0")
+    for count in range(len(stored)):
+        after = [text for name in names for text in ("--after", f"{name}={positions[name]}")]
+        assert records(succeeds(endpoint, "scan", channel, "-o", "jsonl", *after)) == stored[count:]
+        positions[stored[count]["vchannel"]] = stored[count]["tick"]
+
+    usage = ExitCode.USAGE
+    assert "no position for" in refused(endpoint, usage, "scan", channel, "--after", f"{names[0]}=7")
+    assert "VCHANNEL=TICK" in refused(endpoint, usage, "scan", channel, "--after", "7")
+    assert "twice" in refused(endpoint, usage, "scan", channel, "--after", "a=7", "--after", "a=8")
+    assert "no tick" in refused(endpoint, usage, "scan", channel, "--after", "a=b")
+    assert "either" in refused(endpoint, usage, "scan", channel, "--after", "a=7", "--from", "7")
+
+
 def test_tail_prints_the_last_messages_of_all_vchannels_in_order(endpoint: str, channel: str) -> None:
     for number in range(6):
         succeeds(endpoint, "append", f"{channel}/{number % 2}", stdin=b"%d\n" % number)

@@ -1,10 +1,11 @@
 """Positions as people write them: a tick, a moment, or how long ago."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tidelog import At, Start, Tick
+from tidelog import At, Positions, Start, Tick
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -52,6 +53,25 @@ def parse_position(text: str) -> Tick | datetime:
         return Tick.parse(text)
     except ValueError as error:
         raise CommandError(f"'{text}' is no position: write {POSITION_HELP}", ExitCode.USAGE) from error
+
+
+def parse_positions(texts: Sequence[str]) -> Positions:
+    """Return the positions of texts ``orders/0=470112345678901248``, by vchannel.
+
+    Raises:
+        CommandError: One has another form, or a vchannel is there twice.
+    """
+    found: dict[str, Tick] = {}
+    for text in texts:
+        name, separator, tick = text.rpartition("=")
+        if not separator or name in found:
+            wrong = f"'{name}' is there twice" if separator else f"'{text}' is no position of a vchannel"
+            raise CommandError(f"{wrong}: write VCHANNEL=TICK once for each vchannel", ExitCode.USAGE)
+        try:
+            found[name] = Tick.parse(tick)
+        except ValueError as error:
+            raise CommandError(f"'{tick}' of {name} is no tick: {error}", ExitCode.USAGE) from error
+    return found
 
 
 def parse_start(text: str) -> Start:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tidelog import AsyncClient, At, End, Plan, Start, StoredMessage
+from tidelog import AsyncClient, At, End, Plan, Positions, Start, StoredMessage
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.cli.framing import Framing
@@ -24,7 +24,7 @@ from tidelog_server.cli.output import (
     note,
     show_progress_beside_data,
 )
-from tidelog_server.cli.positions import POSITION_HELP, parse_duration, parse_position
+from tidelog_server.cli.positions import POSITION_HELP, parse_duration, parse_position, parse_positions
 from tidelog_server.cli.progress import Progress
 from tidelog_server.cli.vchannel_names import vchannels_of
 
@@ -86,6 +86,12 @@ def scan(
     names: NamesArgument,
     *,
     start: Annotated[str | None, typer.Option("--from", help=f"Start: {POSITION_HELP}.", show_default=False)] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VCHANNEL=TICK", help="Resume behind this tick; once for each vchannel.", show_default=False
+        ),
+    ] = None,
     end: Annotated[str | None, typer.Option("--to", help="End, exclusive, as --from.", show_default=False)] = None,
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="At most so many messages.")] = None,
     limit: Annotated[str | None, typer.Option("--limit", hidden=True)] = None,
@@ -100,7 +106,9 @@ def scan(
     """Print the messages of one or many vchannels in tick order, up to what is there now."""
     if limit is not None:
         raise CommandError(f"there is no --limit: say -n {limit} or --count {limit}", ExitCode.USAGE)
-    begin = parse_position(start) if start is not None else At.earliest()
+    if start is not None and after:
+        raise CommandError("say either --from or --after", ExitCode.USAGE)
+    begin = parse_position(start) if start is not None else parse_positions(after) if after else At.earliest()
     until = parse_position(end) if end is not None else At.watermark()
 
     def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
@@ -164,7 +172,7 @@ async def _print_all(
 
 
 async def _scanned(
-    client: AsyncClient, names: list[str], start: Start, until: End, types: list[int] | None
+    client: AsyncClient, names: list[str], start: Start | Positions, until: End, types: list[int] | None
 ) -> AsyncGenerator[Sequence[StoredMessage], None]:
     # A scan waits for a server that has gone away; one that is not there at all is reported sooner.
     await client.wal_name()
