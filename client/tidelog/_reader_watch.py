@@ -68,10 +68,9 @@ class ReaderWatch:
 
     def answered(self, link: object) -> None:
         """Note that the server has answered ``link``."""
-        if self._lost.pop(link, None) is not None and not self._lost:
+        was_lost = self._lost.pop(link, None) is not None
+        if not self._lost and (was_lost or self.state not in ("connected", "lagging")):
             self._found()
-        elif self.state is None or (self.state == "fenced" and not self._lost):
-            self._report(ReaderEvent("connected", self._vchannels))
 
     def closed(self, link: object) -> None:
         """Note that ``link`` has ended, also while it waited."""
@@ -108,12 +107,11 @@ class ReaderWatch:
     def _found(self) -> None:
         """Note that no link waits any more."""
         self._stop_timer()
-        waited_s = asyncio.get_running_loop().time() - self._lost_since_s
+        waited_s = asyncio.get_running_loop().time() - self._lost_since_s if self.state == "waiting" else 0.0
         if self._has_logged:
             self._has_logged = False
             _log.info("the reader of %s is connected again, after %.1f s", self._name, waited_s)
         if self.state in (None, "waiting", "fenced"):
-            waited_s = waited_s if self.state == "waiting" else 0.0
             self._report(ReaderEvent("connected", self._vchannels, waited_s=waited_s))
 
     def _report_waiting(self, transport: Transport) -> None:

@@ -149,6 +149,27 @@ async def test_a_node_that_comes_back_has_a_greater_term_and_its_messages(cluste
         assert again.last_tick > later.last_tick
 
 
+async def test_a_reader_continues_once_the_node_of_its_channel_is_back(cluster: ClusterOfProcesses) -> None:
+    events: list[tidelog.ReaderEvent] = []
+    async with AsyncCluster(addresses(cluster)) as client:
+        await client.create_channel("orders", vchannels=2)
+        channel, owner = await client.channel("orders"), await client.owner_of("orders")
+        other = next(node.grpc for node_id, node in cluster.nodes.items() if node_id != owner.node_id)
+        async with channel.tail(on_event=events.append) as tail:
+            cluster.nodes[owner.node_id].kill()
+            await asyncio.to_thread(cluster.start, owner.node_id)
+            await appended(await client.client_of("orders"), "orders/1", b"again")
+            async with asyncio.timeout(WITHIN_S):
+                batch = await anext(tail)
+
+    assert (batch.vchannel, batch.payloads) == ("orders/1", [b"again"])
+    assert (events[0].state, events[-1].state) == ("connected", "connected")
+    async with AsyncClient(other) as elsewhere, elsewhere.scan("orders", on_event=events.append) as scan:
+        with pytest.raises(NotOwnerError):
+            await anext(scan)
+    assert (events[-1].state, type(events[-1].error)) == ("fenced", NotOwnerError)
+
+
 async def test_a_paused_node_is_refused_and_registers_anew(cluster: ClusterOfProcesses) -> None:
     async with AsyncCluster(addresses(cluster)) as client:
         await client.create_channels(["c0", "c1", "c2"])

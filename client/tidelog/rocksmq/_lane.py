@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from tidelog import AsyncClient, Consumed, OnEvent, TidelogError
+from tidelog._reader_events import WAITING_AFTER_S
 from tidelog._reader_watch import ReaderWatch, patiently
 from tidelog.rocksmq._behind import transport_behind
 from tidelog.rocksmq._loop_lock import LoopLock
@@ -130,7 +131,8 @@ class Lane:
         return await patiently(
             self._watch, asyncio.current_task(), transport,
             lambda: self._client.consume(self._group, self._vchannel, 1, wait_s=wait_s, max_bytes=1),
-            min(wait_s, transport.retry.give_up_s),
+            # A connection that is not there yet gets some time, however short the wait.
+            min(max(wait_s, WAITING_AFTER_S), transport.retry.give_up_s),
         )  # fmt: skip
 
     def notify(self) -> None:

@@ -91,6 +91,19 @@ async def test_a_loss_is_reported_after_a_second_and_not_before(transport: Trans
     assert reader.states == ["waiting"]
 
 
+async def test_a_reader_that_gave_up_and_is_asked_again_is_connected_again(transport: Transport) -> None:
+    reader, since_s = Reader(), asyncio.get_running_loop().time() - WAITING_AFTER_S
+    error = UnavailableError("away")
+    reader.watch.lost(reader, error, transport, since_s)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    reader.watch.failed(reader, error)
+
+    reader.watch.answered(reader)
+    reader.watch.answered(reader)
+    assert reader.states == ["waiting", "connected"]
+
+
 async def test_a_reader_waits_while_one_of_its_links_does(transport: Transport) -> None:
     reader, since_s = Reader(), asyncio.get_running_loop().time() - WAITING_AFTER_S
     for link in ("scan", "member"):
