@@ -1,9 +1,7 @@
 """A cluster as its clients use it: any node for what concerns all, the owner for what concerns a channel."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -13,117 +11,13 @@ from tidelog._async_handles import AsyncChannel, AsyncVchannel
 from tidelog._channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
 from tidelog._cluster_types import ChannelOwner, ClusterDescription
 from tidelog._endpoints import check_address
-from tidelog._errors import ChannelNotFoundError, ChannelsPartlyDoneError, ClosedError, TidelogError, UnavailableError
-from tidelog._retry import DEFAULT_RETRY
+from tidelog._errors import ChannelNotFoundError, ChannelsPartlyDoneError, ClosedError, TidelogError
+from tidelog._routes import Routes
 
 _Result = TypeVar("_Result")
-_NAMES_PER_REQUEST = 100
 # A node that a channel was just created for may take a moment to open it.
 _LOOK_AGAIN_S = 0.05
 _OPEN_WITHIN_S = 2.0
-
-
-class Routes:
-    """Who owns which channel, kept up to date by a feed from any node that answers. Lives in one event loop."""
-
-    def __init__(self, client_at: Callable[[str], AsyncClient], endpoints: Sequence[str]) -> None:
-        self._client_at = client_at
-        self._named = tuple(endpoints)
-        # Whom to ask, in turn: nodes that are known to run, and those that were named.
-        self._endpoints = deque(endpoints)
-        self._owners: dict[str, ChannelOwner] = {}
-        self._runner: asyncio.Task[None] | None = None
-
-    async def any_node(self, call: Callable[[AsyncClient], Awaitable[_Result]], timeout_s: float) -> _Result:
-        """Return what any node answers to ``call``; asks the next one when one does not take it, while there is time.
-
-        Raises:
-            TidelogError: What the last one said.
-        """
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        pauses_s = DEFAULT_RETRY.pauses_s()
-        for attempt in range(1 << 30):
-            try:
-                return await call(self._client_at(self._endpoints[0]))
-            except UnavailableError as error:
-                if error.effect == "unknown" or loop.time() >= deadline_s:
-                    raise
-            self._endpoints.rotate(-1)
-            if (attempt + 1) % len(self._endpoints) == 0:
-                await asyncio.sleep(next(pauses_s))
-        raise AssertionError("unreachable")
-
-    async def owner(self, channel: str, timeout_s: float) -> ChannelOwner:
-        """Return who owns a channel.
-
-        Raises:
-            ChannelNotFoundError: It does not exist.
-            UnavailableError: Its node is not running, or no node answers.
-        """
-        if self._runner is None:
-            self._runner = asyncio.create_task(self._follow(), name="tidelog-owners")
-        owner = self._owners.get(channel)
-        if owner is None or not owner.address:
-            found = await self.any_node(lambda client: client.locate_channels([channel]), timeout_s)
-            owner = found.get(channel)
-            if owner is None:
-                raise ChannelNotFoundError(
-                    f"channel '{channel}' does not exist: create it, or correct the name", values={"name": channel}
-                )
-            self._owners[channel] = owner
-        if owner.node_id and not owner.address:
-            raise UnavailableError(
-                f"channel '{channel}' belongs to node '{owner.node_id}', which is not running: it can be used again "
-                "once that node is back",
-                values={"name": channel, "node_id": owner.node_id},
-            )
-        return owner
-
-    def forget(self, channels: Iterable[str]) -> None:
-        """Ask anew who owns channels, when somebody wants to know."""
-        for channel in channels:
-            self._owners.pop(channel, None)
-
-    def address(self, owner: ChannelOwner) -> str:
-        """Return where an owner is."""
-        return owner.address or self._endpoints[0]
-
-    async def aclose(self) -> None:
-        """End the feed."""
-        if self._runner is not None:
-            self._runner.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._runner
-            self._runner = None
-
-    def _learn(self, owners: Mapping[str, ChannelOwner]) -> None:
-        """Take over who owns what, and whom to ask if the node that tells goes away."""
-        self._owners = dict(owners)
-        running = {owner.address: None for owner in owners.values() if owner.address}
-        now = self._endpoints[0]
-        self._endpoints = deque(dict.fromkeys((now, *running, *self._named)))
-
-    async def _follow(self) -> None:
-        """Keep the owners up to date, from one node after the other, until cancelled."""
-        pauses_s = DEFAULT_RETRY.pauses_s()
-        while True:
-            told: dict[str, ChannelOwner] = {}
-            is_complete = False
-            try:
-                async with aclosing(self._client_at(self._endpoints[0]).owners_feed()) as changes:
-                    async for change in changes:
-                        told |= change.owners
-                        for name in change.gone:
-                            told.pop(name, None)
-                        is_complete = is_complete or change.is_complete
-                        if is_complete:
-                            self._learn(told)
-                            pauses_s = DEFAULT_RETRY.pauses_s()
-            except TidelogError:
-                # What was known stays: a node that is asked in vain says so, and where to go.
-                self._endpoints.rotate(-1)
-            await asyncio.sleep(next(pauses_s))
 
 
 class AsyncCluster:
@@ -213,7 +107,8 @@ class AsyncCluster:
             lambda client: client.create_channels(
                 wanted, number=number, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner,
                 retention=retention,
-            )
+            ),
+            is_read=False,
         )  # fmt: skip
         # What the node that was asked cannot tell of others' channels, their owners do.
         return await self.describe_channels([channel.name for channel in created])
@@ -284,8 +179,7 @@ class AsyncCluster:
         self._is_closed = True
         await self.pause()
         clients, self._clients = self._clients, {}
-        for client in clients.values():
-            await client.aclose()
+        await asyncio.gather(*(client.aclose() for client in clients.values()))
 
     async def pause(self) -> bool:
         """End the feed of owners until it is needed again; for use around a fork."""
@@ -304,20 +198,24 @@ class AsyncCluster:
 
     # -- Private -------------------------------------------------------------------------------------------
 
-    def _open_routes(self) -> Routes:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the cluster's client is closed: make a new one")
+
+    def _open_routes(self) -> Routes:
+        self._check_open()
         if self._routes is None:
             self._routes = Routes(self._client_at, self.endpoints)
         return self._routes
 
     def _client_at(self, address: str) -> AsyncClient:
+        self._check_open()
         if address not in self._clients:
             self._clients[address] = AsyncClient(address, timeout_s=self.timeout_s, **self._options)
         return self._clients[address]
 
-    async def _ask_any(self, call: Callable[[AsyncClient], Awaitable[_Result]]) -> _Result:
-        return await self._open_routes().any_node(call, self.timeout_s)
+    async def _ask_any(self, call: Callable[[AsyncClient], Awaitable[_Result]], *, is_read: bool = True) -> _Result:
+        return await self._open_routes().any_node(call, self.timeout_s, is_read=is_read)
 
     async def _at_owners(
         self,

@@ -52,6 +52,14 @@ class AsyncNodeCalls(ABC):
         )
         return _wire.cluster(answer)
 
+    async def reach(self, timeout_s: float) -> None:
+        """Return once a connection stands; for ``AsyncCluster``.
+
+        Raises:
+            UnavailableError: It was refused, or not there within ``timeout_s``.
+        """
+        await self._transport().reach(timeout_s)
+
     async def locate_channels(self, names: Iterable[str]) -> Mapping[str, ChannelOwner]:
         """Return who owns channels, by name; those that do not exist are left out.
 

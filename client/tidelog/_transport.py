@@ -287,6 +287,15 @@ class Transport:
             async with self.calls.entered(holds_close=holds_close):
                 await self._ready(timeout_s)
 
+    async def reach(self, timeout_s: float) -> None:
+        """Return once the first connection stands, as ``ready``; but where it is refused, do not wait for another try.
+
+        Raises:
+            UnavailableError, ClosedError: As ``ready``.
+        """
+        async with self.calls.entered(holds_close=False):
+            await self._ready(timeout_s, tries_once=True)
+
     async def call(
         self,
         method: UnaryMethod[_Request_contra, _Response_co],
@@ -362,19 +371,22 @@ class Transport:
     def _is_ready(self) -> bool:
         return self._first.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
 
-    async def _ready(self, timeout_s: float) -> None:
+    async def _ready(self, timeout_s: float, *, tries_once: bool = False) -> None:
         if self._is_ready():
             return
         channel = self._first.channel
         timeout_s = min(timeout_s, self.connect_timeout_s)
+        within = f" within {timeout_s:.1f} s"
         try:
             async with asyncio.timeout(timeout_s):
-                await channel.channel_ready()
+                if await _is_connected(channel, tries_once=tries_once):
+                    return
+                within = ""
         except TimeoutError:
-            raise UnavailableError(
-                f"no connection to {self.endpoint} within {timeout_s:.1f} s"
-                f"{await why_not_connected(channel, self.endpoint, self._tls)}"
-            ) from None
+            # The reason is looked for below.
+            pass
+        why = await why_not_connected(channel, self.endpoint, self._tls)
+        raise UnavailableError(f"no connection to {self.endpoint}{within}{why}")
 
     @property
     def _first(self) -> Connection:
@@ -431,6 +443,15 @@ class Transport:
             response_deserializer=group_service_pb2.JoinGroupResponse.FromString,
         )
         return Connection(channel, wal, broadcasts, groups, cluster, append_stream, scan, join_group)
+
+
+async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:
+    """Return True once the channel is connected; with ``tries_once``, False once a try has failed."""
+    while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+        if tries_once and state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            return False
+        await channel.wait_for_state_change(state)
+    return True
 
 
 def _is_lost(failure: Exception) -> bool:
