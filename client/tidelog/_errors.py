@@ -49,6 +49,7 @@ The tree::
     │   ├── CredentialsExpiredError  the stream is opened again by itself
     │   ├── AuditFailedError         an operator acts
     │   ├── DiskFullError
+    │   ├── StorageUnreadableError   an operator looks at the disk and the limits of the server
     │   └── ShutdownError
     ├── NotOwnerError                ask the node at its address, or use AsyncCluster, which does
     ├── DeadlineError                wait longer (it is a TimeoutError too)
@@ -479,6 +480,10 @@ class CredentialsExpiredError(UnavailableError):
 
 class AuditFailedError(UnavailableError):
     """The server cannot write its audit log, and so makes no administrative call."""
+
+
+class StorageUnreadableError(UnavailableError):
+    """The system did not let the server read its store. No message is known to be lost: read again."""
 
 
 class ShutdownError(UnavailableError):

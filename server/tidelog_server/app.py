@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import structlog
 from aiohttp import web
 
-from tidelog_server.broker.broker import ROOT, Broker
+from tidelog_server.broker.broker import Broker
+from tidelog_server.broker.catalog import ROOT
 from tidelog_server.broker.checkpoints import Checkpoints
 from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.config import (
@@ -61,11 +62,14 @@ from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_server.storage.start_gate import STORE_CHECK
 
 if TYPE_CHECKING:
     from tidelog_server.metadata.etcd_connection import EtcdAccess
     from tidelog_server.rpc.tracing import CallTracer
 
+# The program that checks a store before it is opened. By name: it runs in a process of its own.
+_START_CHECK = "tidelog_server.start_check"
 # What says in a cluster that the node does not hold its registration any more.
 _LOST = (RevisionConflictError, OwnershipLostError, MetadataUnavailableError)
 _log = structlog.get_logger()
@@ -103,6 +107,7 @@ class Server:
         self.reloader = Reloader(config)
         self._register_reloadable()
         self._is_serving = False
+        self._is_damaged = False
         # Of a node, which is known before it is listened on; 0 otherwise.
         self._grpc_port = 0
         self.grpc_endpoint = ""
@@ -160,6 +165,11 @@ class Server:
     def may_start_again(self) -> bool:
         """Whether the server stopped because it lost its lease: a new one, of ``again``, registers anew."""
         return self._node.has_lapsed and self._node.admission.failure is None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether storage failed because stored data was found damaged: another start would meet it again."""
+        return self._is_damaged
 
     @property
     def again(self) -> Config:
@@ -391,6 +401,7 @@ class Server:
         return MemoryMetadataStore()
 
     def _log_stopped(self, error: LogFailure) -> None:
+        self._is_damaged = self._is_damaged or (isinstance(error, StorageFailedError) and error.is_damage)
         self._stop_because(error.values["cause"] if isinstance(error, StorageFailedError) else error.message)
 
     def _lease_lost(self) -> None:
@@ -495,7 +506,9 @@ def _open_store(config: Config) -> LogStore:
     if config.storage.kind == "memory":
         return MemoryLogStore()
     folder: Path = config.storage.data_dir
-    return open_rocksdb_log_store(folder, accept_head_loss=config.storage.accept_head_loss)
+    # A node of a cluster has its records elsewhere: whether they fit is known once it has registered.
+    check = _START_CHECK if config.metadata.kind == "embedded" else STORE_CHECK
+    return open_rocksdb_log_store(folder, accept_head_loss=config.storage.accept_head_loss, check=check)
 
 
 def etcd_access(config: Config) -> "EtcdAccess":

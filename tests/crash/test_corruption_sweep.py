@@ -5,24 +5,37 @@ check runs, and if it passes everything is read. The counts of each kind of file
 process of its own, as the gate does: a flipped bit in a MANIFEST can make RocksDB spin, holding the GIL. A sample of
 each kind goes through the whole of ``open_rocksdb_log_store``.
 
+Then the same with real servers, on a folder that has rows in every column family: each of its files is deleted,
+emptied, halved, exchanged or flipped somewhere. A server refuses, and the folder is byte for byte what it was; or it
+starts, and answers with all that it answered with before, or with DATA_LOSS.
+
 Promises of GUARANTEES.md: G1, G2, G10, G15.
 """
 
+import asyncio
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from random import Random
 
+import grpc.aio
 import pytest
 
+import tidelog
 from crash.damage import Content, content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
 from crash.judge import CHANGED, HARMLESS, REFUSED, Judge
+from crash.whole_store import Facts, facts_of, is_complete, whole_store
+from tidelog_server.cli.exit_codes import ExitCode
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.data_folder import DataFolderError
+from tidelog_server.storage.folder_errors import DataFolderError
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 from tidelog_server.storage.wal_scan import wal_files
+from tidelog_testing.processes import ServerDiedError, ServerProcess
 from unit.storage.entries import run_of_entries
 
 PATTERNS = ("*.log", "*.sst", "*.blob", "../HEAD", "MANIFEST-*", "CURRENT", "OPTIONS-*")
@@ -154,3 +167,114 @@ def test_whatever_follows_the_wal_is_no_harm(live: tuple[Path, Content], judge: 
             for tail in tails:
                 wal.write_bytes(sound + tail)
                 assert judge.ask(folder) == HARMLESS
+
+
+Damage = Callable[[Path], None]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Facts]:
+    """Return the folder of a server that was killed, with rows in every family, and what it answered with."""
+    folder = tmp_path_factory.mktemp("whole") / "log"
+    return folder, asyncio.run(whole_store(folder))
+
+
+def damages(folder: Path) -> Iterator[tuple[str, Damage]]:
+    """Yield ways to damage a folder, each with its name: every file, in all ways that fit."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    for path in paths:
+        name, size = path.relative_to(folder), path.stat().st_size
+        # No answer depends on these.
+        if path.name.startswith(("LOG", "LOCK")):
+            continue
+        yield f"{name} deleted", at(name, Path.unlink)
+        if not size:
+            continue
+        yield f"{name} emptied", at(name, partial(cut, size_bytes=0))
+        yield f"{name} halved", at(name, partial(cut, size_bytes=size // 2))
+        alike = [other for other in paths if other.suffix == path.suffix != "" and other != path]
+        if alike:
+            yield f"{name} exchanged", partial(exchange, name, alike[0].relative_to(folder))
+        places = {0, 10, size // 4, size // 2, 3 * size // 4, size - 900, size - 400, size - 60, size - 8}
+        for offset in sorted(place for place in places if 0 <= place < size):
+            yield f"{name} flipped at {offset}", at(name, partial(flip_bit, offset=offset, bit=offset % 8))
+
+
+def at(name: Path, change: Callable[[Path], None]) -> Damage:
+    """Return the damage that a change of one file is."""
+    return lambda folder: change(folder / name)
+
+
+def exchange(name: Path, other: Path, folder: Path) -> None:
+    """Let two files have each other's content."""
+    content = (folder / name).read_bytes()
+    shutil.copyfile(folder / other, folder / name)
+    (folder / other).write_bytes(content)
+
+
+def started(folder: Path) -> ServerProcess | ServerDiedError:
+    """Return a server on a folder, or how it ended instead."""
+    try:
+        return ServerProcess(folder)
+    except ServerDiedError as died:
+        return died
+
+
+async def outcome_of(folder: Path, expected: Facts) -> str:
+    """Start a server on a damaged folder and read everything; return what became of it, or fail."""
+    before = digests(folder)
+    server = started(folder)
+    if isinstance(server, ServerDiedError):
+        assert digests(folder) == before, f"a refused folder was modified: {server}"
+        assert server.code == (ExitCode.DATA_DIR_UNUSABLE if "FORMAT" in server.errors else ExitCode.DATA_LOSS), server
+        return f"refused with {server.code}"
+    with server:
+        try:
+            found = await facts_of(server.grpc, expected.txn_ids)
+        except (tidelog.TidelogError, grpc.aio.AioRpcError):
+            # A compaction met it, which no read did: the server stops, and says why.
+            assert await asyncio.to_thread(server.wait) == ExitCode.DATA_LOSS, server.errors
+            assert "stored data is damaged" in server.errors
+            return "stopped when a compaction met it"
+    assert is_complete(found, expected), found
+    return "complete" if found == expected else "DATA_LOSS of reads"
+
+
+def sweep_servers(
+    whole: tuple[Path, Facts], scratch: Path, wanted: list[tuple[str, Damage]], record: Callable[[str, object], None]
+) -> Counter[str]:
+    """Start a server for each damage; return how many ended how."""
+    outcomes: Counter[str] = Counter()
+    for name, damage in wanted:
+        with damaged(whole[0], scratch) as folder:
+            damage(folder)
+            try:
+                outcomes[asyncio.run(outcome_of(folder, whole[1]))] += 1
+            except AssertionError as error:
+                error.add_note(name)
+                raise
+    record("measured", f"{sum(outcomes.values())} damages: {dict(outcomes)}")
+    return outcomes
+
+
+@pytest.mark.crash
+def test_a_server_refuses_a_damaged_folder_untouched_or_answers_completely(
+    whole: tuple[Path, Facts], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    every = list(damages(whole[0]))
+    # A block of rows of each table, and so of each family; and some of everything.
+    blocks = [each for each in every if each[0].endswith(".sst flipped at 10")]
+    assert len(blocks) >= 7
+    outcomes = sweep_servers(whole, tmp_path / "copy", [*blocks, *islice(every, 5, None, 23)], record_property)
+    assert outcomes["refused with 65"] >= 8
+
+
+@pytest.mark.crash
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+def test_a_server_refuses_any_damaged_folder_untouched_or_answers_completely(
+    whole: tuple[Path, Facts], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    every = list(damages(whole[0]))
+    assert len(every) >= 200
+    sweep_servers(whole, tmp_path / "copy", every, record_property)

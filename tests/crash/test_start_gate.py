@@ -19,9 +19,16 @@ import pytest
 
 from crash.damage import content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.limits import STORE_TABLE_FILES
 from tidelog_server.runtime.python_path import python_path
-from tidelog_server.storage import start_gate
-from tidelog_server.storage.data_folder import DataFolder, DataFolderError, FolderInUseError, lock_data_folder
+from tidelog_server.storage.cluster_file import ClusterIdentity, write_identity
+from tidelog_server.storage.data_folder import DataFolder, lock_data_folder
+from tidelog_server.storage.folder_errors import (
+    DataFolderError,
+    FolderInUseError,
+    NoResourcesError,
+    StoreUncheckedError,
+)
 from tidelog_server.storage.head_file import SLOT_BYTES
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
@@ -276,9 +283,9 @@ def test_a_look_does_not_write_through_the_links(crashed: Path, tmp_path: Path) 
         assert {file.stat().st_mtime for file in (path / "db").iterdir()} == {1}
 
 
-def pass_quietly(folder: DataFolder) -> None:
-    with suppress(DataLossError):
-        pass_gate(folder, accept_head_loss=False)
+def pass_quietly(folder: DataFolder, check: str) -> None:
+    with suppress(StoreUncheckedError):
+        pass_gate(folder, accept_head_loss=False, check=check)
 
 
 def test_a_check_whose_server_was_killed_keeps_the_folder_locked_until_it_ends(
@@ -288,11 +295,10 @@ def test_a_check_whose_server_was_killed_keeps_the_folder_locked_until_it_ends(
     (tmp_path / "busy_child.py").write_text(
         "import pathlib, sys\nruns = pathlib.Path(sys.argv[2], 'runs')\nruns.touch()\nwhile runs.exists(): pass\n"
     )
-    monkeypatch.setattr(start_gate, "_CHILD", "busy_child")
     monkeypatch.syspath_prepend(tmp_path)
     with damaged(crashed, tmp_path / "copy") as path:
         folder = lock_data_folder(path)
-        check = threading.Thread(target=pass_quietly, args=(folder,))
+        check = threading.Thread(target=pass_quietly, args=(folder, "busy_child"))
         check.start()
         while not (runs := list(path.glob("view-*/runs"))):
             assert check.is_alive()
@@ -318,17 +324,72 @@ def test_a_check_that_hangs_is_ended_at_the_deadline(crashed: Path, tmp_path: Pa
     with damaged(crashed, tmp_path / "copy") as path:
         folder = lock_data_folder(path)
         before = digests(path)
-        with pytest.raises(DataLossError, match="did not end within"):
+        with pytest.raises(StoreUncheckedError, match="did not end within"):
             pass_gate(folder, accept_head_loss=False, deadline_s=0.01)
         assert digests(path) == before
         folder.close()
+
+
+def test_a_check_that_crashes_proves_no_damage(crashed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "crashing_check.py").write_text("import os\nos.abort()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with damaged(crashed, tmp_path / "copy") as folder:
+        before = digests(folder)
+        with pytest.raises(StoreUncheckedError, match="crashed"):
+            open_rocksdb_log_store(folder, check="crashing_check")
+        assert digests(folder) == before
+
+
+def test_a_check_without_memory_is_told_from_damage(
+    crashed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "check_without_memory.py").write_text(
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))\n"
+        "from tidelog_server.storage.rocksdb_gate_child import main\nsys.exit(main())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with damaged(crashed, tmp_path / "copy") as folder:
+        before = digests(folder)
+        with pytest.raises((NoResourcesError, StoreUncheckedError)):
+            open_rocksdb_log_store(folder, check="check_without_memory")
+        assert digests(folder) == before
+
+
+def test_a_damaged_cluster_file_is_found_before_the_first_write(crashed: Path, tmp_path: Path) -> None:
+    with damaged(crashed, tmp_path / "copy") as folder:
+        write_identity(folder, ClusterIdentity("0123456789abcdef", "n1", 7))
+        flip_bit(folder / "CLUSTER", 20, 2)
+        before = digests(folder)
+        with pytest.raises(DataLossError, match="CLUSTER"):
+            open_rocksdb_log_store(folder)
+        assert digests(folder) == before
+
+
+def test_the_index_of_any_table_is_looked_at_before_the_first_write(tmp_path: Path) -> None:
+    store = filled_store(tmp_path / "live", flushed=0, unflushed=0)
+    # More tables than RocksDB opens with the database, which is a quarter of those that it keeps open.
+    store._engine.columns.set_options({"disable_auto_compactions": "true"})
+    for number in range(STORE_TABLE_FILES // 4 + 20):
+        store.write(run_of_entries(1 + number % 3, 1, first_tick=1_000 + 100 * number, size_bytes=5_000))
+        store._engine.columns.flush(True)
+    store.sync()
+    folder = crashed_copy(store, tmp_path / "crashed")
+    store.close()
+    tables = sorted((folder / "db").glob("*.sst"))
+    for table in (tables[1], tables[len(tables) // 2], tables[-1]):
+        with damaged(folder, tmp_path / "copy") as copy:
+            flip_bit(copy / "db" / table.name, table.stat().st_size - 80, 3)
+            before = digests(copy)
+            with pytest.raises(DataLossError):
+                open_rocksdb_log_store(copy)
+            assert digests(copy) == before
 
 
 def test_a_second_opener_is_refused_and_told_the_owner(tmp_path: Path) -> None:
     store = open_rocksdb_log_store(tmp_path / "store")
     program = (
         "import sys; from pathlib import Path\n"
-        "from tidelog_server.storage.data_folder import FolderInUseError\n"
+        "from tidelog_server.storage.folder_errors import FolderInUseError\n"
         "from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store\n"
         "try: open_rocksdb_log_store(Path(sys.argv[1]))\n"
         "except FolderInUseError as error: print(error.pid, end='')\n"

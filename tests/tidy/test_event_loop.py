@@ -8,8 +8,12 @@ import uvloop
 from tidelog_server.cli import event_loop
 from tidy.tree import ROOT, python_files, shown
 
-# The floors that run gRPC as it comes, and the server inside somebody else's process.
-ON_ASYNCIO = {"server/tidelog_server/cli/bench/grpc_floor.py", "server/tidelog_server/testing.py"}
+# The floors that run gRPC as it comes, the server in the process of a test, and a check that ends in milliseconds.
+ON_ASYNCIO = {
+    "server/tidelog_server/cli/bench/grpc_floor.py",
+    "server/tidelog_server/testing.py",
+    "server/tidelog_server/start_check.py",
+}
 
 
 def test_nothing_else_in_the_server_starts_asyncios_own_loop() -> None:

@@ -122,6 +122,7 @@ PUBLIC_NAMES = [
     "Split",
     "Start",
     "StorageFailedError",
+    "StorageUnreadableError",
     "StoredMessage",
     "Tick",
     "Ticket",

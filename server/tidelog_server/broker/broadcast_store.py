@@ -6,6 +6,7 @@ from typing import Final
 
 from tidelog_server.broker.broadcast_records import Progress, TaskRecord, Tombstone, decode_floor
 from tidelog_server.broker.broadcast_table import Task
+from tidelog_server.broker.resource_keys import ResourceKeys
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT
 from tidelog_server.core.tenants import Tenant
@@ -135,4 +136,27 @@ class BroadcastStore:
             f"the metadata records of broadcast {broadcast_id} ({', '.join(sorted(records))}) contradict each other: "
             "restore the data folder from a backup",
             broadcast_id=broadcast_id,
+        )
+
+
+def take_keys_again(keys: ResourceKeys, task: Task) -> None:
+    """Take the keys of an open broadcast, as after a restart. Raises DataLossError if another one holds them."""
+    broadcast_id = task.record.broadcast_id
+    conflict = keys.try_acquire(broadcast_id, task.record.resource_keys)
+    if conflict is not None:
+        domain, key = conflict.key.name
+        raise DataLossError(
+            f"broadcasts {conflict.owner} and {broadcast_id} both hold the resource key '{key}' of domain "
+            f"'{domain}': restore the data folder from a backup",
+            broadcast_id=broadcast_id,
+        )
+
+
+def check_targets(task: Task, present: int) -> None:
+    """Check that all vchannels of a pending broadcast are there, ``present`` of which are. Raises DataLossError."""
+    if present < len(task.record.vchannels):
+        raise DataLossError(
+            f"broadcast {task.record.broadcast_id} was accepted for {len(task.record.vchannels)} vchannels, of "
+            f"which {present} are there: metadata and log do not belong together; restore the data folder",
+            broadcast_id=task.record.broadcast_id,
         )

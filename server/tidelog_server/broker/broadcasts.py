@@ -16,7 +16,12 @@ import structlog
 from tidelog_server.broker.broadcast_acks import BroadcastAcks
 from tidelog_server.broker.broadcast_book import BroadcastBook, Live
 from tidelog_server.broker.broadcast_records import TaskRecord, Tombstone
-from tidelog_server.broker.broadcast_store import BroadcastStore, Loaded
+from tidelog_server.broker.broadcast_store import (
+    BroadcastStore,
+    Loaded,
+    check_targets,
+    take_keys_again,
+)
 from tidelog_server.broker.broadcast_table import Task
 from tidelog_server.broker.resource_keys import Conflict
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, ResourceKey
@@ -26,7 +31,6 @@ from tidelog_server.core.errors import (
     BroadcastNotExistError,
     BroadcastReusedError,
     ChannelNotExistError,
-    DataLossError,
     Effect,
     InvalidRequestError,
     RateLimitRejectedError,
@@ -136,7 +140,7 @@ class Broadcasts:
             book.table.add_tombstone(tombstone)
         for task in loaded.tasks:
             book.table.add(task)
-            self._take_keys_again(task)
+            take_keys_again(book.keys, task)
         await self._append_pending(loaded)
         for task in loaded.tasks:
             # Those of a channel that was destroyed just before the end.
@@ -147,17 +151,6 @@ class Broadcasts:
     def close(self) -> None:
         """Leave everything as it is. Called once the owner of the tasks is closed."""
         self._store.close()
-
-    def _take_keys_again(self, task: Task) -> None:
-        broadcast_id = task.record.broadcast_id
-        conflict = self._book.keys.try_acquire(broadcast_id, task.record.resource_keys)
-        if conflict is not None:
-            domain, key = conflict.key.name
-            raise DataLossError(
-                f"broadcasts {conflict.owner} and {broadcast_id} both hold the resource key '{key}' of domain "
-                f"'{domain}': restore the data folder from a backup",
-                broadcast_id=broadcast_id,
-            )
 
     async def _append_pending(self, loaded: Loaded) -> None:
         """Append what was accepted and is not in the log, each once, however often this was begun before."""
@@ -524,12 +517,7 @@ class Broadcasts:
         """Return where a recovered broadcast goes. Raises DataLossError: its channels stay while it is pending."""
         places = zip(task.record.vchannels, task.record.vchannel_ids, strict=True)
         targets = [target for place in places if (target := self._target(*place)) is not None]
-        if len(targets) < len(task.record.vchannels):
-            raise DataLossError(
-                f"broadcast {task.record.broadcast_id} was accepted for {len(task.record.vchannels)} vchannels, of "
-                f"which {len(targets)} are there: metadata and log do not belong together; restore the data folder",
-                broadcast_id=task.record.broadcast_id,
-            )
+        check_targets(task, len(targets))
         return targets
 
     def _recovered_tick(self, task: Task) -> int:

@@ -13,7 +13,7 @@ import structlog
 
 from tidelog_server.broker.broadcast_store import BroadcastStore
 from tidelog_server.broker.broadcasts import Broadcasts
-from tidelog_server.broker.catalog import Catalog, ChannelRecord, NewChannels, Owner
+from tidelog_server.broker.catalog import ROOT, Catalog, ChannelRecord, NewChannels, Owner, check_owners
 from tidelog_server.broker.groups import Groups
 from tidelog_server.broker.lag_meter import LagMeter
 from tidelog_server.broker.ownership import Ownership
@@ -25,7 +25,6 @@ from tidelog_server.core.cluster_errors import MetadataUnavailableError
 from tidelog_server.core.errors import (
     ChannelAlreadyExistsError,
     ChannelNotExistError,
-    DataLossError,
     FencingTokenMismatchError,
     InvalidRequestError,
 )
@@ -49,9 +48,6 @@ from tidelog_server.runtime.tasks import TaskOwner
 from tidelog_server.storage.log_store import VchannelTail
 
 _READERS: Final = 4
-ROOT: Final = "tidelog"
-"""Before every key in the metadata store."""
-
 _log = structlog.get_logger()
 
 
@@ -561,18 +557,9 @@ class Broker:
 
     def _check_catalog(self) -> None:
         """Refuse to start with entries that belong to no channel: their records were lost."""
-        known = {number for record in self._catalog.records().values() for number in record.vchannel_ids}
-        orphans = [
-            number
-            for number in self._node.store.vchannel_ids()
-            if number not in known and self._node.store.tail(number).batches
-        ]
-        if orphans:
-            raise DataLossError(
-                f"the log has {len(orphans)} vchannels that no channel in the metadata owns (first id {orphans[0]}): "
-                "the metadata belongs to another data folder, or was lost; restore both from one backup",
-                vchannel_ids=len(orphans),
-            )
+        store = self._node.store
+        batches = {number: store.tail(number).batches for number in store.vchannel_ids()}
+        check_owners(self._catalog.records().values(), batches)
 
     async def _reclaim(self) -> None:
         """Give disk back after trims and drops, one run at a time, for ever."""

@@ -9,7 +9,7 @@ Keys under the root (see FORMAT.md)::
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +18,9 @@ from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_CHANNELS, MAX
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
 from tidelog_server.core.ticks import Tick
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
+
+ROOT: Final = "tidelog"
+"""What the keys of all records begin with."""
 
 # In the metadata since format 1.
 _RECORD_VERSION: Final = 1
@@ -112,6 +115,22 @@ class ChannelRecord:
         if version != _RECORD_VERSION:
             raise DataLossError(f"the metadata record {key} has the unknown version {version}", key=key)
         return record
+
+
+def check_owners(records: Iterable[ChannelRecord], batches: Mapping[int, int]) -> None:
+    """Check that all vchannels with entries belong to a channel; ``batches`` has the number of each, by id.
+
+    Raises:
+        DataLossError: Records were lost.
+    """
+    known = {number for record in records for number in record.vchannel_ids}
+    orphans = sorted(number for number, count in batches.items() if count and number not in known)
+    if orphans:
+        raise DataLossError(
+            f"the log has {len(orphans)} vchannels that no channel in the metadata owns (first id {orphans[0]}): "
+            "the metadata belongs to another data folder, or was lost; restore both from one backup",
+            vchannel_ids=len(orphans),
+        )
 
 
 def _fields(part: Owner | Retention | GroupCut) -> dict[str, Any]:

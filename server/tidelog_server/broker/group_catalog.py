@@ -1,11 +1,12 @@
 """Records of consumer groups in the metadata store: ``<root>/group/<name>``, JSON (see FORMAT.md)."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Final, get_args
 
 from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
+from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_GROUPS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
@@ -99,6 +100,17 @@ class GroupCatalog:
         """Forget a group that is there, durably."""
         await self._commits.commit([Delete(self._prefix + name, self._revisions[name])])
         del self.records[name], self._revisions[name]
+
+
+def check_positions(records: Container[str], positions: Iterable[GroupKey]) -> None:
+    """Check that the groups of all positions have records, by name. Raises DataLossError."""
+    for key in positions:
+        if key.group not in records:
+            raise DataLossError(
+                f"group '{key.group}' has a position on {key.vchannel} and no record in the metadata: restore both "
+                "from one backup",
+                group=key.group,
+            )
 
 
 def _value_of(start: Start) -> list[int]:

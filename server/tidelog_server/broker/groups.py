@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from tidelog_server.broker.group_catalog import GroupCatalog, GroupRecord
+from tidelog_server.broker.group_catalog import GroupCatalog, GroupRecord, check_positions
 from tidelog_server.broker.group_positions import GroupPositions
 from tidelog_server.broker.group_sessions import GroupSessions, JoinTerms, Session
 from tidelog_server.core.errors import (
-    DataLossError,
     Effect,
     GroupAlreadyExistsError,
     GroupNotExistError,
@@ -122,13 +121,9 @@ class Groups:
         """
         self._catalog = GroupCatalog(metadata, commits, root)
         await self._catalog.open()
-        for key, position in self._node.store.group_positions().items():
-            if key.group not in self._catalog.records:
-                raise DataLossError(
-                    f"group '{key.group}' has a position on {key.vchannel} and no record in the metadata: restore both "
-                    "from one backup",
-                    group=key.group,
-                )
+        positions = self._node.store.group_positions()
+        check_positions(self._catalog.records, positions)
+        for key, position in positions.items():
             self.positions.put(key, position)
             self.durable.put(key, position)
         self._node.on_positions = self._committed

@@ -10,6 +10,7 @@ import structlog
 from tidelog_server.broker.group_positions import GroupPositions
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import GroupPosition
+from tidelog_server.core.storage_errors import StorageUnreadableError
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.lag import lag_of
 from tidelog_server.runtime.clock import Clock
@@ -69,7 +70,7 @@ class LagMeter:
                     await self._measured(positions[begin : begin + _POSITIONS_AT_ONCE])
                     for begin in range(0, len(positions), _POSITIONS_AT_ONCE)
                 ]
-            except DataLossError as error:
+            except (DataLossError, StorageUnreadableError) as error:
                 # Who reads there is told; that nobody can be told a figure must not end the server.
                 _log.error("lag_unknown", group=group, cause=str(error))
                 continue

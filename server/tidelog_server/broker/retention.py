@@ -18,6 +18,7 @@ from tidelog_server.broker.retention_plan import Cut, VchannelView, bytes_over, 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention
+from tidelog_server.core.storage_errors import StorageUnreadableError
 from tidelog_server.core.ticks import NO_TICK, Tick, compose, physical_ms
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
@@ -111,7 +112,11 @@ class Retainer:
             self._looked_at_bytes += grown_bytes
             if is_full:
                 next_full_s = begin_s + check_interval_s
-            due = await self._on_reader(self._due, list(self._watched.values()), is_full)
+            try:
+                due = await self._on_reader(self._due, list(self._watched.values()), is_full)
+            except StorageUnreadableError as error:
+                _log.warning("retention_postponed", problem=error.message)
+                continue
             pause_s = max(min(check_interval_s, _MAX_PAUSE_S), _BUSY_SHARE * (clock.monotonic_s() - begin_s))
             for watched in due:
                 try:
@@ -121,6 +126,8 @@ class Retainer:
                     # and other channels go on.
                     self.forget(watched.log.name)
                     _log.error("retention_met_damage", channel=watched.log.name, problem=error.message, **error.values)
+                except StorageUnreadableError as error:
+                    _log.warning("retention_postponed", channel=watched.log.name, problem=error.message)
 
     async def _look(self, watched: _Watched) -> None:
         held = [self._held_tick(vchannel.name) for vchannel in watched.log.vchannels]

@@ -289,7 +289,7 @@ def _told(work: Callable[[], _Result]) -> _Result:
     """Run ``work`` and turn what it raises into what a person can act on."""
     from tidelog_server.core.errors import TidelogServerError
     from tidelog_server.storage.backup_manifest import BackupDamagedError, BackupError
-    from tidelog_server.storage.data_folder import DataFolderError
+    from tidelog_server.storage.folder_errors import DataFolderError
 
     try:
         return work()

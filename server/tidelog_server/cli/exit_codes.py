@@ -5,7 +5,7 @@ from typing import Final
 
 
 class ExitCode(IntEnum):
-    """Exit codes; those from 64 on are of ``tidelog serve`` and have the meaning of BSD's sysexits.h."""
+    """Exit codes; those from 64 on are of ``tidelog serve`` and have the meaning of BSD's sysexits.h, if it has one."""
 
     OK = 0
     FAILURE = 1
@@ -19,7 +19,9 @@ class ExitCode(IntEnum):
     UNHEALTHY = 9
     DATA_LOSS = 65
     ADDRESS_UNUSABLE = 69
+    NOT_CHECKED = 70
     NO_RESOURCES = 71
+    DISK_FULL = 72
     DATA_DIR_UNUSABLE = 73
     STORAGE_FAILED = 74
     DATA_DIR_IN_USE = 75
@@ -48,9 +50,9 @@ COMMON_CODES: Final = (
 SERVE_CODES: Final = (
     "Exit codes: 0 stopped by a signal, 5 stopped by a signal and cut short after server.shutdown_grace_s (nothing "
     "acknowledged is lost), 6 etcd not reachable at the start, 65 stored data is damaged or missing, 69 address in "
-    "use or not of this machine, 71 too few file descriptors or too little memory, 73 data folder unusable, "
-    "74 storage failed while running, 75 data folder in use by another server, 77 no permission, 78 configuration "
-    "refused; 128 + n when a second signal n ended it at once."
+    "use or not of this machine, 70 the check of the store crashed or did not end, 71 too few file descriptors or too "
+    "little memory, 72 disk full at the start, 73 data folder unusable, 74 storage failed, 75 data folder in use by "
+    "another server, 77 no permission, 78 configuration refused; 128 + n when a second signal n ended it at once."
 )
 
 

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -24,12 +25,14 @@ from tidelog_server.cli.config_flags import (
     parse_settings,
 )
 from tidelog_server.cli.exit_codes import SERVE_CODES, CommandError, ExitCode
+from tidelog_server.cli.folder_codes import code_of_folder
 from tidelog_server.cli.output import note
 from tidelog_server.core.cluster_errors import MetadataUnavailableError
 from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
 from tidelog_server.core.limits import MIN_STOP_S
+from tidelog_server.core.storage_errors import StorageUnreadableError
 from tidelog_server.runtime.process_limits import ProcessLimitError, check_process_limits
-from tidelog_server.storage.data_folder import DataFolderError, FolderInUseError
+from tidelog_server.storage.folder_errors import DataFolderError, folder_error
 
 if TYPE_CHECKING:
     from tidelog_server.app import Server
@@ -100,6 +103,12 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
         await server.stop()
         if cause is None:
             return ExitCode.OK
+        if server.is_damaged:
+            raise CommandError(
+                f"the server stopped because stored data is damaged: {cause}. Copy the data folder, "
+                "then restore a backup",
+                ExitCode.DATA_LOSS,
+            )
         if not may_start_again:
             raise CommandError(
                 f"the server stopped because storage failed: {cause}. Look at the disk, then start it again",
@@ -175,8 +184,14 @@ async def _start(config: "Config", *, waits_for_cluster: bool = False) -> "Serve
         raise CommandError(f"the security settings cannot be used: {error}", ExitCode.BAD_CONFIG) from error
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
+    except ProcessLimitError as error:
+        raise CommandError(str(error), ExitCode.NO_RESOURCES) from error
     except OSError as error:
         raise _system_failure(error, config) from error
+    except MemoryError as error:
+        raise CommandError(
+            "there is no memory left for a start: give the server more", ExitCode.NO_RESOURCES
+        ) from error
 
 
 def _freeze_garbage() -> None:
@@ -189,14 +204,14 @@ def _code_of(error: TidelogServerError | DataFolderError) -> ExitCode:
     match error:
         case DataLossError():
             return ExitCode.DATA_LOSS
+        case StorageUnreadableError():
+            return code_of_folder(folder_error(Path(), OSError(error.errno, "")))
         case StorageFailedError():
-            return ExitCode.STORAGE_FAILED
+            return ExitCode.DATA_LOSS if error.is_damage else ExitCode.STORAGE_FAILED
         case MetadataUnavailableError():
             return ExitCode.UNAVAILABLE
-        case FolderInUseError():
-            return ExitCode.DATA_DIR_IN_USE
         case DataFolderError():
-            return ExitCode.DATA_DIR_UNUSABLE
+            return code_of_folder(error)
         case _:
             return ExitCode.FAILURE
 
@@ -207,7 +222,8 @@ def _system_failure(error: OSError, config: "Config") -> CommandError:
         return CommandError(_address_advice(error, config), ExitCode.ADDRESS_UNUSABLE)
     if isinstance(error, PermissionError):
         return CommandError(f"no permission: {error}", ExitCode.NO_PERMISSION)
-    return CommandError(f"cannot use the data folder {config.storage.data_dir}: {error}", ExitCode.DATA_DIR_UNUSABLE)
+    problem = folder_error(config.storage.data_dir, error)
+    return CommandError(str(problem), code_of_folder(problem))
 
 
 def _address_advice(error: OSError, config: "Config") -> str:

@@ -25,7 +25,7 @@
     ├── RateLimitRejectedError, DiskFullError
     ├── CheckpointUnsupportedError, CheckpointNotExistError, CheckpointFailedError
     ├── ShutdownError
-    ├── StorageFailedError
+    ├── StorageFailedError, StorageUnreadableError
     ├── DataLossError
     └── InnerError
 """
@@ -558,20 +558,22 @@ class ShutdownError(TidelogServerError):
 class StorageFailedError(TidelogServerError):
     """The log stopped after a storage failure.
 
-    An append that was in flight when storage failed has an unknown effect: after a restart it may be there.
+    An append that was in flight when storage failed has an unknown effect: after a restart it may be there. With
+    ``is_damage`` the cause is that stored data was found damaged.
     """
 
-    def __init__(self, cause: str, *, effect: Effect = Effect.NONE) -> None:
+    def __init__(self, cause: str, *, effect: Effect = Effect.NONE, is_damage: bool = False) -> None:
         super().__init__(
             f"the log stopped after a storage failure ({cause}): look at the disk and the server's log, then "
             "restart the server",
             cause=cause,
         )
         self.effect = effect
+        self.is_damage = is_damage
 
     def with_effect(self, effect: Effect) -> "StorageFailedError":
         """Return the same failure for a request that it had this effect on."""
-        return StorageFailedError(self.values["cause"], effect=effect)
+        return StorageFailedError(self.values["cause"], effect=effect, is_damage=self.is_damage)
 
 
 class DataLossError(TidelogServerError):

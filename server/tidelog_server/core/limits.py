@@ -225,6 +225,8 @@ MAX_GROUP_BYTES: Final = 8 * MIB
 MAX_GROUP_BATCHES: Final = 4_096
 # The sparse index: one row each so many bytes of a vchannel.
 CHUNK_BYTES: Final = 4 * MIB
+# Free on the disk, beside as much as the write-ahead log has, before a store is opened: MANIFEST, OPTIONS, LOG, HEAD.
+OPEN_SPARE_BYTES: Final = 8 * MIB
 # The durable head is at most so old.
 HEAD_INTERVAL_MS: Final = 100
 

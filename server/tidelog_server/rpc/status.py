@@ -11,7 +11,14 @@ from google.protobuf import any_pb2, duration_pb2
 
 from tidelog._protowire import LENGTH, key_of, varint
 from tidelog.v1 import error_pb2
-from tidelog_server.core import access_errors, checkpoint_errors, cluster_errors, errors, forgotten_errors
+from tidelog_server.core import (
+    access_errors,
+    checkpoint_errors,
+    cluster_errors,
+    errors,
+    forgotten_errors,
+    storage_errors,
+)
 from tidelog_server.core.errors import Effect, TidelogServerError
 
 _Code = grpc.StatusCode
@@ -89,6 +96,7 @@ STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, err
     checkpoint_errors.CheckpointFailedError: (_Code.INTERNAL, error_pb2.REASON_CHECKPOINT_FAILED),
     errors.ShutdownError: (_Code.UNAVAILABLE, error_pb2.REASON_ON_SHUTDOWN),
     errors.StorageFailedError: (_Code.INTERNAL, error_pb2.REASON_STORAGE_FAILED),
+    storage_errors.StorageUnreadableError: (_Code.UNAVAILABLE, error_pb2.REASON_STORAGE_UNREADABLE),
     errors.DataLossError: (_Code.DATA_LOSS, error_pb2.REASON_DATA_LOSS),
     errors.InnerError: (_Code.INTERNAL, error_pb2.REASON_INNER),
 }

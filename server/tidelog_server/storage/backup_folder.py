@@ -34,7 +34,7 @@ from tidelog_server.storage.backup_manifest import (
     Facts,
     Manifest,
 )
-from tidelog_server.storage.data_folder import sync_folder, write_file
+from tidelog_server.storage.durable_files import sync_folder, write_file
 from tidelog_server.storage.start_gate import inspect_copy
 
 _STAMP: Final = b"tidelog backups format 1\n"

@@ -5,7 +5,6 @@ revisions would go back does not start. The layout is described in FORMAT.md.
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from crc32c import crc32c
 
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.data_folder import sync_folder
+from tidelog_server.storage.durable_files import replace_file
 
 CLUSTER_FILE: Final = "CLUSTER"
 _VERSION: Final = 1
@@ -78,12 +77,4 @@ def read_identity(folder: Path) -> ClusterIdentity | None:
 def write_identity(folder: Path, identity: ClusterIdentity) -> None:
     """Replace the file, atomically and durably. Raises OSError."""
     body = json.dumps({"version": _VERSION, **asdict(identity)}, separators=(",", ":")).encode()
-    new_path = folder / f"{CLUSTER_FILE}.new"
-    descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, body + b"\n%08x\n" % crc32c(body))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    new_path.replace(folder / CLUSTER_FILE)
-    sync_folder(folder)
+    replace_file(folder / CLUSTER_FILE, body + b"\n%08x\n" % crc32c(body))

@@ -24,30 +24,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
+from tidelog_server.storage.durable_files import FILE_MODE, FOLDER_MODE, make_folder, replace_file, sync_folder
+from tidelog_server.storage.folder_errors import DataFolderError, FolderInUseError, folder_error
+
 FORMAT_STAMP: Final = b"tidelog data format 1\n"
 UNFINISHED_STAMP: Final = b"tidelog data format 1, being created\n"
 BACKUP_FILE: Final = "LAST_BACKUP"
-_FOLDER_MODE: Final = 0o700
-_FILE_MODE: Final = 0o600
 _MAX_STAMP_BYTES: Final = 256
 _VIEW_PREFIX: Final = "view-"
-
-
-class DataFolderError(Exception):
-    """The data folder cannot be used; nothing is known to be lost. Its text tells the operator what to do."""
-
-
-class FolderInUseError(DataFolderError):
-    """Another server uses the folder.
-
-    Attributes:
-        pid: Its process id as the lock file tells, or None if it tells none.
-    """
-
-    def __init__(self, folder: Path, pid: int | None) -> None:
-        owner = f"process {pid}" if pid else "another process"
-        super().__init__(f"{folder} is in use by {owner}: stop that server, or choose another data folder")
-        self.pid = pid
 
 
 class DataFolder:
@@ -88,14 +72,11 @@ class DataFolder:
 
     def stamp(self, content: bytes) -> None:
         """Replace FORMAT, atomically and durably."""
-        new_path = self.path / "FORMAT.new"
-        write_file(new_path, content)
-        new_path.replace(self.format_path)
-        sync_folder(self.path)
+        replace_file(self.format_path, content)
 
     def make_folder(self, path: Path) -> None:
         """Make a folder in this one, durably, if it is not there."""
-        path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        path.mkdir(mode=FOLDER_MODE, exist_ok=True)
         sync_folder(self.path)
 
     def remove_checkpoints(self) -> None:
@@ -132,49 +113,35 @@ def lock_data_folder(path: Path) -> DataFolder:
 
     Raises:
         FolderInUseError: Another process has the lock.
-        DataFolderError: The folder cannot be made, entered or written to.
+        DataFolderError: The folder cannot be made, entered or written to; see folder_errors.
     """
-    try:
-        if not path.is_dir():
-            path.mkdir(mode=_FOLDER_MODE, parents=True)
-            sync_folder(path.parent)
-        descriptor = os.open(path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-    except OSError as error:
-        raise DataFolderError(
-            f"{path} cannot be used as data folder ({error.strerror}): give this user a folder that it may write to"
-        ) from error
+    descriptor = _open_lock(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError:
         owner = os.pread(descriptor, 32, 0).strip()
         os.close(descriptor)
         raise FolderInUseError(path, int(owner) if owner.isdigit() else None) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(descriptor)
+        raise folder_error(path, error) from error
     return DataFolder(path, descriptor)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a small file of ours, durably but for its name."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+def _open_lock(path: Path) -> int:
     try:
-        os.write(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        if not (path / "FORMAT").exists():
+            make_folder(path)
+        return os.open(path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise folder_error(path, error) from error
 
 
 def note_backup(folder: Path, created_ms: int) -> None:
     """Remember, durably, of when the last backup is. Raises OSError."""
-    new_path = folder / f"{BACKUP_FILE}.new"
-    descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-    try:
-        os.write(descriptor, f"{created_ms}\n".encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    new_path.replace(folder / BACKUP_FILE)
-    sync_folder(folder)
+    replace_file(folder / BACKUP_FILE, f"{created_ms}\n".encode())
 
 
 def last_backup_ms(folder: Path) -> int:
@@ -184,12 +151,3 @@ def last_backup_ms(folder: Path) -> int:
     except OSError:
         return 0
     return int(text) if text.isdigit() else 0
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

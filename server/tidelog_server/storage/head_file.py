@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Self
 from crc32c import crc32c
 
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.storage.durable_files import sync_folder
 
 SLOT_BYTES: Final = 4_096
 _MAGIC: Final = b"TIDEHEAD"
@@ -107,6 +108,7 @@ class HeadFile:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, bytes(2 * SLOT_BYTES), 0)
             os.fsync(descriptor)
+            sync_folder(path.parent)
         return cls(descriptor)
 
     def write(self, head: Head) -> None:

@@ -19,7 +19,7 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.backup_files import Meter, copy_file
 from tidelog_server.storage.backup_folder import BackupFolder, check_recovers
 from tidelog_server.storage.backup_manifest import BackupDamagedError, BackupError, Manifest
-from tidelog_server.storage.data_folder import sync_folder
+from tidelog_server.storage.durable_files import sync_folder
 from tidelog_server.storage.rocksdb_restamp import restamp
 
 _SUFFIX: Final = ".restoring"

@@ -4,6 +4,7 @@ Every check raises DataLossError and names what is missing. The order is from ch
 proportional to the number of vchannels and chunks, not to the data.
 """
 
+import errno
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -18,6 +19,7 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MIB
 from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.shares import FloorKey
+from tidelog_server.core.storage_errors import StorageUnreadableError
 from tidelog_server.core.ticks import NO_TICK
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace
 from tidelog_server.storage.codec import (
@@ -61,10 +63,19 @@ from tidelog_server.storage.keys import (
     txn_range,
 )
 from tidelog_server.storage.log_state import LogState, extended
-from tidelog_server.storage.rocksdb_engine import BLOB_FAMILIES, Engine, engine_errors, multi_get, read_options, scan
+from tidelog_server.storage.rocksdb_engine import (
+    BLOB_FAMILIES,
+    FAMILIES,
+    Engine,
+    engine_errors,
+    multi_get,
+    read_options,
+    scan,
+)
 from tidelog_server.storage.rocksdb_pressure import integer_property
 from tidelog_server.storage.rocksdb_reader import EntryReader, check_continuity, stored_columns
 
+_PROPERTIES_OF_TABLES: Final = "rocksdb.aggregated-table-properties"
 _MAX_COLUMNS_READ_BYTES: Final = 64 * MIB
 """Columns of the vchannels' last entries are read up to so many bytes in all, so that the gate stays short."""
 
@@ -273,6 +284,7 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
     _check_positions(engine, index)
     _check_txns(index, state)
     _check_app_commits(index, state)
+    _check_tables(engine)
     _check_blob_files(engine, database_path)
     checker = _VchannelChecker(engine, index)
     for vchannel_id in sorted(index.tails):
@@ -444,6 +456,24 @@ def _check_txns(index: StoreIndex, state: LogState) -> None:
                 f"{state.head.last_tick}: restore the data folder",
                 txn_id=txn_id, tick=outcome.last_tick,
             )  # fmt: skip
+
+
+def _check_tables(engine: Engine) -> None:
+    """Check the footer, the properties and the index of every live table, which RocksDB reads when it opens one.
+
+    An open reads those of some tables only, and a damaged one must not be found after the first write. Blocks of rows
+    have checksums of their own, which each read compares.
+    """
+    for name in FAMILIES:
+        with engine_errors(f"reading the tables of {name}"):
+            if engine.family(name).property_value(_PROPERTIES_OF_TABLES) is not None:
+                continue
+            # It does not say why, and a read does: a block of each table.
+            rows = engine.family(name).iter(read_options())
+            for table in engine.db.live_files():
+                rows.seek(table["start_key"])
+                rows.status()
+        raise StorageUnreadableError(f"a table of {name} could not be opened just now", errno.EIO)
 
 
 def _check_blob_files(engine: Engine, database_path: Path) -> None:

@@ -7,7 +7,8 @@ from rocksdict import Checkpoint
 
 from tidelog_server.core.checkpoint_errors import CheckpointFailedError
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.storage.data_folder import FORMAT_STAMP, DataFolder, sync_folder, write_file
+from tidelog_server.storage.data_folder import FORMAT_STAMP, DataFolder
+from tidelog_server.storage.durable_files import sync_folder, write_file
 from tidelog_server.storage.head_file import Head, HeadFile
 from tidelog_server.storage.rocksdb_engine import FAMILIES, Engine, error_text, is_engine_error
 

@@ -4,6 +4,8 @@ Every option that durability or detection rests on is set here explicitly, whate
 ``check_options_file`` reads back what the engine really took.
 """
 
+import errno
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ from rocksdict import (
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import KIB, MIB, STORE_TABLE_FILES
+from tidelog_server.core.storage_errors import StorageUnreadableError
 
 # Names on disk since format 1; never reuse.
 FAMILIES: Final = ("log", "columns", "staged", "producers", "groups", "index", "metadata")
@@ -46,6 +49,18 @@ _MIN_BLOB_BYTES: Final = 4 * KIB
 _MAX_WAL_BYTES: Final = 128 * MIB
 # Why so high: a slowed or stopped write would hold the GIL. ``stall_reason`` applies back-pressure before that.
 _NEVER: Final = 1 << 20
+
+_IO_ERROR: Final = "IO error: "
+# How rocksdict itself tells an error of the system; it writes a small file of its own beside the database.
+_OF_RUST: Final = re.compile(r"\(os error (\d+)\)$")
+_SYSTEM_ERRORS: Final = {
+    os.strerror(number): number
+    for number in (
+        errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EACCES,
+        errno.EPERM, errno.EROFS,
+    )
+}  # fmt: skip
+"""What the system says of itself, of the disk or of permissions, and not of what is in a file."""
 
 # The options that durability rests on, as the OPTIONS file spells them.
 _REQUIRED_OPTIONS: Final = {
@@ -117,18 +132,47 @@ def close_engine(engine: Engine) -> None:
 
 @contextmanager
 def engine_errors(doing: str, **values: object) -> Iterator[None]:
-    """Turn RocksDB's errors into DataLossError; ``doing`` says what was tried, ``values`` where."""
+    """Turn RocksDB's errors into ours; ``doing`` says what was tried, ``values`` where.
+
+    Raises:
+        StorageUnreadableError: The system refused, which says nothing about the data.
+        DataLossError: It is damaged or missing.
+    """
     try:
         yield
     except Exception as error:
         if not is_engine_error(error):
             raise
-        raise DataLossError(f"{doing} failed: {error_text(error)}", **values) from error
+        problem = f"{doing} failed: {error_text(error)}"
+        if (number := system_errno(error)) is not None:
+            raise StorageUnreadableError(problem, number) from error
+        raise DataLossError(problem, **values) from error
 
 
 def is_engine_error(error: Exception) -> bool:
     """Tell RocksDB's errors from all others: rocksdict raises them as bare ``Exception``."""
     return type(error) is Exception
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether RocksDB met a block or a file that is not what was written."""
+    return str(error).startswith("Corruption: ")
+
+
+def system_errno(error: BaseException) -> int | None:
+    """Return the number of the system's error that RocksDB met, None if it was no such error.
+
+    Source: RocksDB's ``IOError`` in io_posix: ENOSPC has a text of its own in front, others the system's at the end.
+    A file that is not there (ENOENT) is no such error: it is missing.
+    """
+    text = str(error)
+    if (own := _OF_RUST.search(text)) is not None:
+        return int(own.group(1))
+    if not text.startswith(_IO_ERROR):
+        return None
+    if text.startswith(_IO_ERROR + os.strerror(errno.ENOSPC)):
+        return errno.ENOSPC
+    return _SYSTEM_ERRORS.get(text.rpartition(": ")[2])
 
 
 def error_text(error: BaseException) -> str:
@@ -142,7 +186,7 @@ def scan(family: Rdict, begin_key: bytes, end_key: bytes | None) -> Iterator[tup
     Why not ``items()``: on a damaged block it ends early without an error.
 
     Raises:
-        DataLossError: A block is damaged or could not be read; never a silent end.
+        DataLossError, StorageUnreadableError: A block is damaged, or could not be read; never a silent end.
     """
     with engine_errors("reading the store"):
         rows = family.iter(read_options())

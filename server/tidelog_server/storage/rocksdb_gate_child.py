@@ -6,33 +6,46 @@ A process of its own because a damaged MANIFEST can make RocksDB spin for ever w
 killed at a deadline: by its parent, or, if that is gone, by an alarm.
 """
 
+import errno
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.storage_errors import StorageUnreadableError
+from tidelog_server.storage.cluster_file import read_identity
 from tidelog_server.storage.head_file import read_head
 from tidelog_server.storage.log_state import LogState
 from tidelog_server.storage.recovery_view import make_recovery_view
 from tidelog_server.storage.rocksdb_check import check_store
 from tidelog_server.storage.rocksdb_engine import close_engine, engine_errors, open_engine
+from tidelog_server.storage.rocksdb_snapshot import StoredLog, stored_log
+
+CheckRecords = Callable[[StoredLog], None]
+"""Checks what layers above have in the store, which is sound by itself. Raises as ``inspect``."""
 
 
-def inspect(folder: Path, view_path: Path) -> dict[str, object]:
+def inspect(folder: Path, view_path: Path, check_records: CheckRecords | None = None) -> dict[str, object]:
     """Return what the store in ``folder`` recovers to: ``digest`` and ``torn`` (see GateVerdict), and its CopyFacts.
 
-    The head is checked if there is one; whether there must be one is for the caller to say.
+    The head is checked if there is one; whether there must be one is for the caller to say. Invariant: whatever a start
+    reads before it serves is read here as well, so that nothing is found out behind the first write.
 
     Raises:
         DataLossError: Something is missing or damaged.
+        StorageUnreadableError: The system did not let it be read.
         OSError: The folder could not be read, or the view not made.
     """
+    read_identity(folder)
     torn = make_recovery_view(folder / "db", view_path)
     with engine_errors("opening the database"):
         engine = open_engine(view_path, read_only=True)
     try:
         index = check_store(engine, view_path, read_head(folder / "HEAD"))
+        if check_records is not None:
+            check_records(stored_log(engine, index))
     finally:
         close_engine(engine)
     head = LogState(index.store, index.tails).head
@@ -46,16 +59,20 @@ def inspect(folder: Path, view_path: Path) -> dict[str, object]:
     }
 
 
-def main() -> int:
+def main(check_records: CheckRecords | None = None) -> int:
     """Print the answer for the folder given on the command line; always exit 0 once it is printed."""
     # Its default action ends the process even while RocksDB holds the GIL.
     signal.alarm(int(sys.argv[3]) + 1)
     try:
-        answer = inspect(Path(sys.argv[1]), Path(sys.argv[2]))
+        answer = inspect(Path(sys.argv[1]), Path(sys.argv[2]), check_records)
     except DataLossError as error:
         answer = {"problem": error.message, "values": error.values}
+    except StorageUnreadableError as error:
+        answer = {"system_error": (error.errno, error.values["cause"])}
     except OSError as error:
         answer = {"system_error": (error.errno, error.strerror or str(error), error.filename)}
+    except MemoryError:
+        answer = {"system_error": (errno.ENOMEM, "there is no memory left")}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 

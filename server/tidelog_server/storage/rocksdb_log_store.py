@@ -76,6 +76,7 @@ from tidelog_server.storage.rocksdb_engine import (
     Engine,
     close_engine,
     error_text,
+    is_damage,
     is_engine_error,
 )
 from tidelog_server.storage.rocksdb_pressure import engine_metrics, stall_reason
@@ -113,6 +114,8 @@ class RocksdbLogStore:
         self._reader = EntryReader(engine, state.tails)
         self._reclaimer = Reclaimer(engine, state)
         self._failure: str | None = None
+        # Whether that is because stored data was found damaged.
+        self._is_damaged = False
         self._failure_lock = Lock()
         self._is_closed = False
         # Written since RocksDB was last asked whether it is busy.
@@ -504,7 +507,7 @@ class RocksdbLogStore:
 
     def _check_works(self, effect: Effect = Effect.NONE) -> None:
         if self._failure is not None:
-            raise StorageFailedError(self._failure, effect=effect)
+            raise StorageFailedError(self._failure, effect=effect, is_damage=self._is_damaged)
 
     def _or_stop(self, doing: str, change: Callable[[], None]) -> None:
         """Run ``change``; an error of RocksDB's in it stops the store. A defect of ours is raised as it is."""
@@ -513,14 +516,16 @@ class RocksdbLogStore:
         except Exception as error:
             if not is_engine_error(error):
                 raise
-            self.fail(f"{doing}: {error_text(error)}")
+            self.fail(f"{doing}: {error_text(error)}", is_damage=is_damage(error))
             assert self._failure is not None
-            raise StorageFailedError(self._failure, effect=Effect.UNKNOWN) from error
+            raise StorageFailedError(self._failure, effect=Effect.UNKNOWN, is_damage=self._is_damaged) from error
 
-    def fail(self, cause: str) -> None:
+    def fail(self, cause: str, *, is_damage: bool = False) -> None:
         """Stop the store; the first cause stays. Any thread."""
         with self._failure_lock:
-            self._failure = self._failure or cause
+            if self._failure is None:
+                self._is_damaged = is_damage
+                self._failure = cause
 
 
 def _place_of(entry: NewEntry) -> TxnPlace:

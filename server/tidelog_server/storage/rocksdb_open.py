@@ -9,15 +9,18 @@ from rocksdict import WriteBatch
 
 from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.limits import OPEN_SPARE_BYTES
+from tidelog_server.core.storage_errors import StorageUnreadableError
 from tidelog_server.core.ticks import NO_TICK
+from tidelog_server.runtime.process_limits import check_process_limits
 from tidelog_server.storage.codec import StoreRow, first_hash, pack_store
 from tidelog_server.storage.data_folder import (
     FORMAT_STAMP,
     UNFINISHED_STAMP,
     DataFolder,
-    DataFolderError,
     lock_data_folder,
 )
+from tidelog_server.storage.folder_errors import FolderFullError, folder_error
 from tidelog_server.storage.head_file import Head, HeadFile
 from tidelog_server.storage.head_writer import HeadWriter
 from tidelog_server.storage.keys import STORE_KEY
@@ -28,36 +31,64 @@ from tidelog_server.storage.rocksdb_engine import (
     check_options_file,
     close_engine,
     engine_errors,
-    error_text,
     open_engine,
 )
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
-from tidelog_server.storage.start_gate import GateVerdict, pass_gate, quarantine
+from tidelog_server.storage.start_gate import STORE_CHECK, GateVerdict, pass_gate, quarantine
+from tidelog_server.storage.wal_scan import wal_files
 
 _log = structlog.get_logger("tidelog_server.storage")
 
 
-def open_rocksdb_log_store(path: Path, *, accept_head_loss: bool = False) -> RocksdbLogStore:
+def open_rocksdb_log_store(path: Path, *, accept_head_loss: bool = False, check: str = STORE_CHECK) -> RocksdbLogStore:
     """Open the store in the data folder ``path``; make the folder if it is new. Blocks for as long as recovery takes.
 
-    ``accept_head_loss`` lets a folder through whose HEAD is lost: whether its log is complete is then unknown.
+    Args:
+        path: The folder.
+        accept_head_loss: Lets a folder through whose HEAD is lost: whether its log is complete is then unknown.
+        check: The program that checks it first, see ``pass_gate``.
 
     Raises:
-        DataFolderError: The folder cannot be used: in use, of an unknown format, not ours, or not writable.
-        DataLossError: What was synced is missing or damaged. Nothing was modified, unless the torn end of a WAL was
-            moved to quarantine first.
+        ProcessLimitError: This process has too few file descriptors or too little address space for a store.
+        DataFolderError: The folder cannot be used, and nothing is known to be lost; see folder_errors.
+        DataLossError: What was synced is missing or damaged. Nothing was modified.
     """
+    check_process_limits()
     folder = lock_data_folder(path)
     try:
         is_finished = folder.is_finished()
-        verdict = pass_gate(folder, accept_head_loss=accept_head_loss) if is_finished else _create(folder)
+        if is_finished:
+            verdict = pass_gate(folder, accept_head_loss=accept_head_loss, check=check)
+            _check_room(folder)
+        else:
+            verdict = _create(folder)
         return _open_behind_gate(folder, verdict)
     except OSError as error:
         folder.close()
-        raise DataFolderError(f"{path} cannot be used as data folder: {error_text(error)}") from error
+        raise folder_error(path, error) from error
+    except StorageUnreadableError as error:
+        folder.close()
+        raise folder_error(path, OSError(error.errno, error.values["cause"])) from error
     except BaseException:
         folder.close()
         raise
+
+
+def _check_room(folder: DataFolder) -> None:
+    """Check that the disk has room for what opening writes: at most all of the WAL once more, as tables.
+
+    Why before: what RocksDB has written when the disk is full stays there until an open that succeeds.
+
+    Raises:
+        FolderFullError: It has not. Nothing was modified.
+    """
+    wal_bytes = sum(path.stat().st_size for path in wal_files(folder.database_path))
+    needed_bytes, free_bytes = wal_bytes + OPEN_SPARE_BYTES, shutil.disk_usage(folder.path).free
+    if free_bytes < needed_bytes:
+        raise FolderFullError(
+            f"the disk of the data folder {folder.path} has {free_bytes >> 10} KiB free, and opening the store takes "
+            f"up to {needed_bytes >> 10} KiB: make room, then start again. Nothing is lost"
+        )
 
 
 def _create(folder: DataFolder) -> GateVerdict:

@@ -12,7 +12,7 @@ from tidelog_server.core.producers import ProducerKey, ProducerWindow
 from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome
 from tidelog_server.storage.codec import TailRow
-from tidelog_server.storage.rocksdb_check import load_index, load_positions, load_windows
+from tidelog_server.storage.rocksdb_check import StoreIndex, load_index, load_positions, load_windows
 from tidelog_server.storage.rocksdb_engine import Engine, close_engine, engine_errors, open_engine
 from tidelog_server.storage.rocksdb_reader import EntryReader
 from tidelog_server.storage.rocksdb_table import RocksdbTable
@@ -50,6 +50,15 @@ class StoredLog:
         return load_positions(self._engine)
 
 
+def stored_log(engine: Engine, index: StoreIndex) -> StoredLog:
+    """Return what an engine that was opened for reading holds; ``index`` is what was found in it."""
+    table = RocksdbTable(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
+    reader = EntryReader(engine, index.tails)
+    return StoredLog(
+        reader, index.tails, index.fencing_tokens, index.outcomes, index.app_commits, index.floors, table, engine
+    )
+
+
 @contextmanager
 def open_stored_log(database_path: Path) -> Iterator[StoredLog]:
     """Open a database read-only; it is closed with the context.
@@ -60,12 +69,7 @@ def open_stored_log(database_path: Path) -> Iterator[StoredLog]:
     with engine_errors("opening the database"):
         engine = open_engine(database_path, read_only=True)
     try:
-        index = load_index(engine)
-        table = RocksdbTable(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
-        reader = EntryReader(engine, index.tails)
-        yield StoredLog(
-            reader, index.tails, index.fencing_tokens, index.outcomes, index.app_commits, index.floors, table, engine
-        )
+        yield stored_log(engine, load_index(engine))
     finally:
         close_engine(engine)
 

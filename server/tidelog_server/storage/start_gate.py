@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,18 +20,22 @@ from typing import Any, Final, NamedTuple
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import GIB
 from tidelog_server.runtime.python_path import python_path
-from tidelog_server.storage.data_folder import DataFolder, sync_folder
+from tidelog_server.storage.data_folder import DataFolder
+from tidelog_server.storage.durable_files import sync_folder
+from tidelog_server.storage.folder_errors import DataFolderError, NoResourcesError, StoreUncheckedError
 from tidelog_server.storage.head_file import Head, read_head
 from tidelog_server.storage.recovery_view import cut_torn
 from tidelog_server.storage.wal_scan import TornWal, wal_files
 
-_CHILD: Final = "tidelog_server.storage.rocksdb_gate_child"
+STORE_CHECK: Final = "tidelog_server.storage.rocksdb_gate_child"
+"""The program of a child that checks the store; layers above have others, which check their records in it as well."""
 _DEADLINE_S: Final = 30.0
 _DEADLINE_PER_GIB_S: Final = 10.0
 # Of a GiB of tables, at most 16 million headers are looked at; of all, at most 1,024 for each of 100,000 vchannels.
 _DEADLINE_PER_TABLE_GIB_S: Final = 60.0
 _MAX_DEADLINE_OF_TABLES_S: Final = 300.0
 _SHOWN_CHARACTERS: Final = 200
+_SIGNS_OF_NO_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate memory")
 
 
 class GateVerdict(NamedTuple):
@@ -47,15 +52,18 @@ class GateVerdict(NamedTuple):
     torn: Sequence[TornWal]
 
 
-def pass_gate(folder: DataFolder, *, accept_head_loss: bool, deadline_s: float | None = None) -> GateVerdict:
-    """Check a finished data folder before it is opened for writing.
+def pass_gate(
+    folder: DataFolder, *, accept_head_loss: bool, check: str = STORE_CHECK, deadline_s: float | None = None
+) -> GateVerdict:
+    """Check a finished data folder before it is opened for writing, with the program (a module) ``check``.
 
     The deadline is 30 s, 10 s more for each GiB of WAL, and 60 s, 300 at most, for each GiB of tables, where headers of
     open chunks may be; unless ``deadline_s`` is given.
 
     Raises:
-        DataLossError: Something that was synced is missing or damaged, or the check did not end in time. Nothing was
-            modified.
+        DataLossError: Something that was synced is missing or damaged. Nothing was modified.
+        StoreUncheckedError: The check crashed, or did not end in time. Nothing was modified.
+        NoResourcesError: There was no memory for it. Nothing was modified.
         OSError: The folder could not be read, or the view of the database not made.
     """
     head = read_head(folder.head_path)
@@ -73,7 +81,7 @@ def pass_gate(folder: DataFolder, *, accept_head_loss: bool, deadline_s: float |
         )
     if deadline_s is None:
         deadline_s = _deadline_s(folder.database_path)
-    answer = _ask_child(folder, deadline_s)
+    answer = _ask_child(folder, check, deadline_s)
     return GateVerdict(head, answer["digest"], [TornWal(*torn) for torn in answer["torn"]])
 
 
@@ -93,18 +101,19 @@ class CopyFacts(NamedTuple):
     has_torn_wal: bool
 
 
-def inspect_copy(path: Path) -> CopyFacts:
+def inspect_copy(path: Path, check: str = STORE_CHECK) -> CopyFacts:
     """Check a copy of a data folder as ``pass_gate`` does, without its lock; nothing in it is modified.
 
     Raises:
         DataLossError: It would be refused.
+        StoreUncheckedError, NoResourcesError: As ``pass_gate``.
         OSError: It could not be read.
     """
     if read_head(path / "HEAD") is None:
         raise DataLossError("HEAD is missing or both of its slots are damaged", file="HEAD")
     deadline_s = _deadline_s(path / "db")
     with TemporaryDirectory(prefix="tidelog-view-") as view_path:
-        answer = _answer_of(_run_child(path, Path(view_path), deadline_s, ()))
+        answer = _answer_of(_run_child(check, path, Path(view_path), deadline_s, ()))
     return CopyFacts(
         answer["incarnation"], answer["sequence"], answer["chain_hash"], answer["last_tick"], bool(answer["torn"])
     )
@@ -138,9 +147,9 @@ def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> 
         cut_torn(folder.database_path, torn)
 
 
-def _ask_child(folder: DataFolder, deadline_s: float) -> dict[str, Any]:
+def _ask_child(folder: DataFolder, check: str, deadline_s: float) -> dict[str, Any]:
     with folder.fresh_view() as view_path:
-        child = _run_child(folder.path, view_path, deadline_s, (folder.lock_descriptor,))
+        child = _run_child(check, folder.path, view_path, deadline_s, (folder.lock_descriptor,))
     return _answer_of(child)
 
 
@@ -148,11 +157,7 @@ def _answer_of(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(child.stdout)
     except ValueError:
-        last_words = child.stderr.decode("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
-        raise DataLossError(
-            f"opening the database read-only ended with code {child.returncode}: {last_words}",
-            code=child.returncode,
-        ) from None
+        raise _crash_of(child) from None
     if "system_error" in answer:
         raise OSError(*answer["system_error"])
     if "problem" in answer:
@@ -160,11 +165,26 @@ def _answer_of(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     return answer
 
 
+def _crash_of(child: subprocess.CompletedProcess[bytes]) -> DataFolderError:
+    """Return what it means that a check ended without an answer. That proves no damage."""
+    said = child.stderr.decode("utf-8", "replace").strip()
+    if child.returncode == -signal.SIGKILL or any(sign in said for sign in _SIGNS_OF_NO_MEMORY):
+        return NoResourcesError(
+            "the check of the store was ended because there was no memory for it: give the server more, or end other "
+            "processes. Nothing is known to be lost, and nothing was modified"
+        )
+    return StoreUncheckedError(
+        f"the check of the store crashed (code {child.returncode}: {said[-_SHOWN_CHARACTERS:] or 'without a word'}): "
+        "whether it is damaged is not known, and nothing was modified. Start again; if it crashes each time, restore "
+        "the data folder from a backup"
+    )
+
+
 def _run_child(
-    path: Path, view_path: Path, deadline_s: float, locks: Sequence[int]
+    check: str, path: Path, view_path: Path, deadline_s: float, locks: Sequence[int]
 ) -> subprocess.CompletedProcess[bytes]:
     environment = os.environ | {"PYTHONPATH": python_path()}
-    command = [sys.executable, "-m", _CHILD, str(path), str(view_path), str(math.ceil(deadline_s))]
+    command = [sys.executable, "-m", check, str(path), str(view_path), str(math.ceil(deadline_s))]
     try:
         # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline. A
         # child whose parent was killed keeps the folder locked until it ends, by itself at the deadline at the latest.
@@ -173,8 +193,8 @@ def _run_child(
             pass_fds=locks,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise DataLossError(
-            f"opening the database read-only did not end within {deadline_s:.0f} s: its MANIFEST is probably damaged; "
-            "restore the data folder from a backup",
-            deadline_s=f"{deadline_s:.0f}",
+        raise StoreUncheckedError(
+            f"the check of the store did not end within {deadline_s:.0f} s: either the disk is very slow, or a damaged "
+            "MANIFEST keeps RocksDB busy. Whether data is lost is not known, and nothing was modified. Start again; if "
+            "it does not end on a healthy disk, restore the data folder from a backup"
         ) from None
