@@ -17,6 +17,7 @@ from tidelog.v1 import error_pb2
 from tidelog_server.cli.exit_codes import ExitCode
 from tidelog_testing.history import History, Outcome, check, shown
 from tidelog_testing.processes import ServerProcess
+from tidelog_testing.small_disk import mounted
 from tidelog_testing.workload import Load, create_channel, read_all, trim, until
 
 pytestmark = pytest.mark.crash
@@ -28,11 +29,8 @@ NOT_READY = (503, "not ready: the disk is nearly full\n")
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tidelog-test", folder], check=True)
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    with mounted(tmp_path / "disk", megabytes=96) as folder:
+        yield folder
 
 
 def grow(folder: Path) -> None:

@@ -169,3 +169,24 @@ def test_a_command_warns_of_a_token_file_that_others_can_read(
     warned = tidelog(server, authority, *command)
     assert (warned.returncode, warned.stderr.count("\n")) == (0, 1)
     assert f"{first} has mode 0644" in warned.stderr
+
+
+def test_old_audit_events_are_trimmed_by_an_administrator_who_says_yes(
+    server: ServerProcess, authority: Authority, tmp_path: Path
+) -> None:
+    first = tmp_path / "data" / "bootstrap-token"
+    by_first = ("--token-file", str(first))
+    for number in range(3):
+        made = tidelog(server, authority, *by_first, "token", "create", f"reader {number}", "-a", "read:*")
+        assert made.returncode == 0, made.stderr
+    trim = (*by_first, "audit", "trim", "--before", "@-0s")
+    asked = tidelog(server, authority, *trim)
+    assert (asked.returncode, "--yes" in asked.stderr) == (ExitCode.USAGE, True)
+
+    done = tidelog(server, authority, *trim, "--yes")
+
+    assert done.returncode == 0, done.stderr
+    verified = tidelog(server, authority, *by_first, "audit", "verify", "-o", "jsonl")
+    assert json.loads(verified.stdout) == {"events": 1, "is_whole": True}
+    listed = tidelog(server, authority, *by_first, "audit", "ls", "-o", "jsonl")
+    assert json.loads(listed.stdout)["method"].endswith("/Trim")

@@ -425,13 +425,16 @@ class Broker:
         await self._in_order(write)
         return window
 
-    async def trim(self, name: str, *, before_tick: int | None = None, before_ms: int | None = None) -> Tick:
+    async def trim(
+        self, name: str, *, before_tick: int | None = None, before_ms: int | None = None, is_own: bool = False
+    ) -> Tick:
         """Remove a prefix of a vchannel, durably; return the first tick that is still available.
 
-        With neither bound given, everything that was acknowledged is removed. Cancelling does not stop it.
+        With neither bound given, everything that was acknowledged is removed. Cancelling does not stop it. Of the
+        server's own channels, which must be meant by ``is_own``, the newest message stays.
         """
         self._node.admission.check_storage()
-        log, vchannel = self.find(name)
+        log, vchannel = self.find_to_read(name) if is_own else self.find(name)
         if before_ms is not None:
             before_tick = compose(before_ms)
         return await self._tasks.finish(self._trim(log, vchannel, before_tick))
@@ -440,7 +443,7 @@ class Broker:
         async with self._changes:
             log.check_open()
             # Ordering: never beyond what is durable, so that an append in flight is not half trimmed.
-            end_tick = vchannel.durable_tick + 1
+            end_tick = vchannel.durable_tick + (not is_own_channel(log.name))
             cut = end_tick if before_tick is None else min(before_tick, end_tick)
             tail = await self._node.committer.run(lambda: self._node.store.trim(vchannel.vchannel_id, cut))
             vchannel.trim_tick = tail.trim_tick

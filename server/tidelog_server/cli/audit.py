@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from tidelog import ChannelNotFoundError
+from tidelog_server.cli.confirmation import YesOption, confirm
 from tidelog_server.cli.connection import DEFAULT_ENDPOINT, EndpointOption, TimeoutOption, connected, run
 from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
 from tidelog_server.cli.output import OutputOption, print_records
+from tidelog_server.cli.positions import POSITION_HELP, parse_position
 
 _CHANNEL = "_audit"
 _FIELDS = ("number", "time_ms", "event", "principal", "address", "method", "verb", "name", "reason")
@@ -16,9 +18,10 @@ _FIELDS = ("number", "time_ms", "event", "principal", "address", "method", "verb
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Read and verify the audit log; needs admin.read.")
+    group = typer.Typer(no_args_is_help=True, help="Read, verify and trim the audit log; needs admin.read.")
     group.command("ls", epilog=COMMON_CODES)(list_events)
     group.command("verify", epilog=COMMON_CODES)(verify)
+    group.command("trim", epilog=COMMON_CODES)(trim)
     app.add_typer(group, name="audit")
 
 
@@ -49,6 +52,25 @@ def verify(
     except AuditChainError as error:
         raise CommandError(f"the audit log is not whole: {error}", ExitCode.UNHEALTHY) from error
     print_records([{"events": count, "is_whole": True}], output)
+
+
+def trim(
+    *,
+    before: Annotated[str, typer.Option(help=f"Remove events before: {POSITION_HELP}.", show_default=False)],
+    yes: YesOption = False,
+    endpoint: EndpointOption = DEFAULT_ENDPOINT,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = None,
+) -> None:
+    """Remove the oldest events, durably; needs admin.write. The removal is an event, and the newest event stays."""
+    until = parse_position(before)
+    confirm(f"Remove audit events before {before}?", refusal="nothing was removed", yes=yes)
+
+    async def command() -> int:
+        async with connected(endpoint) as client:
+            return int(await client.trim(_CHANNEL, until))
+
+    print_records([{"first_available_tick": run(command(), timeout)}], output)
 
 
 async def _lines(endpoint: str) -> list[bytes]:

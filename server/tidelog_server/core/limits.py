@@ -202,6 +202,16 @@ MAX_REMEMBERED_PERMISSIONS: Final = 1_024
 MAX_WAITING_AUDIT_EVENTS: Final = 10_000
 MAX_AUDIT_GROUP_EVENTS: Final = 256
 AUDIT_WITHIN_S: Final = 5.0
+# Refusals that become events, of one principal or address and of all; the others are counted, and told once in a while
+# with the number of each of some callers.
+MAX_REFUSAL_EVENTS_PER_CALLER_PER_S: Final = 1
+MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE: Final = 10
+MAX_REFUSAL_EVENTS_PER_S: Final = 20
+MAX_REFUSAL_EVENTS_AT_ONCE: Final = 100
+LOST_EVENT_INTERVAL_S: Final = 5.0
+MAX_LOST_CALLERS: Final = 16
+# What audited calls may write while the disk is too full for appends; of the free-disk limit a quarter at most.
+AUDIT_RESERVE_BYTES: Final = 8 * MIB
 
 # Ticks.
 MAX_TICKS_PER_REQUEST: Final = 1_000_000

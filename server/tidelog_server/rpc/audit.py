@@ -1,7 +1,10 @@
 """The audit log: administrative calls and refusals, as JSON in the channel ``_audit``, chained by hashes.
 
 Each event is one line of JSON and one message. ``previous`` in it is the SHA-256 of the line before, so a line that is
-missing or was changed is noticed by whoever reads them all. Nobody can append to the channel, trim or destroy it.
+missing or was changed is noticed by a reader of all lines. No caller can append to the channel or destroy it.
+Administrators can trim old events, which is an event itself; the newest one always stays, so the chain continues.
+
+A refusal costs its caller nothing, so refusals must not fill the disk: ``audit_limits`` says which are written.
 """
 
 import asyncio
@@ -9,6 +12,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +22,13 @@ from tidelog.v1 import message_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.access_errors import AuditFailedError
 from tidelog_server.core.errors import TidelogServerError
-from tidelog_server.core.limits import AUDIT_WITHIN_S, MAX_AUDIT_GROUP_EVENTS, MAX_WAITING_AUDIT_EVENTS, MIB
+from tidelog_server.core.limits import (
+    AUDIT_WITHIN_S,
+    LOST_EVENT_INTERVAL_S,
+    MAX_AUDIT_GROUP_EVENTS,
+    MAX_WAITING_AUDIT_EVENTS,
+    MIB,
+)
 from tidelog_server.core.names import AUDIT_CHANNEL
 from tidelog_server.core.ticks import NO_TICK, Tick
 from tidelog_server.log.batch import Batch
@@ -27,6 +37,7 @@ from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.scanner import ScanPlan, ScanSource
+from tidelog_server.rpc.audit_limits import DiskReserve, Refusals
 from tidelog_server.rpc.columns import ColumnsView
 from tidelog_server.rpc.rows import encode_rows
 
@@ -88,6 +99,7 @@ class _Waiting:
     event: Mapping[str, object]
     time_ms: int
     written: asyncio.Future[None] | None = field(default=None)
+    caller: str = ""
 
 
 class AuditLog:
@@ -100,7 +112,8 @@ class AuditLog:
         self._wake = asyncio.Event()
         self._number = 0
         self._previous = NO_EVENT
-        self._lost = 0
+        self._refusals = Refusals(self._now_s())
+        self._reserve = DiskReserve()
         self._log: ChannelLog
         self._vchannel: VchannelLog
 
@@ -113,17 +126,29 @@ class AuditLog:
             self._number, self._previous = json.loads(last)["number"], hash_of_line(last)
 
     def note(self, event: Mapping[str, object]) -> None:
-        """Have an event written soon. Where too many wait already, their number is written instead."""
-        if len(self._waiting) >= MAX_WAITING_AUDIT_EVENTS:
-            self._lose(1)
-            return
+        """Have an event written soon, whatever the disk has left; for few events only."""
         self._waiting.append(_Waiting(event, self._now_ms()))
         self._wake.set()
 
-    async def write(self, event: Mapping[str, object]) -> None:
-        """Write an event, durably. Raises AuditFailedError: then nothing that it tells of may be done."""
+    def note_refusal(self, event: Mapping[str, object], caller: str) -> None:
+        """Have a refusal written soon, or only count it: if its caller has too many, or the disk is full."""
+        is_full = self._node.admission.is_disk_full or len(self._waiting) >= MAX_WAITING_AUDIT_EVENTS
+        if is_full or not self._refusals.admits(caller, self._now_s()):
+            self._lose(caller)
+            return
+        self._waiting.append(_Waiting(event, self._now_ms(), caller=caller))
+        self._wake.set()
+
+    async def write(self, event: Mapping[str, object], *, is_administrator: bool = True) -> None:
+        """Write an event, durably.
+
+        Raises:
+            AuditFailedError: It cannot be written, so what it tells of must not be done. While the disk is too full for
+                appends, events have a reserve, half of which is for administrators.
+        """
         if len(self._waiting) >= MAX_WAITING_AUDIT_EVENTS:
             raise AuditFailedError("too many events wait to be written")
+        self._check_disk(event, is_administrator=is_administrator)
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(event, self._now_ms(), written))
         self._wake.set()
@@ -136,17 +161,18 @@ class AuditLog:
     async def run(self) -> None:
         """Write what waits, for ever."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._woken()
+            if not self._waiting and self._may_tell_lost():
+                await self._write(())
             while self._waiting:
                 count = min(len(self._waiting), MAX_AUDIT_GROUP_EVENTS)
                 await self._write([self._waiting.popleft() for _ in range(count)])
 
     async def _write(self, group: Sequence[_Waiting]) -> None:
-        lost, number, previous = self._lost, self._number, self._previous
+        number, previous = self._number, self._previous
         lines = []
-        if lost:
-            group = [_Waiting({"event": "lost", "denials": lost}, self._now_ms()), *group]
+        if self._may_tell_lost():
+            group = [_Waiting(self._refusals.take_lost(self._now_s()), self._now_ms()), *group]
         for waiting in group:
             number += 1
             lines.append(encode_event(waiting.event, number, waiting.time_ms, previous))
@@ -157,7 +183,6 @@ class AuditLog:
             self._failed(group, error)
             return
         self._number, self._previous = number, previous
-        self._lost -= lost
         self._node.metrics.audit_failing.set(0)
         self._node.metrics.audit_events.inc(len(lines))
         for waiting in group:
@@ -169,14 +194,46 @@ class AuditLog:
         self._node.metrics.audit_failing.set(1)
         _log.error("audit_not_written", events=len(group), cause=error.message)
         for waiting in group:
-            if waiting.written is None:
-                self._lose(waiting.event.get("event") != "lost")
+            if waiting.event.get("event") == "lost":
+                self._refusals.give_back(waiting.event)
+            elif waiting.written is None:
+                self._lose(waiting.caller)
             elif not waiting.written.done():
                 waiting.written.set_exception(AuditFailedError(error.message))
 
-    def _lose(self, count: int) -> None:
-        self._lost += count
-        self._node.metrics.audit_lost.inc(count)
+    def _lose(self, caller: str) -> None:
+        is_first = not self._refusals.lost
+        self._refusals.lose(caller)
+        self._node.metrics.audit_lost.inc()
+        if is_first:
+            # So that it is told in time, also if nothing else happens.
+            self._wake.set()
+
+    def _may_tell_lost(self) -> bool:
+        return self._refusals.due_in_s(self._now_s()) == 0.0 and not self._node.admission.is_disk_full
+
+    async def _woken(self) -> None:
+        """Wait until there is something to write, or lost refusals are due."""
+        due_in_s = self._refusals.due_in_s(self._now_s())
+        # Not at once: they are due all the time while the disk is full or storage fails.
+        within_s = None if due_in_s is None else max(due_in_s, LOST_EVENT_INTERVAL_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._wake.wait()
+        self._wake.clear()
+
+    def _check_disk(self, event: Mapping[str, object], *, is_administrator: bool) -> None:
+        """Raise AuditFailedError if the disk is too full for an event."""
+        admission = self._node.admission
+        if not admission.is_disk_full:
+            self._reserve.refill()
+            return
+        line_bytes = len(encode_event(event, self._number, self._now_ms(), self._previous))
+        if not self._reserve.take(line_bytes, admission.limits.min_free_disk_bytes, is_administrator=is_administrator):
+            raise AuditFailedError(
+                "the disk is nearly full, and what the audit log may still take is used up: have an administrator trim "
+                "channels, or enlarge the disk"
+            )
 
     async def _append(self, lines: Sequence[bytes]) -> None:
         """Append lines as one batch, durably. Raises TidelogServerError."""
@@ -209,6 +266,9 @@ class AuditLog:
                     offsets = view.offsets("payload_offsets")
                     return bytes(view.column("payloads")[offsets[piece.end - 1] : offsets[piece.end]])
         raise AuditFailedError("its last event cannot be found")
+
+    def _now_s(self) -> float:
+        return self._node.shared.clock.monotonic_s()
 
     def _now_ms(self) -> int:
         return self._node.shared.clock.wall_ms()

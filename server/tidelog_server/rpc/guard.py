@@ -80,7 +80,9 @@ class Guard:
         row.check(access, request)
         if row.is_audited and self._audit is not None and request is not None:
             detail = row.detail(request) if row.detail else MessageToDict(request, preserving_proto_field_name=True)
-            await self._audit.write({**_of(access), "event": "admin", "request": detail})
+            is_administrator = access.principal.grants.allow_somewhere(Verb.ADMIN_WRITE)
+            event = {**_of(access), "event": "admin", "request": detail}
+            await self._audit.write(event, is_administrator=is_administrator)
 
     async def run(self) -> None:
         """End calls whose credentials are not taken any more, and let others go on as permissions change, for ever."""
@@ -100,12 +102,14 @@ class Guard:
         self._metrics.auth_failures.inc()
         _log.warning("unauthenticated", address=shown.address, reason=reason)
         if self._audit is not None:
-            self._audit.note({"event": "unauthenticated", "address": shown.address, "reason": reason})
+            event = {"event": "unauthenticated", "address": shown.address, "reason": reason}
+            self._audit.note_refusal(event, shown.address)
 
     def _denied(self, access: Access, verb: Verb, name: str) -> None:
         self._metrics.permission_denials.labels(verb.value).inc()
         if self._audit is not None:
-            self._audit.note({**_of(access), "event": "denied", "verb": verb.value, "name": name})
+            event = {**_of(access), "event": "denied", "verb": verb.value, "name": name}
+            self._audit.note_refusal(event, access.principal.name)
 
 
 def shown_of(context: Context) -> Shown:

@@ -7,6 +7,7 @@ from tidelog.v1 import wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
+from tidelog_server.core.names import is_own_channel
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.tick_lead import allocate_for_caller
@@ -92,13 +93,20 @@ class WalService:
 
     async def trim(self, request: wal_service_pb2.TrimRequest, _: Context) -> wal_service_pb2.TrimResponse:
         """Remove a prefix."""
+        name, access = request.vchannel, current_access()
+        # With authentication off no call is audited, so the audit log stays as it is.
+        is_own = access is not None and is_own_channel(name.partition("/")[0])
         match request.WhichOneof("until"):
             case "before_tick" if request.before_tick <= MAX_TICK:
-                first = await self._broker.trim(request.vchannel, before_tick=request.before_tick)
+                first = await self._broker.trim(name, before_tick=request.before_tick, is_own=is_own)
             case "before_time_ms" if request.before_time_ms <= MAX_PHYSICAL_MS:
-                first = await self._broker.trim(request.vchannel, before_ms=request.before_time_ms)
+                first = await self._broker.trim(name, before_ms=request.before_time_ms, is_own=is_own)
+            case "all" if is_own:
+                raise InvalidRequestError(
+                    f"'{name}' is not removed as a whole: give before_tick or before_time_ms", field="until"
+                )
             case "all":
-                first = await self._broker.trim(request.vchannel)
+                first = await self._broker.trim(name)
             case None:
                 raise InvalidRequestError("say how much: before_tick, before_time_ms or all", field="until")
             case field:

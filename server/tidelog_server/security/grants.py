@@ -105,8 +105,9 @@ class Grants:
     def allow(self, verb: Verb, name: str) -> bool:
         """Tell whether ``verb`` is permitted on the channel or group called ``name``."""
         if name.startswith(RESERVED_PREFIX):
-            # What is ours is for administrators to read, and for nobody to change.
-            return verb is Verb.READ and Verb.ADMIN_READ in self._verbs
+            # What is ours is for administrators to read and to cut short, and for no caller to change otherwise.
+            needed = {Verb.READ: Verb.ADMIN_READ, Verb.CHANNEL_TRUNCATE: Verb.ADMIN_WRITE}.get(verb)
+            return needed in self._verbs
         if verb in self._wide or Grant(verb, name) in self._exact:
             return True
         # The name itself, without anything behind the dot, is not below it.

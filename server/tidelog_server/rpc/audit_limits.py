@@ -1,0 +1,94 @@
+"""How much of the disk the audit log may take: which refusals are recorded, and what is kept for a full disk. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from tidelog_server.core.limits import (
+    AUDIT_RESERVE_BYTES,
+    LOST_EVENT_INTERVAL_S,
+    MAX_LOST_CALLERS,
+    MAX_REFUSAL_EVENTS_AT_ONCE,
+    MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE,
+    MAX_REFUSAL_EVENTS_PER_CALLER_PER_S,
+    MAX_REFUSAL_EVENTS_PER_S,
+    MAX_REMEMBERED_CALLERS,
+)
+from tidelog_server.security.buckets import Bucket, Buckets
+
+OTHERS: Final = "(others)"
+# What an event takes of the disk beyond its line: its header, the write-ahead log, and both once more when they move.
+_OVERHEAD_BYTES: Final = 512
+
+
+class Refusals:
+    """Decides which refusals become events of their own, and counts the others by caller.
+
+    Attributes:
+        lost: How many are counted and not written.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._callers = Buckets(
+            MAX_REFUSAL_EVENTS_PER_CALLER_PER_S, MAX_REFUSAL_EVENTS_PER_CALLER_AT_ONCE, MAX_REMEMBERED_CALLERS
+        )
+        self._node = Bucket(MAX_REFUSAL_EVENTS_PER_S, MAX_REFUSAL_EVENTS_AT_ONCE, now_s)
+        self._by_caller: Counter[str] = Counter()
+        self._told_s = float("-inf")
+        self.lost = 0
+
+    def admits(self, caller: str, now_s: float) -> bool:
+        """Tell whether a refusal of a caller is written, and count it in if it is."""
+        own = self._callers.of(caller, now_s)
+        if own.wait_s(now_s, 1) > 0 or self._node.wait_s(now_s, 1) > 0:
+            return False
+        own.take(1, now_s)
+        self._node.take(1, now_s)
+        return True
+
+    def lose(self, caller: str, count: int = 1) -> None:
+        """Count refusals that are not written."""
+        self.lost += count
+        known = caller in self._by_caller or len(self._by_caller) < MAX_LOST_CALLERS
+        self._by_caller[caller if known else OTHERS] += count
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Return how long until the lost ones may be told; None if there are none."""
+        return max(0.0, self._told_s + LOST_EVENT_INTERVAL_S - now_s) if self.lost else None
+
+    def take_lost(self, now_s: float) -> dict[str, object]:
+        """Return the event that tells of all that were lost so far, and begin to count anew."""
+        event: dict[str, object] = {"event": "lost", "denials": self.lost, "callers": dict(self._by_caller)}
+        self.lost, self._told_s = 0, now_s
+        self._by_caller.clear()
+        return event
+
+    def give_back(self, event: Mapping[str, object]) -> None:
+        """Count again what an event tells of that could not be written."""
+        callers = event["callers"]
+        assert isinstance(callers, dict)
+        for caller, count in callers.items():
+            self.lose(caller, count)
+
+
+class DiskReserve:
+    """What audited calls may still write while appends are refused because the disk is nearly full.
+
+    The second half is for administrators, who make room, so that no other principal can use it up.
+    """
+
+    def __init__(self) -> None:
+        self._used_bytes = 0
+
+    def refill(self) -> None:
+        """Note that there is room."""
+        self._used_bytes = 0
+
+    def take(self, line_bytes: int, min_free_disk_bytes: int, *, is_administrator: bool) -> bool:
+        """Tell whether an event may be written, and count it in if it may."""
+        whole = min(AUDIT_RESERVE_BYTES, min_free_disk_bytes // 4)
+        used = self._used_bytes + 2 * line_bytes + _OVERHEAD_BYTES
+        if used > (whole if is_administrator else whole // 2):
+            return False
+        self._used_bytes = used
+        return True

@@ -1,0 +1,120 @@
+"""Denied requests do not fill the disk past the free-disk limit, and the server runs and starts again beside them.
+
+Method: the data folder is on a small tmpfs, which needs root; appends fill it up to the limit, then a token without
+rights floods a real server with batches for channels that it may not append to.
+
+Promises of GUARANTEES.md: G14.
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+import tidelog
+from tidelog import AsyncClient
+from tidelog_server.core.limits import MIB
+from tidelog_testing.grpc_calls import a_request
+from tidelog_testing.processes import ServerProcess
+from tidelog_testing.small_disk import mounted
+
+pytestmark = pytest.mark.crash
+
+LIMIT_BYTES = 40 * MIB
+# A quarter of the limit is what audited calls may use of it; the rest is for what RocksDB itself writes.
+KEPT_BYTES = LIMIT_BYTES // 2
+STORM_S = 15.0
+STREAMS = 3
+SETTINGS = {
+    "auth.kind": "on", "limits.min_free_disk_bytes": str(LIMIT_BYTES), "quota.requests_per_s": 100_000,
+    "quota.request_burst": 100_000,
+}  # fmt: skip
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk", megabytes=160) as folder:
+        yield folder
+
+
+def free_bytes(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+async def fill(client: AsyncClient) -> None:
+    """Append until the disk is too full for it."""
+    await client.create_channel("full")
+    with pytest.raises(tidelog.DiskFullError):
+        while True:
+            await asyncio.gather(*(client.append("full", os.urandom(200_000)) for _ in range(8)))
+
+
+async def flood(endpoint: str, token: str, counts: Counter[str]) -> None:
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        appending: Any = channel.stream_stream("/tidelog.v1.WalService/AppendStream")
+        stream = appending(metadata=(("authorization", f"Bearer {token}"),))
+
+        async def send() -> None:
+            number = 0
+            while True:
+                number += 1
+                request = a_request(f"c{number % 100_000}", b"x", request_id=number)
+                await stream.write(request.SerializeToString())
+
+        sending = asyncio.create_task(send())
+        try:
+            while await stream.read() is not grpc.aio.EOF:
+                counts["denied"] += 1
+        finally:
+            sending.cancel()
+
+
+async def test_denials_do_not_fill_the_disk(disk: Path) -> None:
+    counts, least_bytes = Counter[str](), 1 << 60
+    with ServerProcess(disk / "log", SETTINGS) as server:
+        first = (disk / "log" / "bootstrap-token").read_text().strip()
+        async with AsyncClient(server.grpc, token=first) as client:
+            admin = await client.create_token("an administrator", ["admin.write", "admin.read", "channel.create:*"])
+        async with AsyncClient(server.grpc, token=admin.token, timeout_s=5.0) as client:
+            good = await client.create_token("a writer", ["append:full", "channel.create:full", "channel.truncate:*"])
+            bad = await client.create_token("an attacker", ["append:zzz"])
+            async with AsyncClient(server.grpc, token=good.token, timeout_s=2.0) as writer:
+                await fill(writer)
+                floods = [asyncio.create_task(flood(server.grpc, bad.token, counts)) for _ in range(STREAMS)]
+                ends_s = time.monotonic() + STORM_S
+                while time.monotonic() < ends_s:
+                    least_bytes = min(least_bytes, free_bytes(disk))
+                    await asyncio.sleep(0.1)
+                # Administration works, is audited, and gives room back.
+                await client.create_token("made beside the storm", ["read:full"])
+                await writer.trim("full", everything=True)
+                async with asyncio.timeout(60):
+                    while not await appends(writer):
+                        await asyncio.sleep(0.2)
+                for task in floods:
+                    task.cancel()
+                await asyncio.gather(*floods, return_exceptions=True)
+            methods = [event async for batch in client.scan("_audit") for event in batch.payloads]
+    assert counts["denied"] >= 1_000
+    assert least_bytes >= KEPT_BYTES, f"{least_bytes >> 20} MiB were left of {LIMIT_BYTES >> 20}"
+    assert sum(b'"event":"denied"' in event for event in methods) <= 100
+    assert sum(b"CreateToken" in event for event in methods) == 4
+    with ServerProcess(disk / "log", SETTINGS) as server:
+        async with AsyncClient(server.grpc, token=good.token) as client:
+            assert (await client.append("full", b"again")).last_tick > 0
+
+
+async def appends(client: AsyncClient) -> bool:
+    try:
+        await client.append("full", b"x")
+    except tidelog.DiskFullError:
+        return False
+    return True
