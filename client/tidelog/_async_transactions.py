@@ -30,6 +30,8 @@ class AsyncTransactionCalls(ABC):
         *,
         is_last: bool = False,
         is_first: bool = False,
+        query_id: str = "",
+        any_vchannel: bool = False,
         barrier_tick: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
@@ -37,7 +39,8 @@ class AsyncTransactionCalls(ABC):
         """Commit prepared transactions, of whatever clients, at once: all of them are in the log, or none.
 
         That is done once for each version of an application: a repetition, also with other transactions and after a
-        restart of the server, returns the first commit, and ends those that are given then. The server remembers the
+        restart of the server, returns the first commit, and ends those that are given then. It is refused unless it
+        has as many messages as the first commit, on the same vchannels. The server remembers the
         last commit of each of 10,000 applications. Whatever else was prepared for the version or an earlier one ends as
         well, and so does what was prepared for none and begun before the commit: an earlier try has left it behind.
         With authentication on, transactions and applications are those of the client's principal.
@@ -51,11 +54,16 @@ class AsyncTransactionCalls(ABC):
                 goes on all the same is as any other from then on.
             is_first: Whether you know that the application has committed no other transactions under this version:
                 an unknown application whose last commit the server may have evicted is refused otherwise.
+            query_id: The query whose versions they are, at most 128 bytes. Once the application has committed under
+                one, commits under another one, or without one, are refused.
+            any_vchannel: Whether a repetition may put messages on other vchannels of the same channels.
             barrier_tick: Every tick will be greater.
             durability: When to answer; default None, the server's.
             timeout_s: How long it may take; default None, the client's.
 
         Raises:
+            AppCommitMismatchError: The versions are those of another query, or this version was committed with
+                another content. Nothing happened.
             ApplicationForgottenError: The application is unknown, and its last commit may have been evicted. Nothing
                 happened now.
             AppVersionPassedError: The application has committed a later version. Nothing happened.
@@ -71,6 +79,8 @@ class AsyncTransactionCalls(ABC):
             durability=durability,
             is_last=is_last,
             is_first=is_first,
+            query_id=query_id,
+            any_vchannel=any_vchannel,
         )
         transport = self._transport()
         answer = await transport.call(

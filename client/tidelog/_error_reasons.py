@@ -3,6 +3,7 @@
 from typing import Final
 
 from tidelog._errors import (
+    AppCommitMismatchError,
     AppendUnknownError,
     ApplicationForgottenError,
     AppVersionPassedError,
@@ -85,6 +86,7 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
     "REASON_TRANSACTION_INCOMPLETE": TransactionStateError,
     "REASON_APP_VERSION_PASSED": AppVersionPassedError,
     "REASON_APPLICATION_FORGOTTEN": ApplicationForgottenError,
+    "REASON_APP_COMMIT_MISMATCH": AppCommitMismatchError,
     "REASON_TRANSACTION_SEQUENCE_GAP": SequenceGapError,
     "REASON_TRANSACTION_SEQUENCE_REUSED": SequenceReusedError,
     "REASON_RESOURCE_ACQUIRED": ResourceAcquiredError,

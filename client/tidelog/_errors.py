@@ -24,7 +24,8 @@ The tree::
     │   ├── TransactionForeignError  use the client that began it, or its client_id
     │   ├── TransactionTooLargeError use several transactions, or raise the server's limit
     │   ├── ApplicationForgottenError read back, then commit with is_first
-    │   └── AppVersionPassedError    go on with greater versions, or take another app_id
+    │   ├── AppVersionPassedError    go on with greater versions, or take another app_id
+    │   └── AppCommitMismatchError   take another app_id, or a greater version
     ├── ResourceAcquiredError        wait until the broadcast that has the key is acknowledged, or give ``wait_s``
     ├── BroadcastError
     │   ├── BroadcastNotFoundError   correct the id, or take it as finished
@@ -436,6 +437,14 @@ class AppVersionPassedError(TransactionError):
     """The application has committed a later version, so nobody knows whether this one was committed. Nothing changed.
 
     ``values`` has ``last_version``.
+    """
+
+
+class AppCommitMismatchError(TransactionError):
+    """The application has committed something else under this name, so this commit is no repetition. Nothing changed.
+
+    ``values`` has ``mismatch``: ``query`` where the versions are those of another query, ``messages``, ``vchannels`` or
+    ``channels`` where this version was committed with another content.
     """
 
 

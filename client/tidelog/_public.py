@@ -28,6 +28,7 @@ from tidelog._consumer import AsyncConsumer, ConsumerOptions
 from tidelog._credentials import TlsOptions, TokenFile, TokenSource
 from tidelog._deliver_filters import DeliverFilter
 from tidelog._errors import (
+    AppCommitMismatchError,
     AppendUnknownError,
     ApplicationForgottenError,
     AppVersionPassedError,
@@ -129,6 +130,7 @@ from tidelog._wal_scanner import AsyncWalScanner
 
 __all__ = [
     "AckMode",
+    "AppCommitMismatchError",
     "AppVersionPassedError",
     "AppendResponse",
     "AppendResponses",

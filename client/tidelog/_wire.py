@@ -380,12 +380,15 @@ def commit_prepared_request(
     durability: Durability | None,
     is_last: bool,
     is_first: bool,
+    query_id: str,
+    any_vchannel: bool,
 ) -> transaction_service_pb2.CommitPreparedTxnsRequest:
     """Return the request that commits prepared transactions. Raises ValueError: The version is none."""
     check_app_version(app_version)
     return transaction_service_pb2.CommitPreparedTxnsRequest(
         txns=prepared(txns), app_id=app_id, app_version=app_version, barrier_tick=barrier_tick or 0,
-        durability=_DURABILITIES[durability], is_last=is_last, is_first=is_first,
+        durability=_DURABILITIES[durability], is_last=is_last, is_first=is_first, query_id=query_id,
+        any_vchannel=any_vchannel,
     )  # fmt: skip
 
 

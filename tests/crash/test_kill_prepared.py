@@ -81,10 +81,10 @@ async def coordinate(run: Run, endpoint: str) -> None:
 
 
 async def check(endpoint: str, done: dict[int, tidelog.PreparedCommit]) -> None:
-    """Each version is one run of ticks, of one try, with all of its messages."""
+    """Each version is one run of ticks, of one try, with all of its messages, and a repetition of the last is known."""
     async with AsyncClient(endpoint) as client:
         batches = [batch async for batch in client.scan(list(_VCHANNELS))]
-        last = await client.commit_prepared([], APP, max(done))
+        last = await client.commit_prepared(await prepared(client, max(done), 0), APP, max(done))
         assert (last.first_tick, last.duplicate) == (done[max(done)].first_tick, True)
         assert await client.list_txns() == []
     rows = sorted((tick, bytes(p)) for batch in batches for tick, p in zip(batch.ticks, batch.payloads, strict=True))

@@ -20,7 +20,7 @@ from typing import Self
 
 import pytest
 
-from tidelog import AppVersionPassedError, At, Client
+from tidelog import AppCommitMismatchError, At, Client
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.spark_program import SparkProgram
 from tidelog_testing.spark_sink import APP
@@ -133,7 +133,8 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> None:
             assert (found - expected, expected - found) == (Counter(), Counter()), f"seed {seed}"
             # What killed tasks had open ends by its keepalive, what they had prepared by the next commit.
             query.wait_for("the end of what was left behind", lambda: client.list_txns() == [], within_s=300.0)
-        with pytest.raises(AppVersionPassedError):
+        # The versions are those of the query.
+        with pytest.raises(AppCommitMismatchError):
             client.commit_prepared([], APP, 0)
 
 

@@ -74,6 +74,19 @@ async def test_the_same_version_is_committed_once(client: AsyncClient) -> None:
         await client.commit_prepared([again], APP, 8)
 
 
+async def test_what_is_no_repetition_is_refused(client: AsyncClient) -> None:
+    first = await prepared(client, "orders/0", [b"once"])
+    await client.commit_prepared([first], APP, 7, query_id="one", any_vchannel=True)
+    again = await prepared(client, "orders/0", [b"again", b"again"])
+
+    for mismatch, version, query_id in (("messages", 7, "one"), ("query", 7, "two"), ("query", 8, "")):
+        with pytest.raises(tidelog.AppCommitMismatchError, match="under another app_id") as caught:
+            await client.commit_prepared([again], APP, version, query_id=query_id)
+        assert (caught.value.effect, caught.value.values["mismatch"]) == ("none", mismatch)
+    done = await client.commit_prepared([again], APP, 8, query_id="one")
+    assert (done.messages, done.duplicate) == (2, False)
+
+
 async def test_columns_and_messages_keep_the_order_in_which_they_were_appended(client: AsyncClient) -> None:
     async with client.txn() as txn:
         await txn.append("payments", [b"seed1", Message(b"seed2", key=b"k", properties={"a": "b"})])
@@ -217,7 +230,7 @@ async def test_the_synchronous_client_does_the_same(tmp_path: Path) -> None:
                 assert empty.prepare(APP) is None
             assert [txn.state for txn in client.list_txns()] == ["prepared"] * 2
             done = other.commit_prepared(named, APP, 3, timeout_s=10.0)
-            assert client.commit_prepared([], APP, 3).first_tick == done.first_tick
+            assert client.commit_prepared(named, APP, 3).first_tick == done.first_tick
             read = [payload for batch in client.scan("orders") for payload in batch.payloads]
             assert read == [b"first", b"second"] * 2
             with client.txn() as txn:
@@ -258,7 +271,7 @@ async def test_nobody_commits_or_ends_what_another_principal_has_prepared(tmp_pa
             assert not (await thief.commit_prepared([], APP, 1_000)).duplicate
             done = await colleague.commit_prepared([handle], APP, 4)
             assert (done.messages, done.duplicate) == (1, False)
-            assert (await owner.commit_prepared([], APP, 4)).duplicate
+            assert (await owner.commit_prepared([handle], APP, 4)).duplicate
             with pytest.raises(tidelog.AppVersionPassedError):
                 await thief.commit_prepared([], APP, 4)
             assert await payloads(admin, "orders/0") == [b"1"]

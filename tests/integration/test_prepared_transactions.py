@@ -180,7 +180,8 @@ async def test_the_same_version_again_gives_the_first_answer_and_ends_the_new_on
 
     assert repeated.duplicate
     assert of_first(repeated) == first
-    assert await commit(client, 3) == repeated
+    # And again under the same names, as a client does that has not received the answer.
+    assert await commit(client, 3, again) == repeated
     assert await payloads(client) == [b"once"]
     assert await state_of_refused(client, 4, again) == "rolled back"
 
@@ -228,10 +229,11 @@ async def test_a_commit_ends_what_earlier_tries_have_left_behind_and_nothing_els
 
 
 async def test_a_repetition_that_comes_late_leaves_alone_what_is_meant_for_the_next_version(client: Client) -> None:
-    first = await commit(client, 1, await prepared(client, "a", ("orders/0", b"1")))
+    txn = await prepared(client, "a", ("orders/0", b"1"))
+    first = await commit(client, 1, txn)
     following = await prepared(client, "a", ("orders/0", b"2"))
 
-    assert of_first(await commit(client, 1)) == first
+    assert of_first(await commit(client, 1, txn)) == first
 
     assert (await commit(client, 2, following)).messages == 1
     assert await payloads(client) == [b"1", b"2"]
@@ -263,17 +265,88 @@ async def test_two_applications_do_not_know_of_each_other(client: Client) -> Non
 
     assert [answer.duplicate for answer in answers] == [False, False]
     assert sorted(await payloads(client)) == [b"one", b"two"]
-    assert (await commit(client, 2, app_id="other")).first_tick == answers[1].first_tick
+    assert (await commit(client, 2, two, app_id="other")).first_tick == answers[1].first_tick
     assert (await refusal_of(commit(client, 2))).reason == R.REASON_APP_VERSION_PASSED
 
 
 async def test_a_version_without_transactions_is_noted(client: Client) -> None:
     answer = await commit(client, 3)
-    again = await prepared(client, "a", ("orders/0", b"too late"))
+    late = await prepared(client, "a", ("orders/0", b"too late"))
 
     assert answer == txns.CommitPreparedTxnsResponse(durability=message_pb2.DURABILITY_SYNC)
-    assert (await commit(client, 3, again)).duplicate
-    assert (await states(client), await payloads(client)) == ({}, [])
+    assert (await commit(client, 3)).duplicate
+    assert await mismatch_of(client, 3, late) == "messages"
+    assert await payloads(client) == []
+
+
+async def mismatch_of(client: Client, version: int, *named_txns: txns.PreparedTxn, **fields: Any) -> str:
+    refusal = await refusal_of(commit(client, version, *named_txns, **fields))
+    assert (refusal.reason, refusal.effect) == (R.REASON_APP_COMMIT_MISMATCH, R.EFFECT_NONE)
+    assert (refusal.values["app_id"], refusal.values["app_version"]) == (APP, str(version))
+    return refusal.values["mismatch"]
+
+
+async def test_a_repetition_with_other_messages_or_vchannels_is_refused_and_stays_prepared(client: Client) -> None:
+    first = await commit(client, 3, await prepared(client, "a", ("orders/0", b"1"), ("orders/1", b"2")))
+
+    for wrong, batches in (
+        ("messages", []),
+        ("messages", [("orders/0", b"1")]),
+        ("messages", [("orders/0", b"1"), ("orders/1", b"2"), ("orders/1", b"3")]),
+        ("vchannels", [("payments/0", b"1"), ("payments/0", b"2")]),
+        ("vchannels", [("orders/0", b"1"), ("orders/0", b"2")]),
+    ):
+        txn = [await prepared(client, "a", *batches)] if batches else []
+        assert await mismatch_of(client, 3, *txn) == wrong
+        assert set(await states(client)) == {each.txn_id for each in txn}
+        await roll_back(client, *txn)
+
+    assert await payloads(client) == [b"1", b"2"]
+    again = [await prepared(client, "a", (name, b"again")) for name in ("orders/1", "orders/0")]
+    assert of_first(await commit(client, 3, *again)) == first
+
+
+async def test_a_commit_may_allow_other_vchannels_of_the_same_channels(client: Client) -> None:
+    first = await commit(client, 3, await prepared(client, "a", ("orders/0", b"1")), any_vchannel=True)
+
+    moved = await prepared(client, "a", ("orders/1", b"1"))
+    assert of_first(await commit(client, 3, moved)) == first
+    elsewhere = await prepared(client, "a", ("payments/0", b"1"))
+    assert await mismatch_of(client, 3, elsewhere, any_vchannel=True) == "channels"
+
+
+async def test_a_channel_of_the_same_name_that_was_made_again_is_another_one(client: Client) -> None:
+    await commit(client, 3, await prepared(client, "a", ("payments/0", b"1")), any_vchannel=True)
+    await client.channels.DestroyChannels(channel_service_pb2.DestroyChannelsRequest(names=["payments"]))
+    await client.create("payments")
+
+    again = await prepared(client, "a", ("payments/0", b"1"))
+
+    assert await mismatch_of(client, 3, again) == "channels"
+
+
+async def test_versions_of_another_query_are_refused_whether_they_are_lower_equal_or_greater(client: Client) -> None:
+    await commit(client, 3, await prepared(client, "a", ("orders/0", b"first life")), query_id="one")
+
+    for query_id in ("two", ""):
+        for version in (0, 3, 4):
+            txn = await prepared(client, "a", ("orders/0", b"second life"))
+            assert await mismatch_of(client, version, txn, query_id=query_id) == "query"
+            await roll_back(client, txn)
+
+    following = await prepared(client, "a", ("orders/0", b"goes on"))
+    assert not (await commit(client, 4, following, query_id="one")).duplicate
+    assert await payloads(client) == [b"first life", b"goes on"]
+
+
+async def test_an_application_that_named_no_query_may_name_one_from_then_on(client: Client) -> None:
+    await commit(client, 3)
+
+    await commit(client, 4, query_id="one")
+
+    assert await mismatch_of(client, 5) == "query"
+    refusal = await refusal_of(commit(client, 5, app_id="other", query_id="x" * (limits.MAX_QUERY_ID_BYTES + 1)))
+    assert (refusal.reason, refusal.values["field"]) == (R.REASON_INVALID_ARGUMENT, "query_id")
 
 
 async def test_silence_ends_a_prepared_transaction_and_a_sign_of_life_keeps_it(client: Client) -> None:
@@ -384,19 +457,27 @@ async def test_a_version_waits_for_the_one_before_which_waits_for_its_barrier(cl
 async def test_a_restart_ends_what_is_prepared_and_remembers_what_was_committed(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connected(server) as client:
         await client.create("orders")
-        first = await commit(client, 3, await prepared(client, "a", ("orders/0", b"once")))
+        once = await prepared(client, "a", ("orders/0", b"once"))
+        first = await commit(client, 3, once, query_id="one")
         noted = await commit(client, 9, app_id="empty")
         lost = await prepared(client, "a", ("orders/0", b"lost"))
     for _ in range(2):
         async with running_server(tmp_path) as server, connected(server) as client:
-            gone = await refusal_of(commit(client, 4, lost))
+            gone = await refusal_of(commit(client, 4, lost, query_id="one"))
             assert (gone.reason, gone.values["cause"]) == (R.REASON_TRANSACTION_EXPIRED, "forgotten")
             await roll_back(client, lost)
-            repeated = await commit(client, 3, await prepared(client, "a", ("orders/0", b"again")))
+            repeated = await commit(client, 3, await prepared(client, "a", ("orders/0", b"again")), query_id="one")
             assert (repeated.duplicate, of_first(repeated)) == (True, first)
+            # As the client of the first commit does, whose answer was lost with the server.
+            assert await commit(client, 3, once, query_id="one") == repeated
+            unknown = await refusal_of(commit(client, 3, lost, query_id="one"))
+            assert (unknown.reason, unknown.values["cause"]) == (R.REASON_TRANSACTION_EXPIRED, "forgotten")
+            assert await mismatch_of(client, 3, query_id="one") == "messages"
+            assert await mismatch_of(client, 3, query_id="two") == "query"
             empty = await commit(client, 9, app_id="empty")
             assert (empty.duplicate, of_first(empty)) == (True, noted)
-            assert (await refusal_of(commit(client, 2))).values["last_version"] == "3"
+            passed = await refusal_of(commit(client, 2, query_id="one"))
+            assert passed.values["last_version"] == "3"
             assert [payload for *_, payload in await client.rows("orders/0")] == [b"once"]
 
 

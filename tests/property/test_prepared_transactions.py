@@ -8,6 +8,7 @@ Promises of GUARANTEES.md: G47.
 """
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.broker.prepared import CommittedPrepared, PreparedTxn
+from tidelog_server.core.app_errors import AppCommitMismatchError, AppVersionPassedError
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
-    AppVersionPassedError,
     InvalidTransactionStateError,
     TidelogServerError,
     TransactionExpiredError,
 )
-from tidelog_server.core.transactions import AppCommit, AppKey
-from tidelog_server.log.app_commits import AppVersion
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent, content_of
+from tidelog_server.log.app_commits import AppTerms, AppVersion
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_server.metadata.memory import MemoryMetadataStore
@@ -50,16 +51,16 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Commit:
-    """Commit a version, so far ``ahead`` of the last one, with the last ``count`` transactions, so many ``times``.
+    """Commit a version, so far ``ahead`` of the last one, with the last ``count`` transactions, ``times`` times.
 
-    ``is_last`` says that the application makes no other commit, which it does all the same.
+    ``terms`` may say that the application makes no other commit, which it does all the same.
     """
 
     app_id: str
     ahead: int
     count: int
     times: int
-    is_last: bool
+    terms: AppTerms
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Restart:
     """Stop the node and start another one on its store."""
 
 
+TERMS = st.builds(AppTerms, st.booleans(), st.sampled_from(["", "q", "q", "q", "other"]), st.booleans())
 Step = Prepare | Commit | RollBack | Restart
 PREPARE = st.builds(
     Prepare,
@@ -84,7 +86,7 @@ PREPARE = st.builds(
 STEPS = st.lists(
     PREPARE
     | PREPARE
-    | st.builds(Commit, APPS, st.sampled_from([1, 1, 1, 2, 0, -1]), st.integers(0, 3), st.integers(1, 3), st.booleans())
+    | st.builds(Commit, APPS, st.sampled_from([1, 1, 1, 2, 0, -1]), st.integers(0, 3), st.integers(1, 3), TERMS)
     | st.builds(RollBack, st.integers(1, 2))
     | st.builds(Restart),
     min_size=5,
@@ -101,6 +103,7 @@ class Txn:
     version: int | None
     batches: list[tuple[str, bytes]]
     state: str = "prepared"
+    committed_by: AppCommit | None = None
 
     def is_covered(self, app_id: str, version: int) -> bool:
         return self.app_id == app_id and (self.version is None or self.version <= version)
@@ -112,6 +115,7 @@ class Model:
     def __init__(self) -> None:
         self.txns: list[Txn] = []
         self.last: dict[AppKey, AppCommit] = {}
+        self.last_targets: dict[AppKey, Counter[str]] = {}
         self.rows: list[tuple[int, str, bytes, int]] = []
 
     def version_at(self, app_id: str, ahead: int) -> int:
@@ -154,10 +158,11 @@ class Model:
         named = [PreparedTxn(txn.txn_id, CLIENT) for txn in chosen]
         last = self.last.get(AppKey("", step.app_id))
         app = AppVersion(step.app_id, version)
-        calls = [
-            node.broker.prepared.commit(named, app, CommitTerms(), 5.0, is_last=step.is_last) for _ in range(step.times)
-        ]
+        calls = [node.broker.prepared.commit(named, app, CommitTerms(), 5.0, step.terms) for _ in range(step.times)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
+        if last is not None and last.query_id not in ("", step.terms.query_id):
+            assert {type(answer) for answer in answers} == {AppCommitMismatchError}
+            return
         if last is not None and version < last.version:
             assert {type(answer) for answer in answers} == {AppVersionPassedError}
             return
@@ -166,8 +171,11 @@ class Model:
                 assert {type(answer) for answer in answers} <= wanted, (answers, wanted)
                 return
             first = next(each for each in answers if isinstance(each, CommittedPrepared) and not each.is_repeated)
-            last = self.committed(chosen, step, version, first.commit)
+            last = self.committed(node, chosen, step, version, first.commit)
             assert len([each for each in answers if each is first]) == 1
+        elif wanted := self.refusal_of_repetition(chosen, step.app_id, last):
+            assert {type(answer) for answer in answers} <= wanted, (answers, wanted)
+            return
         # Each other one is a repetition.
         repeated = [each for each in answers if isinstance(each, CommittedPrepared)]
         assert len(repeated) == step.times
@@ -180,7 +188,23 @@ class Model:
                 if is_named or txn.version is not None or txn.txn_id < last.first_tick:
                     txn.state = "ended"
 
-    def committed(self, chosen: list[Txn], step: Commit, version: int, commit: AppCommit) -> AppCommit:
+    def refusal_of_repetition(self, chosen: list[Txn], app_id: str, last: AppCommit) -> set[type[TidelogServerError]]:
+        """Return the errors of which one refuses a repetition of the last commit; none if it has the same content."""
+        if chosen and all(txn.committed_by == last for txn in chosen):
+            messages = sum(len(txn.batches) for txn in chosen)
+            return set() if messages == last.messages else {AppCommitMismatchError}
+        wanted: set[type[TidelogServerError]] = set()
+        for txn in chosen:
+            if txn.state == "lost":
+                wanted.add(TransactionExpiredError)
+            elif txn.state == "committed":
+                wanted.add(InvalidTransactionStateError)
+        targets = targets_of(chosen)
+        first = self.last_targets[AppKey("", app_id)]
+        is_same = by_channel(targets) == by_channel(first) if last.any_vchannel else targets == first
+        return wanted or (set() if is_same else {AppCommitMismatchError})
+
+    def committed(self, node: Node, chosen: list[Txn], step: Commit, version: int, commit: AppCommit) -> AppCommit:
         tick = commit.first_tick
         assert all(row[0] < tick for row in self.rows)
         for txn in chosen:
@@ -191,9 +215,17 @@ class Model:
                     if name == vchannel:
                         self.rows.append((tick, name, content, txn.txn_id))
                         tick += 1
-        wanted = AppCommit(version, commit.first_tick, tick - commit.first_tick, True, step.is_last)
+        is_last, query_id, any_vchannel, _ = step.terms
+        targets = targets_of(chosen)
+        stored = step.terms.content(content_on(node, targets))
+        wanted = AppCommit(
+            version, commit.first_tick, tick - commit.first_tick, True, is_last, any_vchannel, stored, query_id
+        )
         assert commit == wanted
         self.last[AppKey("", step.app_id)] = wanted
+        self.last_targets[AppKey("", step.app_id)] = targets
+        for txn in chosen:
+            txn.committed_by = wanted
         return wanted
 
     def roll_back(self, node: Node, step: RollBack) -> None:
@@ -231,6 +263,26 @@ class Model:
             while {txn_id for _, txn_id in store.staged()} != open_ids:
                 await asyncio.sleep(0)
         assert not node.task_failures
+
+
+def targets_of(chosen: list[Txn]) -> Counter[str]:
+    """Return the number of messages on each vchannel."""
+    return Counter(vchannel for txn in chosen for vchannel, _ in txn.batches)
+
+
+def by_channel(targets: Counter[str]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for vchannel, messages in targets.items():
+        found[vchannel.partition("/")[0]] += messages
+    return found
+
+
+def content_on(node: Node, targets: Counter[str]) -> TxnContent:
+    total = TxnContent()
+    for name, messages in targets.items():
+        log, vchannel = node.broker.find(name)
+        total = total.plus(content_of(vchannel.vchannel_id, log.vchannels[0].vchannel_id, messages))
+    return total
 
 
 def refusal_of(chosen: list[Txn], app_id: str, version: int) -> set[type[TidelogServerError]]:

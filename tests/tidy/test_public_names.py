@@ -7,6 +7,7 @@ import tidelog
 
 PUBLIC_NAMES = [
     "AckMode",
+    "AppCommitMismatchError",
     "AppVersionPassedError",
     "AppendResponse",
     "AppendResponses",

@@ -22,13 +22,19 @@ _MESSAGE_COLUMNS: Final = ("payload", "key", "type", "properties", "event_time")
 
 
 class Router:
-    """Divides the rows of one task; remembers how many vchannels a channel has."""
+    """Divides the rows of one task; remembers how many vchannels a channel has.
+
+    Attributes:
+        takes_turns: Whether rows went to a vchannel that neither they nor their keys chose, so that the same rows may
+            go to another one the next time.
+    """
 
     def __init__(self, channel: str, count_vchannels: Callable[[str], int]) -> None:
         """``channel`` is where all rows go, empty if their column says it; ``count_vchannels`` asks the server."""
         self._channel = channel
         self._count_vchannels = count_vchannels
         self._counts: dict[str, int] = {}
+        self.takes_turns = False
         # Not 0, so that many small tasks do not all begin with the same vchannel.
         self._turn = random.randrange(1 << 16)
 
@@ -81,10 +87,20 @@ class Router:
         self._turn += 1
         turn = self._turn % count
         keys = rows.column("key") if "key" in names else None
+        self.takes_turns |= count > 1 and _has_unplaced(said, keys)
         if keys is None or keys.null_count == len(keys):
             return turn if said is None else pc.fill_null(said, turn)
         by_key = pc.fill_null(_indices_of(keys, count), turn)
         return by_key if said is None else pc.coalesce(said, by_key)
+
+
+def _has_unplaced(said: pa.Array | None, keys: pa.Array | None) -> bool:
+    """Tell whether a row has neither a vchannel nor a key."""
+    given = [column.is_valid() for column in (said, keys) if column is not None]
+    if not given:
+        return True
+    placed = given[0] if len(given) == 1 else pc.or_(*given)
+    return not pc.all(placed).as_py()
 
 
 def _indices_of(keys: pa.Array, count: int) -> pa.Array:

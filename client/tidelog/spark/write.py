@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tidelog import Client, Columns, PreparedCommit, PreparedTransaction, Transaction
+from tidelog import AppCommitMismatchError, Client, Columns, PreparedCommit, PreparedTransaction, Transaction
 from tidelog.spark.owners import owner_of
 from tidelog.spark.routing import Router
 from tidelog.spark.write_options import WriteOptions
@@ -29,6 +30,8 @@ _MAX_TXN_BATCHES: Final = 2_048
 _MAX_TXN_VCHANNELS: Final = 256
 # How much a task that writes at least once holds back at most.
 _FLUSH_BYTES: Final = 16 << 20
+# Where Spark keeps the id of a streaming query among the properties of its jobs.
+_QUERY_ID: Final = "sql.streaming.queryId"
 _COMMIT_TIMEOUT_S: Final = 120.0
 
 
@@ -39,10 +42,14 @@ class Written(WriterCommitMessage):
     Attributes:
         prepared: What is to be committed; nothing if the task has committed it itself.
         rows: How many rows.
+        takes_turns: See ``Router``.
+        query_id: The streaming query of Spark that the task belongs to; empty for none.
     """
 
     prepared: tuple[PreparedTransaction, ...]
     rows: int
+    takes_turns: bool = False
+    query_id: str = ""
 
 
 def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, app_id: str) -> Written:
@@ -56,7 +63,8 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
     with _client(options) as client:
         txn = _Open(client)
         try:
-            for vchannel, columns in _routed(client, options, rows):
+            router = _router(client, options)
+            for vchannel, columns in _routed(router, rows):
                 if not txn.has_room_for(vchannel, columns):
                     written.add(txn.prepare(options, app_id))
                     txn = _Open(client)
@@ -69,7 +77,7 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
             if written.prepared:
                 client.roll_back_prepared(written.prepared)
             raise
-    return Written(tuple(written.prepared), written.rows)
+    return Written(tuple(written.prepared), written.rows, router.takes_turns, _query_id())
 
 
 def write_at_least_once(rows: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
@@ -78,7 +86,7 @@ def write_at_least_once(rows: Iterator[pa.RecordBatch], options: WriteOptions) -
     with _client(options) as client:
         txn = _Open(client, options)
         try:
-            for vchannel, columns in _routed(client, options, rows):
+            for vchannel, columns in _routed(_router(client, options), rows):
                 if txn.size_bytes >= _FLUSH_BYTES or not txn.has_room_for(vchannel, columns):
                     txn.commit()
                     txn = _Open(client, options)
@@ -95,20 +103,26 @@ def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str
     """Commit what all tasks have prepared; once for each version.
 
     Raises:
+        AppCommitMismatchError: The name is that of another query, or this version was committed with other rows.
         TidelogError: The rows are not in the log, unless its effect is unknown: then repeating the batch is safe.
     """
-    prepared = _prepared(written)
+    done = [message for message in written if message is not None]
     with _client(options) as client:
-        result = client.commit_prepared(
-            prepared,
-            app_id,
-            version,
-            # Without a name, the batch has one that nothing else is written under.
-            is_last=not options.app_id,
-            is_first=not options.app_id,
-            durability=options.durability,
-            timeout_s=_COMMIT_TIMEOUT_S,
-        )
+        try:
+            result = client.commit_prepared(
+                _prepared(written),
+                app_id,
+                version,
+                # Without a name, the batch has one that nothing else is written under.
+                is_last=not options.app_id,
+                is_first=not options.app_id,
+                query_id=next((message.query_id for message in done if message.query_id), ""),
+                any_vchannel=any(message.takes_turns for message in done),
+                durability=options.durability,
+                timeout_s=_COMMIT_TIMEOUT_S,
+            )
+        except AppCommitMismatchError as error:
+            raise _in_words_of_spark(error, app_id, version) from None
     _tell(result, app_id, version)
 
 
@@ -177,19 +191,48 @@ class _Open:
         self._txn.rollback()
 
 
-def _routed(client: Client, options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Columns]]:
+def _router(client: Client, options: WriteOptions) -> Router:
     def count_vchannels(channel: str) -> int:
         (description,) = client.describe_channels([channel])
         return len(description.vchannels)
 
-    router = Router(options.channel, count_vchannels)
+    return Router(options.channel, count_vchannels)
+
+
+def _routed(router: Router, rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Columns]]:
     for batch in rows:
         if batch.num_rows:
             yield from router.divide(batch)
 
 
+def _query_id() -> str:
+    """Return the id of the streaming query that this task belongs to, which stays with its checkpoint; empty for none.
+
+    Only tasks see it: Spark commits in a process of its own, without a context.
+    """
+    context = TaskContext.get()
+    return (context.getLocalProperty(_QUERY_ID) if context else None) or ""
+
+
 def _prepared(written: Sequence[Written | None]) -> list[PreparedTransaction]:
     return [txn for message in written if message is not None for txn in message.prepared]
+
+
+def _in_words_of_spark(error: AppCommitMismatchError, app_id: str, version: int) -> AppCommitMismatchError:
+    """Return the error with what to change of the options."""
+    if error.values["mismatch"] == "query":
+        text = (
+            f"the option txnAppId is {app_id!r}, and another streaming query has written under this name, or the same "
+            "one with another checkpoint: the batches of each are numbered from 0, so this batch could be taken for "
+            "one of the other's. Nothing of it is in the log. Choose a txnAppId for this checkpoint"
+        )
+    else:
+        text = (
+            f"version {version} of the txnAppId {app_id!r} is in the log with other rows: a repetition has as many "
+            "rows as the first write, to the same channels and vchannels. Nothing of this write is in the log. Choose "
+            "a txnAppId for each target, and a txnVersion for each batch"
+        )
+    return AppCommitMismatchError(f"{text} ({error})", effect=error.effect, values=error.values)
 
 
 def _tell(result: PreparedCommit, app_id: str, version: int) -> None:

@@ -123,7 +123,7 @@ class PreparedTxn(_message.Message):
     def __init__(self, txn_id: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class CommitPreparedTxnsRequest(_message.Message):
-    __slots__ = ("txns", "app_id", "app_version", "barrier_tick", "durability", "is_last", "is_first")
+    __slots__ = ("txns", "app_id", "app_version", "barrier_tick", "durability", "is_last", "is_first", "query_id", "any_vchannel")
     TXNS_FIELD_NUMBER: _ClassVar[int]
     APP_ID_FIELD_NUMBER: _ClassVar[int]
     APP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +131,8 @@ class CommitPreparedTxnsRequest(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     IS_LAST_FIELD_NUMBER: _ClassVar[int]
     IS_FIRST_FIELD_NUMBER: _ClassVar[int]
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    ANY_VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     txns: _containers.RepeatedCompositeFieldContainer[PreparedTxn]
     app_id: str
     app_version: int
@@ -138,7 +140,9 @@ class CommitPreparedTxnsRequest(_message.Message):
     durability: _message_pb2.Durability
     is_last: bool
     is_first: bool
-    def __init__(self, txns: _Optional[_Iterable[_Union[PreparedTxn, _Mapping]]] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., is_last: _Optional[bool] = ..., is_first: _Optional[bool] = ...) -> None: ...
+    query_id: str
+    any_vchannel: bool
+    def __init__(self, txns: _Optional[_Iterable[_Union[PreparedTxn, _Mapping]]] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., barrier_tick: _Optional[int] = ..., durability: _Optional[_Union[_message_pb2.Durability, str]] = ..., is_last: _Optional[bool] = ..., is_first: _Optional[bool] = ..., query_id: _Optional[str] = ..., any_vchannel: _Optional[bool] = ...) -> None: ...
 
 class CommitPreparedTxnsResponse(_message.Message):
     __slots__ = ("first_tick", "last_tick", "messages", "durability", "duplicate")

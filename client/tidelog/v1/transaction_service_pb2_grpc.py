@@ -144,7 +144,8 @@ class TransactionServiceServicer:
     def CommitPreparedTxns(self, request, context):
         """CommitPreparedTxns commits prepared transactions, of whatever clients, at once: all of them are in the log, or none.
         It is done once for each application and version: repeating it, also with other transactions and after a restart,
-        gives the first answer, and ends those that are named then. Other transactions that were prepared for the
+        gives the first answer, and ends those that are named then. A repetition has as many messages as the first commit, to
+        the same places (see any_vchannel): it is refused otherwise, and when a transaction that it names is not known any more. Other transactions that were prepared for the
         application, for this version or an earlier one, end as well, and those for none that were begun before the commit: an
         earlier try has left them behind. After an error with effect none all are prepared as before. Transactions and
         applications are those of the caller's principal.

@@ -20,8 +20,15 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.limits import MAX_PREPARED_BATCHES, MAX_PREPARED_KEEPALIVE_US, MIN_KEEPALIVE_US
 from tidelog_server.core.shares import FloorTable
-from tidelog_server.core.transactions import AppCommit, AppKey
-from tidelog_server.log.app_commits import AppChanges, AppCommits, AppVersion
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent, TxnOutcome
+from tidelog_server.log.app_commits import (
+    AppChanges,
+    AppCommits,
+    AppTerms,
+    AppVersion,
+    check_same_content,
+    check_same_messages,
+)
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.txn_commit import CommitTerms, SubmittedCommit, TxnCommit
@@ -110,9 +117,7 @@ class PreparedTransactions:
         app: AppVersion,
         terms: CommitTerms,
         wait_s: float,
-        *,
-        is_last: bool = False,
-        is_first: bool = False,
+        app_terms: AppTerms = AppTerms(),  # noqa: B008 - immutable
     ) -> CommittedPrepared:
         """Commit prepared transactions together, once for each version of an application.
 
@@ -123,28 +128,31 @@ class PreparedTransactions:
             app: Whose commit it is; it has a version.
             terms: What is asked, without conditions.
             wait_s: How long to wait for the barrier.
-            is_last: Whether the application makes no other commit; it is then forgotten sooner.
-            is_first: Whether the caller knows that the application has committed no other transactions under this
-                version: then an application that may have been evicted is taken as a new one.
+            app_terms: What is said of the application.
 
         Raises:
             ApplicationForgottenError: See ``AppCommits.check_new``. Nothing happened.
-            AppVersionPassedError: See ``AppCommits.repeated``. Nothing happened.
+            AppVersionPassedError, AppCommitMismatchError: See ``AppCommits.repeated``, and ``check_same_content`` for
+                a repetition. Nothing happened.
             TidelogServerError: See ``TxnTable.session`` and ``try_commit``. Nothing happened.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
             StorageFailedError: See its effect.
         """
         app.check()
+        app_terms.check()
+        # Before the wait, for the commit that is waited for may end these transactions as left behind.
+        contents = [self._transactions.table.content(*txn) for txn in txns]
         while (running := self._running.get(app.key)) is not None:
             if running.done():
                 # Its outcome is unknown, and stays so until the server starts anew.
                 await running
             await asyncio.wait([running])
-        if (commit := self._apps.repeated(app)) is not None:
+        if (commit := self._apps.repeated(app, app_terms.query_id)) is not None:
+            self._check_same(app, commit, txns, contents)
             self._end_leftovers(app, commit, txns)
             return CommittedPrepared(commit, is_repeated=True)
-        if not is_first:
-            self._apps.check_new(app, is_last=is_last, latest_tick=self._node.shared.oracle.last)
+        if not app_terms.is_first:
+            self._apps.check_new(app, is_last=app_terms.is_last, latest_tick=self._node.shared.oracle.last)
         sessions = [self._transactions.open_session(*txn) for txn in txns]
         for session in sessions:
             session.check_open()
@@ -155,7 +163,7 @@ class PreparedTransactions:
         for session in sessions:
             session.is_committing = True
         self._running[app.key] = asyncio.get_running_loop().create_future()
-        commit = await self._tasks.finish(self._commit(sessions, app, terms, wait_s, is_last=is_last))
+        commit = await self._tasks.finish(self._commit(sessions, app, terms, wait_s, app_terms))
         return CommittedPrepared(commit, is_repeated=False)
 
     def roll_back(self, txns: Sequence[PreparedTxn]) -> None:
@@ -178,6 +186,32 @@ class PreparedTransactions:
 
     # -- Private -------------------------------------------------------------------------------------------
 
+    def _check_same(
+        self,
+        app: AppVersion,
+        commit: AppCommit,
+        txns: Sequence[PreparedTxn],
+        contents: Sequence[TxnContent | TxnOutcome | None],
+    ) -> None:
+        """Check that a repetition of ``commit`` is to write what that has written.
+
+        Raises:
+            AppCommitMismatchError: It is not.
+            TidelogServerError: What a transaction has is not known any more: why it is none that can be committed.
+        """
+        outcomes = [content for content in contents if isinstance(content, TxnOutcome)]
+        if outcomes and len(outcomes) == len(contents) and all(_is_within(commit, outcome) for outcome in outcomes):
+            # The very transactions that it has committed.
+            check_same_messages(app, commit, sum(outcome.messages for outcome in outcomes))
+            return
+        total = TxnContent()
+        for txn, content in zip(txns, contents, strict=True):
+            if not isinstance(content, TxnContent):
+                # This raises what became of it.
+                content = self._transactions.open_session(*txn).content  # noqa: PLW2901 - a name for the same
+            total = total.plus(content)
+        check_same_content(app, commit, total)
+
     def _still_open(self, txn: PreparedTxn) -> TxnSession | None:
         try:
             return self._transactions.open_session(*txn)
@@ -189,12 +223,17 @@ class PreparedTransactions:
             raise
 
     async def _commit(
-        self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float, *, is_last: bool
+        self,
+        sessions: Sequence[TxnSession],
+        app: AppVersion,
+        terms: CommitTerms,
+        wait_s: float,
+        app_terms: AppTerms,
     ) -> AppCommit:
         """Commit, and let whoever commits for the same application meanwhile go on."""
         committed = self._running[app.key]
         try:
-            commit = await self._commit_once(sessions, app, terms, wait_s, is_last=is_last)
+            commit = await self._commit_once(sessions, app, terms, wait_s, app_terms)
         except TidelogServerError as error:
             if error.effect is Effect.NONE:
                 del self._running[app.key]
@@ -208,15 +247,25 @@ class PreparedTransactions:
         return commit
 
     async def _commit_once(
-        self, sessions: Sequence[TxnSession], app: AppVersion, terms: CommitTerms, wait_s: float, *, is_last: bool
+        self,
+        sessions: Sequence[TxnSession],
+        app: AppVersion,
+        terms: CommitTerms,
+        wait_s: float,
+        app_terms: AppTerms,
     ) -> AppCommit:
         settled = asyncio.Event()
         submitted: SubmittedCommit | None = None
-        messages = sum(session.messages for session in sessions)
+        total = TxnContent()
+        for session in sessions:
+            total = total.plus(session.content)
 
         def commit_at(first_tick: int) -> AppCommit:
             assert app.version is not None
-            return AppCommit(app.version, first_tick, messages, terms.needs_sync, is_last)
+            return AppCommit(
+                app.version, first_tick, total.messages, terms.needs_sync, app_terms.is_last, app_terms.any_vchannel,
+                app_terms.content(total), app_terms.query_id,
+            )  # fmt: skip
 
         def app_changes(first_tick: int) -> AppChanges:
             return self._apps.committing(app, commit_at(first_tick))
@@ -251,3 +300,8 @@ class PreparedTransactions:
             is_named = PreparedTxn(session.txn_id, session.caller) in names
             if is_named or waits_for.version is not None or session.txn_id < commit.first_tick:
                 self._transactions.end(session, "rolled_back")
+
+
+def _is_within(commit: AppCommit, outcome: TxnOutcome) -> bool:
+    """Tell whether ``commit`` has committed the transaction of an outcome."""
+    return commit.first_tick <= outcome.first_tick and outcome.last_tick <= commit.last_tick

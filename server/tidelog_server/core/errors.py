@@ -15,7 +15,7 @@
     ├── TxnSequenceGapError, TxnSequenceReusedError, TransactionIncompleteError
     ├── TransactionNotExistError, TransactionExpiredError, TransactionForeignError, InvalidTransactionStateError
     ├── VchannelNotInTransactionError, TransactionTooLargeError, TransactionOutcomeForgottenError
-    ├── AppVersionPassedError, ApplicationForgottenError
+    ├── AppVersionPassedError, AppCommitMismatchError, ApplicationForgottenError
     ├── ResourceAcquiredError
     ├── BroadcastNotExistError, BroadcastReusedError, BroadcastForgottenError, BroadcastAbortedError
     ├── GroupNotExistError, GroupAlreadyExistsError, GroupInUseError, GroupNotSubscribedError, GroupMemberFencedError
@@ -371,18 +371,6 @@ class TransactionOutcomeForgottenError(TidelogServerError):
             f"transaction {txn_id} is over, and of this principal only those from id {oldest_tick} on are remembered: "
             "read back whether it is there",
             txn_id=txn_id, oldest_tick=oldest_tick,
-        )  # fmt: skip
-
-
-class AppVersionPassedError(TidelogServerError):
-    """An application commits under a version below that of its last commit."""
-
-    def __init__(self, app_id: str, *, app_version: int, last_version: int) -> None:
-        super().__init__(
-            f"application '{app_id}' commits version {app_version}, and has committed version {last_version} before: "
-            "whether the earlier one was committed is not known any more; go on with greater versions, or under "
-            "another app_id if this is a new run of numbers",
-            app_id=app_id, app_version=app_version, last_version=last_version,
         )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ MAX_PREPARED_BATCHES: Final = 16_384
 # Applications whose last commit is remembered; who has not committed for longest is forgotten. Those that make no other
 # commit are counted by themselves, so that no number of them makes a lasting one forgotten.
 MAX_APP_ID_BYTES: Final = 128
+MAX_QUERY_ID_BYTES: Final = 128
 MAX_APPS: Final = 10_000
 MAX_FINISHED_APPS: Final = 1_000
 # Outcomes of begun transactions that are kept on disk; those with the greatest ids stay.

@@ -1,8 +1,13 @@
 """Begun transactions, as far as the store knows them."""
 
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 from tidelog_server.core.tenants import NO_TENANT, Tenant
+
+CONTENT_BYTES: Final = 16
+"""Of a number of ``TxnContent``."""
+_CONTENT_MODULUS: Final = 1 << 8 * CONTENT_BYTES
 
 
 class TxnRun(NamedTuple):
@@ -33,9 +38,50 @@ class TxnOutcome(NamedTuple):
     tenant: Tenant = NO_TENANT
 
     @property
+    def messages(self) -> int:
+        """How many there are."""
+        return sum(run.messages for run in self.runs)
+
+    @property
     def last_tick(self) -> int:
         """Tick of the last message; one less than ``first_tick`` if there was none."""
-        return self.first_tick + sum(run.messages for run in self.runs) - 1
+        return self.first_tick + self.messages - 1
+
+
+class TxnContent(NamedTuple):
+    """Where messages go, and how many there are, in numbers of 128 bits that add up.
+
+    Attributes:
+        messages: How many.
+        by_vchannel: The sum over vchannels of the number of messages times the hash of the vchannel's id.
+        by_channel: The same over channels, each under the id of its first vchannel, which no other channel ever has.
+    """
+
+    messages: int = 0
+    by_vchannel: int = 0
+    by_channel: int = 0
+
+    def plus(self, other: "TxnContent") -> "TxnContent":
+        """Return the content of both."""
+        return TxnContent(
+            self.messages + other.messages,
+            (self.by_vchannel + other.by_vchannel) % _CONTENT_MODULUS,
+            (self.by_channel + other.by_channel) % _CONTENT_MODULUS,
+        )
+
+
+def content_of(vchannel_id: int, first_vchannel_id: int, messages: int) -> TxnContent:
+    """Return the content of messages on one vchannel; ``first_vchannel_id`` is the first one of its channel."""
+    return TxnContent(
+        messages,
+        messages * _hash_of(vchannel_id) % _CONTENT_MODULUS,
+        messages * _hash_of(first_vchannel_id) % _CONTENT_MODULUS,
+    )
+
+
+def _hash_of(vchannel_id: int) -> int:
+    digest = blake2b(vchannel_id.to_bytes(4), digest_size=CONTENT_BYTES).digest()
+    return int.from_bytes(digest)
 
 
 class AppKey(NamedTuple):
@@ -59,6 +105,10 @@ class AppCommit(NamedTuple):
         messages: How many; they have consecutive ticks.
         is_synced: Whether it was synced before it was acknowledged.
         is_last: Whether the application has said that it makes no other commit.
+        any_vchannel: Whether a repetition may put messages on other vchannels of the same channels.
+        content: What the messages of a repetition must come to: ``TxnContent.by_channel`` where it may, else
+            ``by_vchannel``; None for a commit of a server that did not record it.
+        query_id: The query whose versions they are; empty where the caller named no query.
     """
 
     version: int
@@ -66,6 +116,9 @@ class AppCommit(NamedTuple):
     messages: int
     is_synced: bool
     is_last: bool = False
+    any_vchannel: bool = False
+    content: int | None = None
+    query_id: str = ""
 
     @property
     def last_tick(self) -> int:

@@ -10,13 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from tidelog_server.core.errors import AppVersionPassedError, InvalidRequestError
+from tidelog_server.core.app_errors import AppCommitMismatchError, AppVersionPassedError
+from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.forgotten_errors import ApplicationForgottenError
-from tidelog_server.core.limits import MAX_APP_ID_BYTES, MAX_APPS, MAX_FINISHED_APPS, MAX_REPEAT_AGE_MS
+from tidelog_server.core.limits import (
+    MAX_APP_ID_BYTES,
+    MAX_APPS,
+    MAX_FINISHED_APPS,
+    MAX_QUERY_ID_BYTES,
+    MAX_REPEAT_AGE_MS,
+)
 from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares, floors_of
 from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.ticks import physical_ms
-from tidelog_server.core.transactions import AppCommit, AppKey
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent
 from tidelog_server.log.committer import AppChange
 
 AppChanges = tuple[Sequence[AppChange], Sequence[FloorChange]]
@@ -63,6 +70,36 @@ class AppVersion(NamedTuple):
         return self.key == commit.key and (self.version is None or self.version <= commit.version)
 
 
+class AppTerms(NamedTuple):
+    """What a commit of an application says beside its version.
+
+    Attributes:
+        is_last: Whether the application makes no other commit; it is then forgotten sooner.
+        query_id: The query whose versions they are, at most MAX_QUERY_ID_BYTES bytes; empty for none.
+        any_vchannel: Whether a repetition may put messages on other vchannels of the same channels.
+        is_first: Whether the caller knows that the application has committed no other transactions under this version:
+            then an application that may have been evicted is taken as a new one.
+    """
+
+    is_last: bool = False
+    query_id: str = ""
+    any_vchannel: bool = False
+    is_first: bool = False
+
+    def check(self) -> None:
+        """Raise InvalidRequestError if they cannot be stored."""
+        size_bytes = len(self.query_id.encode())
+        if size_bytes > MAX_QUERY_ID_BYTES or not self.query_id.isprintable():
+            raise InvalidRequestError(
+                f"the query_id has {size_bytes} bytes, expected at most {MAX_QUERY_ID_BYTES} that can be printed",
+                field="query_id",
+            )
+
+    def content(self, content: TxnContent) -> int:
+        """Return what is stored of the content of a commit."""
+        return content.by_channel if self.any_vchannel else content.by_vchannel
+
+
 class AppCommits:
     """The last commit of each of MAX_APPS applications, and of MAX_FINISHED_APPS that make no other commit.
 
@@ -82,15 +119,23 @@ class AppCommits:
         self._lasting = _Remembered(commits, floors, FloorTable.APPS, on_evicted)
         self._finished = _Remembered(commits, floors, FloorTable.FINISHED_APPS, on_evicted)
 
-    def repeated(self, app: AppVersion) -> AppCommit | None:
+    def repeated(self, app: AppVersion, query_id: str = "") -> AppCommit | None:
         """Return the commit that ``app`` repeats; None for a new one. No commit of it is on its way.
 
         Raises:
+            AppCommitMismatchError: The versions of the application are those of another query.
             AppVersionPassedError: The application has committed a later one.
         """
         assert app.version is not None
         last = self._lasting.find(app.key) or self._finished.find(app.key)
-        if last is None or last.version < app.version:
+        if last is None:
+            return None
+        # Before the version: of two queries that count from 0, no version of one is a repetition of the other's.
+        if last.query_id and query_id != last.query_id:
+            raise AppCommitMismatchError.of_query(
+                app.app_id, app_version=app.version, query_id=query_id, last_query_id=last.query_id
+            )
+        if last.version < app.version:
             return None
         if app.version < last.version:
             raise AppVersionPassedError(app.app_id, app_version=app.version, last_version=last.version)
@@ -127,6 +172,25 @@ class AppCommits:
 
     def _those_of(self, commit: AppCommit) -> "_Remembered":
         return self._finished if commit.is_last else self._lasting
+
+
+def check_same_messages(app: AppVersion, commit: AppCommit, messages: int) -> None:
+    """Raise AppCommitMismatchError unless a repetition of ``commit`` has as many messages."""
+    assert app.version is not None
+    if messages != commit.messages:
+        raise AppCommitMismatchError.of_messages(
+            app.app_id, app_version=app.version, messages=messages, committed=commit.messages
+        )
+
+
+def check_same_content(app: AppVersion, commit: AppCommit, content: TxnContent) -> None:
+    """Raise AppCommitMismatchError unless a repetition of ``commit`` has as many messages, and where they went."""
+    assert app.version is not None
+    check_same_messages(app, commit, content.messages)
+    found = content.by_channel if commit.any_vchannel else content.by_vchannel
+    if commit.content not in (None, found):
+        unit = "channels" if commit.any_vchannel else "vchannels"
+        raise AppCommitMismatchError.of_targets(app.app_id, app_version=app.version, unit=unit)
 
 
 class _Remembered:

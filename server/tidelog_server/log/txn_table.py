@@ -42,7 +42,7 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares
 from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
-from tidelog_server.core.transactions import TxnOutcome, TxnPlace
+from tidelog_server.core.transactions import TxnContent, TxnOutcome, TxnPlace, content_of
 from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
@@ -160,6 +160,14 @@ class TxnSession:
         return sum(lane.messages for lane in self.lanes.values())
 
     @property
+    def content(self) -> TxnContent:
+        """Where its messages go."""
+        total = TxnContent()
+        for vchannel_id, lane in self.lanes.items():
+            total = total.plus(content_of(vchannel_id, lane.target.log.vchannels[0].vchannel_id, lane.messages))
+        return total
+
+    @property
     def has_closed_channel(self) -> bool:
         """Whether a channel that it appends to is being destroyed."""
         return any(lane.target.log.is_closed for lane in self.lanes.values())
@@ -218,10 +226,11 @@ class TxnSession:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A transaction that ended without a commit."""
+    """A transaction that ended without a commit; ``content`` is that of a prepared one, and None of others."""
 
     caller: Caller
     cause: EndCause
+    content: TxnContent | None = None
 
 
 class TxnTable:
@@ -348,7 +357,20 @@ class TxnTable:
 
     def was_rolled_back(self, txn_id: int, caller: Caller) -> bool:
         """Tell whether a client has rolled this transaction back."""
-        return self._ended.get(txn_id) == _Ended(caller, "rolled_back")
+        ended = self._ended.get(txn_id)
+        return ended is not None and (ended.caller, ended.cause) == (caller, "rolled_back")
+
+    def content(self, txn_id: int, caller: Caller) -> TxnContent | TxnOutcome | None:
+        """Return what a prepared transaction has, or had when it ended, or its outcome; None if that is not known.
+
+        Raises:
+            TransactionForeignError: It belongs to another client of the principal.
+        """
+        found = self.open.get(txn_id) or self._ended.get(txn_id)
+        if found is not None:
+            return found.content if _is_of_caller(txn_id, found.caller, caller) else None
+        outcome = self._outcomes.get(txn_id)
+        return outcome if outcome is not None and _may_know(outcome, caller) else None
 
     def check_remembered(self, txn_id: int, tenant: Tenant | None) -> None:
         """Raise TransactionOutcomeForgottenError if an unknown transaction may have been committed.
@@ -401,9 +423,10 @@ class TxnTable:
     def end(self, session: TxnSession, cause: EndCause) -> None:
         """End a transaction without a commit. What it staged counts until ``note_removed``."""
         self._remove(session)
+        content = None if session.prepared_for is None else session.content
         for forgotten in self._ended.make_room(session.tenant, MAX_ENDED_TXNS):
             self._forgotten_up_to = max(self._forgotten_up_to, forgotten.key)
-        self._ended.put(session.txn_id, _Ended(session.caller, cause), session.tenant)
+        self._ended.put(session.txn_id, _Ended(session.caller, cause, content), session.tenant)
 
     def note_removed(self, session: TxnSession) -> None:
         """Note that what a transaction has staged does not count any more."""

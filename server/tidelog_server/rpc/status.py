@@ -13,6 +13,7 @@ from tidelog._protowire import LENGTH, key_of, varint
 from tidelog.v1 import error_pb2
 from tidelog_server.core import (
     access_errors,
+    app_errors,
     checkpoint_errors,
     cluster_errors,
     errors,
@@ -61,7 +62,8 @@ STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, err
         _Code.FAILED_PRECONDITION,
         error_pb2.REASON_TRANSACTION_OUTCOME_FORGOTTEN,
     ),
-    errors.AppVersionPassedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_APP_VERSION_PASSED),
+    app_errors.AppVersionPassedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_APP_VERSION_PASSED),
+    app_errors.AppCommitMismatchError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_APP_COMMIT_MISMATCH),
     forgotten_errors.ApplicationForgottenError: (
         _Code.FAILED_PRECONDITION,
         error_pb2.REASON_APPLICATION_FORGOTTEN,

@@ -12,7 +12,7 @@ from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistE
 from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES, MAX_PREPARED_TXNS
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.core.transactions import TxnOutcome
-from tidelog_server.log.app_commits import AppVersion
+from tidelog_server.log.app_commits import AppTerms, AppVersion
 from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import Target
@@ -121,7 +121,11 @@ class TransactionService:
         app = _app(request.app_id, request.app_version)
         wait_s = longest_wait_s(context, MAX_BARRIER_WAIT_S)
         commit, is_repeated = await self._prepared.commit(
-            _prepared(request.txns), app, terms, wait_s, is_last=request.is_last, is_first=request.is_first
+            _prepared(request.txns),
+            app,
+            terms,
+            wait_s,
+            AppTerms(request.is_last, request.query_id, request.any_vchannel, request.is_first),
         )
         return transaction_service_pb2.CommitPreparedTxnsResponse(
             first_tick=commit.first_tick if commit.messages else 0,

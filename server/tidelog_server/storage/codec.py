@@ -17,7 +17,7 @@ from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWin
 from tidelog_server.core.shares import FloorKey
 from tidelog_server.core.tenants import NO_TENANT, TENANT_BYTES, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
+from tidelog_server.core.transactions import CONTENT_BYTES, AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.keys import (
     LOG_KEY_BYTES,
     STORE_KEY,
@@ -90,10 +90,14 @@ _TXN: Final = struct.Struct(">BQ")
 # version, first tick, whether synced; then the runs.
 _OUTCOME: Final = struct.Struct(">BQ?")
 _RUN: Final = struct.Struct(">II")
-# version, the numbers of AppCommit in order, its flags; then the application's name.
+# version, the numbers of AppCommit in order, its flags; of version 2 the content and the length of the query's id, and
+# the id; then the application's name.
 _APP: Final = struct.Struct(">B3QB")
+_APP_CONTENT: Final = struct.Struct(f">{CONTENT_BYTES}sB")
+_APP_VERSION: Final = 2
 _APP_SYNCED: Final = 1
 _APP_LAST: Final = 2
+_APP_ANY_VCHANNEL: Final = 4
 # version, epoch, last sequence; then the results.
 _WINDOW: Final = struct.Struct(">BQQ")
 # version, vchannel id, next tick, when it was committed; then what was taken.
@@ -359,10 +363,19 @@ def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
 
 
 def pack_app_commit(app: AppKey, commit: AppCommit) -> bytes:
-    """Return the value of the last commit of an application."""
-    flags = _APP_SYNCED * commit.is_synced | _APP_LAST * commit.is_last
-    body = _APP.pack(ROW_VERSION, commit.version, commit.first_tick, commit.messages, flags) + app_name(app)
-    return _sealed(app_key(app), body)
+    """Return the value of the last commit of an application: of version 1 if nothing is known of its content."""
+    flags = (
+        _APP_SYNCED * commit.is_synced | _APP_LAST * commit.is_last | _APP_ANY_VCHANNEL * commit.any_vchannel
+    )  # fmt: skip
+    numbers = (commit.version, commit.first_tick, commit.messages, flags)
+    if commit.content is None:
+        assert not commit.query_id
+        body = _APP.pack(ROW_VERSION, *numbers)
+    else:
+        query_id = commit.query_id.encode()
+        content = _APP_CONTENT.pack(commit.content.to_bytes(CONTENT_BYTES), len(query_id))
+        body = _APP.pack(_APP_VERSION, *numbers) + content + query_id
+    return _sealed(app_key(app), body + app_name(app))
 
 
 def unpack_app_commit(key: bytes, value: bytes) -> tuple[AppKey, AppCommit]:
@@ -373,12 +386,23 @@ def unpack_app_commit(key: bytes, value: bytes) -> tuple[AppKey, AppCommit]:
     """
     body = _opened_body("application", key, value, _APP.size, 1)
     version, app_version, first_tick, messages, flags = _APP.unpack_from(body)
-    if version != ROW_VERSION:
+    content, query_id, name_at = None, "", _APP.size
+    if version == _APP_VERSION:
+        name_at += _APP_CONTENT.size
+        if len(body) < name_at:
+            raise _damaged_row("application", key)
+        packed, query_bytes = _APP_CONTENT.unpack_from(body, _APP.size)
+        content, query_id = int.from_bytes(packed), body[name_at : name_at + query_bytes].decode()
+        name_at += query_bytes
+    elif version != ROW_VERSION:
         raise _unknown_version("application", version)
-    app = parse_app_name(body[_APP.size :])
+    app = parse_app_name(body[name_at:])
     if app_key(app) != key:
         raise _damaged_row("application", key)
-    return app, AppCommit(app_version, first_tick, messages, bool(flags & _APP_SYNCED), bool(flags & _APP_LAST))
+    return app, AppCommit(
+        app_version, first_tick, messages, bool(flags & _APP_SYNCED), bool(flags & _APP_LAST),
+        bool(flags & _APP_ANY_VCHANNEL), content, query_id,
+    )  # fmt: skip
 
 
 def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:

@@ -281,10 +281,79 @@ def test_a_stream_with_a_lost_checkpoint_is_not_taken_for_a_repetition(
     lines.add("2")
     lines.write(txnAppId=channel)
 
-    assert "has committed version 1 before" in error_of(lambda: lines.write("another", txnAppId=channel))
+    assert "with another checkpoint" in error_of(lambda: lines.write("another", txnAppId=channel))
 
     lines.write("another", txnAppId=f"{channel}-again")
     assert len(payloads(client, f"{channel}/0", f"{channel}/1")) == 4
+
+
+def test_the_first_batch_of_a_new_checkpoint_is_not_taken_for_that_of_the_one_before(
+    client: Client, channel: str, lines: Lines
+) -> None:
+    lines.add("1")
+    lines.write(txnAppId=channel)
+
+    # The same number of rows, for the same channel, under the same number: only the checkpoint is another one.
+    assert "Choose a txnAppId for this checkpoint" in error_of(lambda: lines.write("another", txnAppId=channel))
+
+    assert payloads(client, f"{channel}/0", f"{channel}/1") == [b"1"]
+    assert left_behind(client, channel) == []
+    lines.add("2")
+    lines.write(txnAppId=channel)
+    assert sorted(payloads(client, f"{channel}/0", f"{channel}/1")) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_elsewhere"),
+    [
+        ("SELECT 'a' AS payload", "SELECT 'a' AS payload", True),
+        ("SELECT 'a' AS payload", "SELECT explode(array('a', 'b')) AS payload", False),
+        ("SELECT 'a' AS payload", "SELECT 'a' AS payload WHERE false", False),
+        ("SELECT 'a' AS payload, 0 AS vchannel", "SELECT 'a' AS payload, 1 AS vchannel", False),
+    ],
+    ids=["another channel", "more rows", "no rows", "another vchannel"],
+)
+def test_a_version_that_was_written_with_other_rows_is_no_repetition(
+    spark: SparkSession, client: Client, channel: str, write: Write, first: str, second: str, *, is_elsewhere: bool
+) -> None:
+    other = f"{channel}-other"
+    client.create_channel(other)
+    write(spark.sql(first), channel, txnAppId=channel, txnVersion=1)
+
+    target = other if is_elsewhere else channel
+    text = error_of(lambda: write(spark.sql(second), target, txnAppId=channel, txnVersion=1))
+
+    assert "is in the log with other rows" in text, text
+    assert payloads(client, f"{channel}/0", f"{channel}/1") == [b"a"]
+    assert payloads(client, f"{other}/0") == []
+    assert left_behind(client, channel) == []
+
+
+def test_batches_of_a_stream_that_are_written_as_frames_are_those_of_their_query(
+    spark: SparkSession, client: Client, channel: str, write: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "1.txt").write_text("1", encoding="utf-8")
+    other = f"{channel}-other"
+    client.create_channel(other)
+
+    def run(checkpoint: str, *names: str) -> None:
+        def write_both(frame: DataFrame, batch: int) -> None:
+            for target, name in zip((channel, other), names, strict=True):
+                write(frame.withColumnRenamed("value", "payload"), target, txnAppId=name, txnVersion=batch)
+
+        query = (
+            spark.readStream.text(str(tmp_path / "lines")).writeStream.foreachBatch(write_both)
+            .option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination(120)
+
+    # One name for two targets, as Delta Lake allows, whose tables each count for themselves.
+    assert "Choose a txnAppId for each target" in error_of(lambda: run("one", channel, channel))
+    assert payloads(client, f"{other}/0") == []
+    run("two", f"{channel}-a", f"{channel}-b")
+    assert payloads(client, f"{other}/0") == [b"1"]
+    assert "Choose a txnAppId for this checkpoint" in error_of(lambda: run("three", f"{channel}-a", f"{channel}-b"))
 
 
 def test_a_stream_needs_a_name_to_write_exactly_once(client: Client, channel: str, lines: Lines) -> None:

@@ -4,13 +4,9 @@ from collections import Counter
 
 import pytest
 
+from tidelog_server.core.app_errors import AppVersionPassedError
 from tidelog_server.core.callers import Caller
-from tidelog_server.core.errors import (
-    AppVersionPassedError,
-    Effect,
-    InvalidRequestError,
-    InvalidTransactionStateError,
-)
+from tidelog_server.core.errors import Effect, InvalidRequestError, InvalidTransactionStateError
 from tidelog_server.core.forgotten_errors import ApplicationForgottenError
 from tidelog_server.core.limits import MAX_REPEAT_AGE_MS, Limits
 from tidelog_server.core.shares import FloorKey, FloorTable

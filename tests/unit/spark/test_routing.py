@@ -101,3 +101,23 @@ def test_a_row_that_belongs_nowhere_is_refused(columns: dict[str, Any], match: s
     router = Router("" if "channel" in columns else "b", COUNTS.__getitem__)
     with pytest.raises(ValueError, match=match):
         list(router.divide(pa.RecordBatch.from_pydict({"payload": ["x"], **columns})))
+
+
+@pytest.mark.parametrize(
+    ("rows", "takes_turns"),
+    [
+        ([("a", None, None)], False),
+        ([("b", 1, None), ("b", None, b"k")], False),
+        ([("b", 1, None), ("b", None, None)], True),
+        ([("b", None, None)], True),
+        ([("b", None, b"k"), ("b", None, None)], True),
+    ],
+)
+def test_only_rows_without_a_vchannel_and_a_key_may_go_elsewhere_the_next_time(
+    rows: list[tuple[str, int | None, bytes | None]], *, takes_turns: bool
+) -> None:
+    router = Router("", COUNTS.__getitem__)
+
+    routed(router, batch_of(rows))
+
+    assert router.takes_turns == takes_turns

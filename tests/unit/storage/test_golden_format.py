@@ -16,7 +16,7 @@ from tidelog_server.core.producers import ProducerWindow, Result
 from tidelog_server.core.shares import FloorKey, FloorTable
 from tidelog_server.core.tenants import tenant_of
 from tidelog_server.core.ticks import Tick
-from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
+from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun, content_of
 from tidelog_server.metadata import embedded
 from tidelog_server.metadata.store import Versioned
 from tidelog_server.storage import keys
@@ -131,6 +131,22 @@ GOLDEN = {
     "application that makes no other commit": (
         pack_app_commit(AppKey("", "etl"), AppCommit(5, 0x0102030405060708, 4, is_synced=False, is_last=True)),
         "01000000000000000501020304050607080000000000000004" "02" "65746c" "9108ea7f",
+    ),
+    "application of a query": (
+        pack_app_commit(
+            AppKey("", "etl"),
+            AppCommit(5, 0x0102030405060708, 4, True, content=content_of(7, 7, 4).by_vchannel, query_id="q-1"),
+        ),
+        "02000000000000000501020304050607080000000000000004" "01" "e0910b55eb9d44a5487fd466e34a45c4" "03" "712d31"
+        "65746c" "e90245e9",
+    ),
+    "application that may repeat on other vchannels": (
+        pack_app_commit(
+            AppKey("", "etl"),
+            AppCommit(5, 0x0102030405060708, 4, True, any_vchannel=True, content=content_of(8, 7, 4).by_channel),
+        ),
+        "02000000000000000501020304050607080000000000000004" "05" "e0910b55eb9d44a5487fd466e34a45c4" "00"
+        "65746c" "3ff306b1",
     ),
     "header of a broadcast": (
         BROADCAST_HEADER,
