@@ -59,6 +59,9 @@ CHANNEL_OPTIONS: Final = (
 )
 # The server takes 100 streams on a connection; calls with one answer and the append stream need some of them.
 _SCANS_PER_CONNECTION: Final = 80
+# How often a connection that is being made is looked at.
+_FIRST_LOOK_S: Final = 0.001
+_LAST_LOOK_S: Final = 0.05
 WARN_EVERY_S: Final = 10.0
 """The readers of a client together log one warning in this time."""
 
@@ -446,11 +449,17 @@ class Transport:
 
 
 async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:
-    """Return True once the channel is connected; with ``tries_once``, False once a try has failed."""
+    """Return True once the channel is connected; with ``tries_once``, False once a try has failed.
+
+    Why it looks again and again: gRPC cannot end a watch of the state before the state changes, and what it reports of
+    an abandoned one may come when its event loop is closed, to the loop of another client.
+    """
+    pause_s = _FIRST_LOOK_S
     while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
         if tries_once and state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             return False
-        await channel.wait_for_state_change(state)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LAST_LOOK_S)
     return True
 
 

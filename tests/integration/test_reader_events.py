@@ -16,6 +16,7 @@ from tidelog._async_client import DEFAULT_CONNECT_TIMEOUT_S
 from tidelog._reader_events import WAITING_AFTER_S
 from tidelog.rocksmq import AsyncRocksMQ
 from tidelog.testing import server, start_server
+from tidelog_testing.documents import output_of
 from tidelog_testing.outage import InterruptedServer
 from tidelog_testing.secured import secured_server
 
@@ -190,6 +191,33 @@ def test_closing_a_synchronous_scan_ends_its_wait_for_the_server() -> None:
 
     assert [event.state for event in events] == ["waiting"]
     assert events[0].vchannels == ()
+
+
+IN_VAIN = """
+import asyncio
+
+import tidelog
+from tidelog import AsyncClient, Client, Retry
+
+
+async def wait_in_vain():
+    async with AsyncClient("127.0.0.1:1", retry=Retry(give_up_s=0.05), connect_timeout_s=0.05) as client:
+        try:
+            await anext(client.scan("orders/0"))
+        except tidelog.UnavailableError:
+            return
+
+
+with Client("127.0.0.1:7420") as other:
+    for _ in range(30):
+        asyncio.run(wait_in_vain())
+        print(other.wal_name())
+"""
+
+
+def test_a_reader_that_gave_up_leaves_nothing_to_the_event_loops_of_other_clients(tmp_path: Path) -> None:
+    with start_server() as running:
+        assert output_of(IN_VAIN, running.endpoint, tmp_path).split() == ["memory"] * 30
 
 
 async def test_a_read_of_the_wal_is_resumed_after_its_error() -> None:
