@@ -179,6 +179,7 @@ class AsyncGroupCalls(ABC):
         wait_s: float = 0.0,
         max_bytes: int = 0,
         consume_id: int | None = None,
+        is_repeated: bool = False,
     ) -> Consumed:
         """Return the next messages of a group on one vchannel: at most so many, none if there are none.
 
@@ -195,11 +196,13 @@ class AsyncGroupCalls(ABC):
                 messages. Any number that nobody else has, 1 to 2^64 - 1; its upper 40 bits name a caller, who makes one
                 call after the other and counts up: the server remembers the last call of each of the last 16 callers of
                 the group on the vchannel. None for a number of the client's own.
+            is_repeated: Whether a call with this ``consume_id`` may have been made before.
 
         Raises:
             GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: There is no such position.
             GroupInUseError: A member holds the vchannel.
             PositionTrimmedError: Messages that were not consumed are gone: ``seek_group`` to go on.
+            ConsumeForgottenError: The call is repeated, and the server has forgotten it.
             InvalidRequestError, ValueError: A number is out of range.
         """
         if not 1 <= max_messages <= _MAX_CONSUME_MESSAGES:
@@ -218,6 +221,7 @@ class AsyncGroupCalls(ABC):
             mode=pb.CONSUME_MODE_AT_ONCE if commit else pb.CONSUME_MODE_EXPLICIT,
             consume_id=_consume_id(consume_id) if commit else 0,
             format=wal_service_pb2.SCAN_FORMAT_COLUMNS,
+            is_repeated=commit and is_repeated,
         )
         transport = self._transport()
         connection = transport.lease()
@@ -227,6 +231,7 @@ class AsyncGroupCalls(ABC):
                 is_idempotent=True,
                 # A close does not wait for messages that may never come.
                 holds_close=commit and not wait_s,
+                mark_repeated=_mark_repeated,
             )  # fmt: skip
         finally:
             transport.release(connection)
@@ -255,6 +260,10 @@ class AsyncGroupCalls(ABC):
             transport.groups.AlterGroup, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
         )
         return _wire_group.description(answer.group)
+
+
+def _mark_repeated(request: pb.ConsumeRequest) -> None:
+    request.is_repeated = request.consume_id != 0
 
 
 def _consume_id(given: int | None) -> int:

@@ -39,6 +39,7 @@ The tree::
     │   ├── GroupInUseError          stop its members, or join them
     │   ├── GroupNotSubscribedError  subscribe the group to the channel first
     │   ├── GroupFencedError         leave it: somebody else processes these messages
+    │   ├── ConsumeForgottenError    see what is missing, and seek there
     │   └── GroupPositionMovedError  go on from where the group is
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
     ├── UnauthenticatedError         show a valid token or certificate
@@ -218,6 +219,13 @@ class GroupFencedError(GroupError):
     """The vchannel is not the member's any more, or the member is none: somebody else processes what comes."""
 
 
+class ConsumeForgottenError(GroupError):
+    """A repeated call of ``consume`` is not remembered: whether the first one took messages is unknown.
+
+    Read what is missing, and ``seek_group`` there.
+    """
+
+
 class GroupPositionMovedError(GroupError):
     """The group is not where the commit expects it: messages were left out, or somebody else processed them."""
 
@@ -379,7 +387,7 @@ class ResourceAcquiredError(TidelogError):
 
     @property
     def broadcast_id(self) -> int:
-        """The broadcast that has it."""
+        """The broadcast that has it; 0 for one of another principal, whose vchannels you may not read."""
         return self._number("broadcast_id")
 
 

@@ -21,6 +21,7 @@ class GroupPosition:
         lag_bytes: Bytes of their columns.
         lag_s: How old the oldest of them is; 0 if there is none.
         is_trimmed: Whether messages that were not consumed are gone: consuming goes on only after a seek.
+        holds_retention: Whether retention keeps what the group has not consumed here.
     """
 
     vchannel: str
@@ -31,6 +32,7 @@ class GroupPosition:
     lag_bytes: int
     lag_s: float
     is_trimmed: bool
+    holds_retention: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,11 +69,19 @@ class GroupCalls:
         wait_s: float = 0.0,
         max_bytes: int = 0,
         consume_id: int | None = None,
+        is_repeated: bool = False,
     ) -> Consumed:
         """Return the next messages of a group on one vchannel. See ``AsyncClient.consume``."""
         return background.run(
             self._client.consume(
-                group, vchannel, max_messages, commit=commit, wait_s=wait_s, max_bytes=max_bytes, consume_id=consume_id
+                group,
+                vchannel,
+                max_messages,
+                commit=commit,
+                wait_s=wait_s,
+                max_bytes=max_bytes,
+                consume_id=consume_id,
+                is_repeated=is_repeated,
             )
         )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -309,6 +309,7 @@ class Transport:
         is_append: bool = False,
         is_idempotent: bool = False,
         holds_close: bool | None = None,
+        mark_repeated: Callable[[_Request_contra], None] | None = None,
     ) -> _Response_co:
         """Return the answer to ``request``; repeats it while it had no effect, or is idempotent, and there is time.
 
@@ -320,6 +321,7 @@ class Transport:
             is_append: Whether it appends messages.
             is_idempotent: Whether twice is the same as once.
             holds_close: Whether a close of the client waits for it; None: unless it is a read.
+            mark_repeated: Called with the request before it is repeated, once an attempt may have had an effect.
 
         Raises:
             TidelogError: What the server or the transport said last; its effect is unknown if that of an attempt is.
@@ -330,7 +332,7 @@ class Transport:
             async with self.calls.entered(holds_close=not is_read if holds_close is None else holds_close):
                 return await self._repeated(
                     progress, method, request, timeout_s=timeout_s, is_read=is_read, is_append=is_append,
-                    is_idempotent=is_idempotent,
+                    is_idempotent=is_idempotent, mark_repeated=mark_repeated,
                 )  # fmt: skip
         except ClosedError:
             raise progress.error_at_close(is_read=is_read, is_append=is_append) from None
@@ -345,6 +347,7 @@ class Transport:
         is_read: bool,
         is_append: bool,
         is_idempotent: bool,
+        mark_repeated: Callable[[_Request_contra], None] | None,
     ) -> _Response_co:
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
@@ -369,6 +372,8 @@ class Transport:
             if not may_pass or clock() + pause_s >= deadline:
                 error.effect = "unknown" if progress.is_unknown else "none"
                 raise error from (failure if failure is not error else None)
+            if progress.is_unknown and mark_repeated is not None:
+                mark_repeated(request)
             await asyncio.sleep(pause_s)
 
     def _is_ready(self) -> bool:

@@ -25,6 +25,7 @@ def group_position(wire: pb.GroupPosition) -> GroupPosition:
         lag_bytes=wire.lag_bytes,
         lag_s=wire.lag_ms / 1_000,
         is_trimmed=wire.is_trimmed,
+        holds_retention=wire.holds_retention,
     )
 
 

@@ -3,7 +3,7 @@
 Method: a server with authentication in this process, whose tables are small; a hoarder fills them, and another
 principal repeats what it did before.
 
-Promises of GUARANTEES.md: G18, G25, G47.
+Promises of GUARANTEES.md: G18, G25, G34, G41, G47.
 """
 
 import asyncio
@@ -15,7 +15,18 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from tidelog import AsyncClient, ProducerForgottenError
+from tidelog import (
+    AsyncClient,
+    At,
+    BroadcastNotFoundError,
+    Consumed,
+    ConsumeForgottenError,
+    OverloadedError,
+    PermissionDeniedError,
+    ProducerForgottenError,
+    ResourceAcquiredError,
+    ResourceKey,
+)
 from tidelog.v1 import broadcast_service_pb2 as broadcasts
 from tidelog.v1 import (
     broadcast_service_pb2_grpc,
@@ -86,6 +97,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             for name in ("a", "b"):
                 await admin.create_channel(name)
                 grants = [f"{verb}:{name}" for verb in ("append", "read", "txn", "broadcast")]
+                grants.append(f"broadcast.key:{name}-keys")
                 made = await admin.create_token(name, [*grants, f"group.manage:{name}.*", f"group.consume:{name}.*"])
                 metadata = (("authorization", f"Bearer {made.token}"),)
                 tenants.append(Tenant(name, secured.client(made.token), metadata))
@@ -219,3 +231,160 @@ async def test_finished_broadcasts_of_one_principal_evict_none_of_another(
     again = await scene.broadcasts.Broadcast(request, metadata=scene.other.metadata)
     assert (again.duplicate, again.tick) == (True, mine.tick)
     assert await payloads(scene.other.client, "b") == [b"mine"]
+
+
+# -- What all need ---------------------------------------------------------------------------------------------
+
+
+async def test_open_transactions_of_one_principal_leave_room_for_another(scene: Scene) -> None:
+    server = scene.secured.server
+    maximum = server._node.admission.limits.max_open_txns
+    begun = 0
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        for number in range(maximum):
+            # Under any number of names.
+            metadata = (*scene.hoarder.metadata, ("tidelog-client-id", f"c{number // 100}"))
+            await scene.transactions.BeginTxn(txns.BeginTxnRequest(keepalive_us=60_000_000), metadata=metadata)
+            begun += 1
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "this principal uses 500 open transactions" in (refused.value.details() or "")
+    assert begun == maximum // 2
+    txn_id = await begin_and_stage(scene, scene.other)
+    assert await commit_txn(scene, scene.other, txn_id)
+
+
+async def test_what_one_principal_stages_leaves_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txn_table, "MAX_STAGED_BATCHES", 40)
+    begun = await scene.transactions.BeginTxn(txns.BeginTxnRequest(), metadata=scene.hoarder.metadata)
+    message = wal_service_pb2.AppendRequest(vchannel="a", options=wal_service_pb2.AppendOptions(txn_id=begun.txn_id))
+    message.messages.add(payload=b"x")
+    with pytest.raises(grpc.aio.AioRpcError, match="this principal uses 20 batches of open transactions"):
+        for _ in range(40):
+            await scene.wal.Append(message, metadata=scene.hoarder.metadata)
+    assert await commit_txn(scene, scene.other, await begin_and_stage(scene, scene.other))
+
+
+async def test_broadcasts_that_nobody_acknowledges_leave_room_for_another(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog_server.broker.broadcasts.MAX_OPEN_BROADCASTS", MAXIMUM)
+    for _ in range(MAXIMUM // 2):
+        await scene.hoarder.client.broadcast(["a"], b"theirs")
+    with pytest.raises(OverloadedError, match="this principal uses 10 broadcasts"):
+        await scene.hoarder.client.broadcast(["a"], b"theirs", timeout_s=1)
+    assert (await scene.other.client.broadcast(["b"], b"mine")).tick
+
+
+async def test_groups_of_one_principal_leave_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog_server.broker.group_catalog.MAX_GROUPS", MAXIMUM)
+    for number in range(MAXIMUM // 2):
+        await scene.hoarder.client.create_group(f"a.g{number}", ["a"])
+    with pytest.raises(OverloadedError, match="this principal uses 10 groups"):
+        await scene.hoarder.client.create_group("a.more", ["a"])
+    await scene.other.client.create_group("b.g", ["b"])
+    # What is given back can be used again.
+    await scene.hoarder.client.destroy_group("a.g0")
+    await scene.hoarder.client.create_group("a.more", ["a"])
+
+
+async def test_positions_of_one_principal_leave_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog_server.broker.groups.MAX_GROUP_POSITIONS", 4)
+    for number in range(2):
+        await scene.hoarder.client.create_group(f"a.g{number}", ["a"])
+    with pytest.raises(OverloadedError, match="this principal uses 2 positions of groups"):
+        await scene.hoarder.client.create_group("a.more", ["a"])
+    await scene.other.client.create_group("b.g", ["b"])
+
+
+async def test_a_key_needs_a_permission_for_its_domain(scene: Scene) -> None:
+    keys = [ResourceKey("b-keys", "orders")]
+    with pytest.raises(PermissionDeniedError, match=r"broadcast\.key"):
+        await scene.hoarder.client.broadcast(["a"], b"x", resource_keys=keys)
+    with pytest.raises(PermissionDeniedError):
+        await scene.hoarder.client.wait_acked(keys[0], timeout_s=1)
+    mine = await scene.other.client.broadcast(["b"], b"mine", resource_keys=keys)
+    await scene.other.client.ack(mine.broadcast_id, "b")
+    await scene.other.client.wait_acked(keys[0])
+
+
+async def test_waiting_and_refusals_name_no_broadcasts_of_others(scene: Scene) -> None:
+    key = ResourceKey("shared", "schema")
+    async with scene.secured.client() as admin:
+        tokens = [
+            (await admin.create_token("with a key", [f"{verb}:{name}" for verb in ("append", "read", "broadcast")]
+                                      + ["broadcast.key:shared"])).token
+            for name in ("a", "b")
+        ]  # fmt: skip
+    async with scene.secured.client(tokens[0]) as stranger, scene.secured.client(tokens[1]) as owner:
+        mine = await owner.broadcast(["b"], b"mine", resource_keys=[key])
+        with pytest.raises(ResourceAcquiredError) as refused:
+            await stranger.broadcast(["a"], b"x", resource_keys=[key])
+        assert refused.value.broadcast_id == 0
+        assert str(mine.broadcast_id) not in str(refused.value)
+        with pytest.raises(ResourceAcquiredError) as own:
+            await owner.broadcast(["b"], b"more", resource_keys=[key])
+        assert own.value.broadcast_id == mine.broadcast_id
+        for token, expected in zip(tokens, ([], [mine.broadcast_id]), strict=True):
+            request = broadcasts.WaitAckedRequest(resource_key=wire_key(key), mode=broadcasts.ACK_MODE_ALL)
+            metadata = (("authorization", f"Bearer {token}"),)
+            answer = await scene.broadcasts.WaitAcked(request, metadata=metadata)
+            assert (answer.acked, list(answer.broadcast_ids)) == (False, expected)
+        with pytest.raises(BroadcastNotFoundError):
+            await stranger.wait_acked(mine.broadcast_id, timeout_s=1)
+        waiting = asyncio.create_task(stranger.wait_acked(key, timeout_s=30))
+        await owner.ack(mine.broadcast_id, "b")
+        await waiting
+        with pytest.raises(BroadcastNotFoundError):
+            await stranger.wait_acked(mine.broadcast_id, timeout_s=1)
+        await owner.wait_acked(mine.broadcast_id)
+
+
+def payloads_of(consumed: Consumed) -> list[bytes]:
+    return [bytes(payload) for batch in consumed.batches for payload in batch.payloads]
+
+
+def wire_key(key: ResourceKey) -> broadcasts.ResourceKey:
+    return broadcasts.ResourceKey(domain=key.domain, key=key.key)
+
+
+async def test_a_group_holds_retention_back_only_with_a_permission_of_the_channel(scene: Scene) -> None:
+    broker = scene.secured.server._broker
+    async with scene.secured.client() as admin:
+        grants = ["read:b", "group.manage:r.*", "group.consume:r.*"]
+        reader = (await admin.create_token("a reader", grants)).token
+        holder = (await admin.create_token("a holder", [*grants, "retention.hold:b"])).token
+        async with scene.secured.client(reader) as client:
+            await client.create_group("r.reads", ["b"])
+            assert broker._held_tick("b/0") is None
+            (position,) = (await client.describe_group("r.reads")).positions.values()
+            assert not position.holds_retention
+            # A seek and a commit change nothing of that.
+            await client.seek_group("r.reads", At.latest())
+            assert broker._held_tick("b/0") is None
+        async with scene.secured.client(holder) as client:
+            group = await client.create_group("r.holds", ["b"])
+            assert all(position.holds_retention for position in group.positions.values())
+            held = broker._held_tick("b/0")
+            assert held is not None
+            assert held[1] == "r.holds"
+
+
+async def test_calls_of_consume_of_one_principal_evict_none_of_another(scene: Scene) -> None:
+    async with scene.secured.client() as admin:
+        await admin.create_group("shared", ["b"])
+        grants = ["read:b", "group.consume:shared"]
+        tokens = [(await admin.create_token("a consumer", grants)).token for _ in range(2)]
+    for number in range(40):
+        await scene.other.client.append("b", b"%d" % number)
+    async with scene.secured.client(tokens[0]) as hoarder, scene.secured.client(tokens[1]) as other:
+        caller = 7 << 24
+        first = await other.consume("shared", "b", 1, commit=True, consume_id=caller + 1)
+        for number in range(30):
+            await hoarder.consume("shared", "b", 1, commit=True, consume_id=((100 + number) << 24) + 1)
+        again = await other.consume("shared", "b", 1, commit=True, consume_id=caller + 1, is_repeated=True)
+        assert [bytes(each) for each in again.batches[0].payloads] == [
+            bytes(each) for each in first.batches[0].payloads
+        ]
+        assert scene.evictions("consumes") == 30 + 1 - 16
+        with pytest.raises(ConsumeForgottenError):
+            await hoarder.consume("shared", "b", 1, commit=True, consume_id=(100 << 24) + 1, is_repeated=True)

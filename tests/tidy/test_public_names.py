@@ -55,6 +55,7 @@ PUBLIC_NAMES = [
     "Cluster",
     "ClusterDescription",
     "Columns",
+    "ConsumeForgottenError",
     "Consumed",
     "Consumer",
     "ConsumerOptions",

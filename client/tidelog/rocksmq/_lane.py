@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-from tidelog import AsyncClient, Consumed, OnEvent, TidelogError
+from tidelog import AsyncClient, Consumed, ConsumeForgottenError, OnEvent, TidelogError
 from tidelog._reader_events import WAITING_AFTER_S
 from tidelog._reader_watch import ReaderWatch, patiently
 from tidelog.rocksmq._behind import transport_behind
@@ -47,6 +47,8 @@ class Lane:
         self._turn = LoopLock()
         self._unanswered: _Call | None = None
         self._last_consume_id = -1
+        # Of the call of which an earlier try may have arrived.
+        self._may_have_arrived: int | None = None
         # Messages of a repeated call that asked for more than who came next; at most what one call may bring.
         self._left: deque[ConsumerMessage] = deque()
         # One for each wait: an event belongs to one event loop, and a lane may outlive it.
@@ -66,18 +68,33 @@ class Lane:
         self._unanswered = call
         try:
             consumed = await patiently(
-                self._watch, self, transport_behind(self._client),
-                lambda: self._client.consume(
-                    self._group, self._vchannel, call.max_messages, commit=True, max_bytes=_MAX_BYTES,
-                    consume_id=call.consume_id,
-                ),
+                self._watch, self, transport_behind(self._client), lambda: self._ask(call)
             )  # fmt: skip
+        except ConsumeForgottenError:
+            # Asked again it would be refused again: what it took is for the caller to look for.
+            self._unanswered = None
+            raise
         except TidelogError as error:
             if error.effect == "none" and before is None:
                 self._unanswered = None
             raise
         self._unanswered = None
         return [ConsumerMessage.of(message) for message in consumed.messages]
+
+    async def _ask(self, call: _Call) -> Consumed:
+        """Make a call, which says that it is repeated once one before it may have arrived."""
+        try:
+            return await self._client.consume(
+                self._group, self._vchannel, call.max_messages, commit=True, max_bytes=_MAX_BYTES,
+                consume_id=call.consume_id, is_repeated=self._may_have_arrived == call.consume_id,
+            )  # fmt: skip
+        except TidelogError as error:
+            if error.effect == "unknown":
+                self._may_have_arrived = call.consume_id
+            raise
+        except asyncio.CancelledError:
+            self._may_have_arrived = call.consume_id
+            raise
 
     def _next_consume_id(self) -> int:
         """Return a number that nobody else has, by which the server knows the calls of this lane."""

@@ -94,7 +94,7 @@ class GroupDescription(_message.Message):
     def __init__(self, name: _Optional[str] = ..., created_tick: _Optional[int] = ..., positions: _Optional[_Iterable[_Union[GroupPosition, _Mapping]]] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ...) -> None: ...
 
 class GroupPosition(_message.Message):
-    __slots__ = ("vchannel", "next_tick", "committed_time_ms", "member_id", "lag_messages", "lag_bytes", "lag_ms", "is_trimmed")
+    __slots__ = ("vchannel", "next_tick", "committed_time_ms", "member_id", "lag_messages", "lag_bytes", "lag_ms", "is_trimmed", "holds_retention")
     VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     NEXT_TICK_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_TIME_MS_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,7 @@ class GroupPosition(_message.Message):
     LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
     LAG_MS_FIELD_NUMBER: _ClassVar[int]
     IS_TRIMMED_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_RETENTION_FIELD_NUMBER: _ClassVar[int]
     vchannel: str
     next_tick: int
     committed_time_ms: int
@@ -111,7 +112,8 @@ class GroupPosition(_message.Message):
     lag_bytes: int
     lag_ms: int
     is_trimmed: bool
-    def __init__(self, vchannel: _Optional[str] = ..., next_tick: _Optional[int] = ..., committed_time_ms: _Optional[int] = ..., member_id: _Optional[str] = ..., lag_messages: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., is_trimmed: _Optional[bool] = ...) -> None: ...
+    holds_retention: bool
+    def __init__(self, vchannel: _Optional[str] = ..., next_tick: _Optional[int] = ..., committed_time_ms: _Optional[int] = ..., member_id: _Optional[str] = ..., lag_messages: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., is_trimmed: _Optional[bool] = ..., holds_retention: _Optional[bool] = ...) -> None: ...
 
 class GroupMember(_message.Message):
     __slots__ = ("member_id", "description", "channels", "vchannels", "expires_in_ms")
@@ -188,7 +190,7 @@ class SeekGroupResponse(_message.Message):
     def __init__(self, positions: _Optional[_Iterable[_Union[GroupPosition, _Mapping]]] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
-    __slots__ = ("group", "vchannel", "max_messages", "max_bytes", "wait_ms", "mode", "consume_id", "format")
+    __slots__ = ("group", "vchannel", "max_messages", "max_bytes", "wait_ms", "mode", "consume_id", "format", "is_repeated")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +199,7 @@ class ConsumeRequest(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     CONSUME_ID_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    IS_REPEATED_FIELD_NUMBER: _ClassVar[int]
     group: str
     vchannel: str
     max_messages: int
@@ -205,7 +208,8 @@ class ConsumeRequest(_message.Message):
     mode: ConsumeMode
     consume_id: int
     format: _wal_service_pb2.ScanFormat
-    def __init__(self, group: _Optional[str] = ..., vchannel: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., consume_id: _Optional[int] = ..., format: _Optional[_Union[_wal_service_pb2.ScanFormat, str]] = ...) -> None: ...
+    is_repeated: bool
+    def __init__(self, group: _Optional[str] = ..., vchannel: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., consume_id: _Optional[int] = ..., format: _Optional[_Union[_wal_service_pb2.ScanFormat, str]] = ..., is_repeated: _Optional[bool] = ...) -> None: ...
 
 class ConsumeResponse(_message.Message):
     __slots__ = ("messages", "next_tick")

@@ -15,6 +15,7 @@ from tidelog_server.core.errors import (
     ChannelNotExistError,
 )
 from tidelog_server.core.names import parse_vchannel_name
+from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.log.broadcast import Target
 from tidelog_server.log.node import LogNode
 
@@ -58,7 +59,13 @@ class BroadcastAcks:
         await book.saved(found)
 
     async def wait(
-        self, broadcast_ids: Sequence[int], name: KeyName | None, timeout_s: float, *, once: bool
+        self,
+        broadcast_ids: Sequence[int],
+        name: KeyName | None,
+        timeout_s: float,
+        *,
+        once: bool,
+        tenant: Tenant = NO_TENANT,
     ) -> list[int]:
         """Wait for acknowledgements; return an empty list once they are there, and at the timeout who is waited for.
 
@@ -67,6 +74,7 @@ class BroadcastAcks:
             name: A resource key, whose holders are waited for; then it does not matter why one holds it no more.
             timeout_s: How long.
             once: Whether one acknowledgement of one of them is enough; else all of them must be finished.
+            tenant: The tenant of the principal that waits.
 
         Raises:
             BroadcastAbortedError: One was, and no key was named.
@@ -83,7 +91,7 @@ class BroadcastAcks:
             book = self._book
             wanted = [each for each in book.keys.holders(name) if each in book.live or each in book.table.open]
         left = deque(wanted)
-        with self._book.watching(wanted) as changed:
+        with self._book.watching(wanted, tenant) as changed:
             try:
                 async with asyncio.timeout(timeout_s):
                     while True:

@@ -18,6 +18,8 @@ from tidelog_server.core.limits import (
     TOMBSTONE_SWEEP_INTERVAL_S,
 )
 from tidelog_server.core.producers import ProducerKey
+from tidelog_server.core.tenants import Tenant
+from tidelog_server.core.usage import Usage
 from tidelog_server.log.broadcast import Target, window_key
 from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.failpoints import Failpoint, hit
@@ -65,7 +67,7 @@ class BroadcastBook:
         self.live: dict[int, Live] = {}
         self.unsure: set[int] = set()
         self.stale_windows: list[ProducerKey] = []
-        self.waiters = 0
+        self.waiters_usage = Usage()
         self._node = node
         self._tasks = tasks
         self._store = store
@@ -76,7 +78,7 @@ class BroadcastBook:
         # Who looks again when something happens to a broadcast.
         self._watchers: dict[int, set[asyncio.Event]] = {}
         # Over all who watch, each with all of its.
-        self._watched_ids = 0
+        self._watched_usage = Usage()
         self._sweep_wanted = asyncio.Event()
 
     def now_ms(self) -> int:
@@ -184,35 +186,42 @@ class BroadcastBook:
         self.stale_windows.clear()
         await self._node.committer.run(lambda: self._node.store.write([], Beside(changes)))
 
+    @property
+    def waiters(self) -> int:
+        """How many calls wait."""
+        return self.waiters_usage.total
+
     # -- Waiting -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def watching(self, broadcast_ids: Sequence[int]) -> Iterator[asyncio.Event]:
+    def watching(self, broadcast_ids: Sequence[int], tenant: Tenant) -> Iterator[asyncio.Event]:
         """Yield an event that is set when something happens to one of the broadcasts, or the node shuts down.
 
         Raises:
-            RateLimitRejectedError: Too many wait.
+            RateLimitRejectedError: Too many wait, of all or of ``tenant``.
         """
         changed, watched = asyncio.Event(), set(broadcast_ids)
-        for what, total, maximum in (
-            ("calls", self.waiters + 1, MAX_BROADCAST_WAITERS),
-            ("ids", self._watched_ids + len(watched), MAX_WATCHED_BROADCASTS),
+        percent = self._node.admission.limits.max_principal_percent
+        for what, usage, amount, maximum in (
+            ("calls", self.waiters_usage, 1, MAX_BROADCAST_WAITERS),
+            ("ids", self._watched_usage, len(watched), MAX_WATCHED_BROADCASTS),
         ):
-            if total > maximum:
+            if (total := usage.total + amount) > maximum:
                 raise RateLimitRejectedError(
                     f"{total} {what} would wait for keys or acknowledgements, at most {maximum} may: wait and repeat",
                     **{what: total, f"max_{what}": maximum},
                 )
-        self.waiters += 1
-        self._watched_ids += len(watched)
+            usage.check_share(tenant, amount, maximum, percent, f"{what} that wait for broadcasts")
+        self.waiters_usage.add(tenant, 1)
+        self._watched_usage.add(tenant, len(watched))
         self._node.watchers.add(changed)
         for broadcast_id in watched:
             self._watchers.setdefault(broadcast_id, set()).add(changed)
         try:
             yield changed
         finally:
-            self.waiters -= 1
-            self._watched_ids -= len(watched)
+            self.waiters_usage.add(tenant, -1)
+            self._watched_usage.add(tenant, -len(watched))
             self._node.watchers.discard(changed)
             for broadcast_id in watched:
                 watchers = self._watchers[broadcast_id]

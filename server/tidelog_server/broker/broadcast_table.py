@@ -17,6 +17,7 @@ from tidelog_server.core.broadcasts import BroadcastState
 from tidelog_server.core.limits import MAX_TOMBSTONE_AGE_MS, MAX_TOMBSTONES
 from tidelog_server.core.shares import Floors, Shares
 from tidelog_server.core.tenants import Tenant
+from tidelog_server.core.usage import Usage
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +124,7 @@ class BroadcastTable:
 
     Attributes:
         floors: The greatest id that was ever forgotten of each tenant.
+        open_usage, vchannels_usage: How many open ones, and how many vchannels of these, each tenant has.
     """
 
     def __init__(self, floors: Mapping[Tenant, int] = MappingProxyType({})) -> None:
@@ -132,7 +134,8 @@ class BroadcastTable:
         # Those that are forgotten once that is durable.
         self._leaving: dict[int, Tombstone] = {}
         self._by_channel: dict[str, dict[int, Task]] = {}
-        self._open_vchannels = 0
+        self.open_usage = Usage()
+        self.vchannels_usage = Usage()
 
     @property
     def open(self) -> Mapping[int, Task]:
@@ -157,7 +160,7 @@ class BroadcastTable:
     @property
     def open_vchannels(self) -> int:
         """How many vchannels all open ones are for together."""
-        return self._open_vchannels
+        return self.vchannels_usage.total
 
     def add(self, task: Task) -> None:
         """Add an open one."""
@@ -165,7 +168,7 @@ class BroadcastTable:
         assert broadcast_id not in self._open
         assert self.find(broadcast_id) is None
         self._open[broadcast_id] = task
-        self._open_vchannels += len(task.record.vchannels)
+        self._count(task, 1)
         for channel in task.channels:
             self._by_channel.setdefault(channel, {})[broadcast_id] = task
 
@@ -178,12 +181,17 @@ class BroadcastTable:
         """Remove an open one, as if it had never been there."""
         broadcast_id = task.record.broadcast_id
         del self._open[broadcast_id]
-        self._open_vchannels -= len(task.record.vchannels)
+        self._count(task, -1)
         for channel in task.channels:
             tasks = self._by_channel[channel]
             del tasks[broadcast_id]
             if not tasks:
                 del self._by_channel[channel]
+
+    def _count(self, task: Task, sign: int) -> None:
+        tenant = bytes.fromhex(task.record.tenant)
+        self.open_usage.add(tenant, sign)
+        self.vchannels_usage.add(tenant, sign * len(task.record.vchannels))
 
     def find(self, broadcast_id: int) -> Task | Tombstone | None:
         """Return a broadcast; None for one that is not known."""

@@ -45,6 +45,7 @@ from tidelog_server.core.limits import (
 from tidelog_server.core.shares import Floors
 from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.core.usage import Usage
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.broadcast import WINDOW_PREFIX, Target, try_append_broadcast, window_key
 from tidelog_server.log.committer import PendingAppend
@@ -124,7 +125,7 @@ class Broadcasts:
         self._attempts: dict[int, asyncio.Event] = {}
         # Channels that are about to be destroyed: they take no new broadcasts.
         self._leaving: set[str] = set()
-        self._waiting_bytes = 0
+        self._waiting_bytes = Usage()
         # Of those that have their keys and are not durable yet.
         self._accepted_bytes = 0
 
@@ -249,17 +250,21 @@ class Broadcasts:
         names = sum(map(len, request.vchannels)) + _NAME_BYTES * len(request.vchannels)
         keys = sum(len(key.name.domain) + len(key.name.key) + _NAME_BYTES for key in request.resource_keys)
         size_bytes = len(request.batch.columns) + names + keys
-        if self._waiting_bytes + size_bytes > MAX_WAITING_BROADCAST_BYTES:
+        waiting = self._waiting_bytes
+        if waiting.total + size_bytes > MAX_WAITING_BROADCAST_BYTES:
             raise RateLimitRejectedError(
-                f"broadcasts with {self._waiting_bytes} bytes wait for keys, at most {MAX_WAITING_BROADCAST_BYTES} are "
+                f"broadcasts with {waiting.total} bytes wait for keys, at most {MAX_WAITING_BROADCAST_BYTES} are "
                 "allowed: wait and repeat",
-                bytes=self._waiting_bytes, max_bytes=MAX_WAITING_BROADCAST_BYTES,
+                bytes=waiting.total, max_bytes=MAX_WAITING_BROADCAST_BYTES,
             )  # fmt: skip
-        self._waiting_bytes += size_bytes
+        waiting.check_share(
+            request.tenant, size_bytes, MAX_WAITING_BROADCAST_BYTES, self._percent, "bytes of broadcasts that wait"
+        )
+        waiting.add(request.tenant, size_bytes)
         try:
             yield
         finally:
-            self._waiting_bytes -= size_bytes
+            waiting.add(request.tenant, -size_bytes)
 
     def _check(self, request: BroadcastRequest) -> list[Target]:
         """Return where a broadcast goes, if the node takes it now."""
@@ -272,24 +277,30 @@ class Broadcasts:
             if log.name in self._leaving:
                 raise ChannelNotExistError(log.name, "is being destroyed")
         admission.check_room(self._accepted_bytes + len(targets) * len(request.batch.columns))
-        self._check_open(len(targets))
+        self._check_open(len(targets), request.tenant)
         return targets
 
-    def _check_open(self, vchannels: int) -> None:
+    def _check_open(self, vchannels: int, tenant: Tenant) -> None:
         """Check that one more with so many vchannels may be open. Raises RateLimitRejectedError."""
         table, live = self._book.table, self._book.live
         accepting = [one.task.record for broadcast_id, one in live.items() if broadcast_id not in table.open]
-        vchannels += table.open_vchannels + sum(len(record.vchannels) for record in accepting)
-        for unit, total, maximum in (
-            ("broadcasts", len(table.open) + len(accepting) + 1, MAX_OPEN_BROADCASTS),
-            ("vchannels", vchannels, MAX_OPEN_BROADCAST_VCHANNELS),
-        ):
-            if total > maximum:
+        mine = [record for record in accepting if record.tenant == tenant.hex()]
+        for unit, usage, amount, own, maximum in (
+            ("broadcasts", table.open_usage, len(accepting) + 1, len(mine) + 1, MAX_OPEN_BROADCASTS),
+            ("vchannels", table.vchannels_usage, vchannels + sum(len(each.vchannels) for each in accepting),
+             vchannels + sum(len(each.vchannels) for each in mine), MAX_OPEN_BROADCAST_VCHANNELS),
+        ):  # fmt: skip
+            if (total := usage.total + amount) > maximum:
                 raise RateLimitRejectedError(
                     f"the node would have open broadcasts with {total} {unit}, at most {maximum} are allowed: "
                     "acknowledge or abort some first",
                     **{unit: total, f"max_{unit}": maximum},
                 )
+            usage.check_share(tenant, own, maximum, self._percent, f"{unit} of open broadcasts")
+
+    @property
+    def _percent(self) -> int:
+        return self._node.admission.limits.max_principal_percent
 
     async def _reach(self, request: BroadcastRequest) -> None:
         """Wait until the barrier has passed. Before the keys are taken, so that none is held while the clock runs."""
@@ -310,7 +321,7 @@ class Broadcasts:
             if (conflict := self._book.keys.try_acquire(broadcast_id, request.resource_keys)) is not None:
                 raise _acquired(conflict)
             return
-        with self._book.watching([broadcast_id]) as changed:
+        with self._book.watching([broadcast_id], request.tenant) as changed:
             if self._book.keys.request(broadcast_id, request.resource_keys):
                 return
             try:
@@ -416,6 +427,16 @@ class Broadcasts:
             candidates |= self._book.table.tombstones
         found = sorted(key for key, each in candidates.items() if after_id < key and each.state in wanted)
         return [candidates[key] for key in found[:max_count]], max_count < len(found)
+
+    def find(self, broadcast_id: int) -> Task | Tombstone | None:
+        """Return a broadcast, also one that is about to be accepted; None for one that is not known."""
+        live = self._book.live.get(broadcast_id)
+        return self._book.table.find(broadcast_id) if live is None else live.task
+
+    @property
+    def highest_floor(self) -> int:
+        """The greatest id that was forgotten of any principal."""
+        return self._book.table.floors.highest
 
     def describe(self, broadcast_id: int) -> Task | Tombstone:
         """Return a broadcast. Raises BroadcastNotExistError."""

@@ -9,6 +9,7 @@ from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_GROUPS
 from tidelog_server.core.ticks import Tick
+from tidelog_server.core.usage import Usage
 from tidelog_server.log.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Delete, MetadataStore, Put
@@ -30,16 +31,20 @@ class GroupRecord:
         name: Its name.
         created_tick: When it was made.
         start: Where it begins on vchannels that it subscribes to.
+        tenant: The tenant of the principal that created it, hexadecimal; empty for NO_TENANT.
     """
 
     name: str
     created_tick: Tick
     start: Start
+    tenant: str = ""
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
         start = [_START_NAMES[type(self.start)], *_value_of(self.start)]
-        fields = {"version": _RECORD_VERSION, "created_tick": self.created_tick, "start": start}
+        fields: dict[str, object] = {"version": _RECORD_VERSION, "created_tick": self.created_tick, "start": start}
+        if self.tenant:
+            fields["tenant"] = self.tenant
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -50,11 +55,12 @@ class GroupRecord:
             start_name, *start_value = fields["start"]
             version, created_tick = fields["version"], Tick(int(fields["created_tick"]))
             start = _STARTS[start_name](*map(int, start_value))
+            tenant = bytes.fromhex(fields.get("tenant", "")).hex()
         except (ValueError, TypeError, KeyError) as error:
             raise DataLossError(f"the metadata record of group {name} cannot be read ({error})", group=name) from error
         if version != _RECORD_VERSION:
             raise DataLossError(f"the metadata record of group {name} has the unknown version {version}", group=name)
-        return cls(name, created_tick, start)
+        return cls(name, created_tick, start, tenant)
 
 
 class GroupCatalog:
@@ -66,7 +72,7 @@ class GroupCatalog:
         self._prefix = f"{root}/group/"
         self._revisions: dict[str, int] = {}
         # Those that are being added count as well.
-        self._adding = 0
+        self._usage = Usage()
         self.records: dict[str, GroupRecord] = {}
 
     async def open(self) -> None:
@@ -75,30 +81,39 @@ class GroupCatalog:
             name = key.removeprefix(self._prefix)
             self.records[name] = GroupRecord.decode(name, found.value)
             self._revisions[name] = found.revision
+            self._usage.add(bytes.fromhex(self.records[name].tenant), 1)
 
-    async def add(self, record: GroupRecord) -> None:
+    def of_tenant(self, tenant: str) -> list[str]:
+        """Return the groups that a tenant has created."""
+        return [name for name, record in self.records.items() if record.tenant == tenant]
+
+    async def add(self, record: GroupRecord, percent: int) -> None:
         """Add a group that is not there, durably.
 
         Raises:
-            RateLimitRejectedError: There are too many. Nothing happened.
+            RateLimitRejectedError: There are too many, or of its tenant more than ``percent`` allows. Nothing happened.
         """
-        if len(self.records) + self._adding >= MAX_GROUPS:
+        if self._usage.total >= MAX_GROUPS:
             raise RateLimitRejectedError(
                 f"the node has {MAX_GROUPS} groups, as many as are allowed: destroy some first",
                 groups=MAX_GROUPS, max_groups=MAX_GROUPS,
             )  # fmt: skip
-        self._adding += 1
+        tenant = bytes.fromhex(record.tenant)
+        self._usage.check_share(tenant, 1, MAX_GROUPS, percent, "groups")
+        self._usage.add(tenant, 1)
         try:
             self._revisions[record.name] = await self._commits.commit(
                 [Put(self._prefix + record.name, record.encode(), 0)]
             )
-            self.records[record.name] = record
-        finally:
-            self._adding -= 1
+        except BaseException:
+            self._usage.add(tenant, -1)
+            raise
+        self.records[record.name] = record
 
     async def remove(self, name: str) -> None:
         """Forget a group that is there, durably."""
         await self._commits.commit([Delete(self._prefix + name, self._revisions[name])])
+        self._usage.add(bytes.fromhex(self.records[name].tenant), -1)
         del self.records[name], self._revisions[name]
 
 

@@ -44,10 +44,9 @@ class GroupPositions:
         return self._by_vchannel.get(vchannel, _NONE)
 
     def held_tick(self, vchannel: str) -> tuple[int, str] | None:
-        """Return the smallest position on a vchannel, and whose it is: all groups have consumed what lies below."""
-        return min(
-            ((position.next_tick, group) for group, position in self.of_vchannel(vchannel).items()), default=None
-        )
+        """Return the smallest position that holds retention on a vchannel, and whose it is; None if there is none."""
+        positions = self.of_vchannel(vchannel).items()
+        return min(((each.next_tick, group) for group, each in positions if each.is_holding), default=None)
 
     def put(self, key: GroupKey, position: GroupPosition) -> PositionChange:
         """Set a position; return what must be written for it."""

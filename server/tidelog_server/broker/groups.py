@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from tidelog_server.broker.group_catalog import GroupCatalog, GroupRecord, check_positions
 from tidelog_server.broker.group_positions import GroupPositions
 from tidelog_server.broker.group_sessions import GroupSessions, JoinTerms, Session
+from tidelog_server.broker.group_types import ANYBODY, Commit, GroupState, PositionState, Subscriber
 from tidelog_server.core.errors import (
     Effect,
     GroupAlreadyExistsError,
@@ -25,6 +25,8 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
+from tidelog_server.core.tenants import NO_TENANT, Tenant
+from tidelog_server.core.usage import Usage
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
 from tidelog_server.log.lag import Lag, lag_of
@@ -37,42 +39,6 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
 Target = tuple[ChannelLog, VchannelLog]
-
-
-class Commit(NamedTuple):
-    """How far a group got on a vchannel.
-
-    Attributes:
-        group: Its name.
-        vchannel: As it was given.
-        next_tick: The first tick that was not consumed.
-        member_id: The member whose vchannel it is; empty for nobody's.
-        epoch: Under which the member holds it.
-        expected_tick: Where the position must stand; None for anywhere.
-    """
-
-    group: str
-    vchannel: str
-    next_tick: int
-    member_id: str = ""
-    epoch: int = 0
-    expected_tick: int | None = None
-
-
-class PositionState(NamedTuple):
-    """What can be told of a position; ``lag`` is None where it was not asked for."""
-
-    vchannel: str
-    position: GroupPosition
-    member_id: str
-    lag: Lag | None = None
-
-
-class GroupState(NamedTuple):
-    """What can be told of a group; positions are in order of vchannel."""
-
-    record: GroupRecord
-    positions: list[PositionState]
 
 
 class Groups:
@@ -131,7 +97,15 @@ class Groups:
 
     # -- Groups --------------------------------------------------------------------------------------------
 
-    async def create(self, name: str, channels: Sequence[str], start: Start, *, if_not_exists: bool) -> GroupState:
+    async def create(
+        self,
+        name: str,
+        channels: Sequence[str],
+        start: Start,
+        *,
+        if_not_exists: bool,
+        subscriber: Subscriber = ANYBODY,
+    ) -> GroupState:
         """Make a group and subscribe it to channels, durably. Cancelling does not stop it.
 
         Raises:
@@ -142,25 +116,32 @@ class Groups:
             RateLimitRejectedError: There are too many groups or positions. Nothing happened.
         """
         self._node.admission.check()
-        return await self._tasks.finish(self._create(name, channels, start, if_not_exists=if_not_exists))
+        return await self._tasks.finish(self._create(name, channels, start, subscriber, if_not_exists=if_not_exists))
 
-    async def _create(self, name: str, channels: Sequence[str], start: Start, *, if_not_exists: bool) -> GroupState:
+    async def _create(
+        self, name: str, channels: Sequence[str], start: Start, subscriber: Subscriber, *, if_not_exists: bool
+    ) -> GroupState:
         async with self._changing(name):
             record = self._catalog.records.get(name)
             if record is None:
                 # Before anything is written: what is refused has changed nothing.
-                self._new_positions(name, channels, start)
+                self._new_positions(name, channels, start, subscriber)
                 tick = await self._node.shared.oracle.allocate(1)
-                record = GroupRecord(name, tick, start)
-                await self._catalog.add(record)
+                record = GroupRecord(name, tick, start, subscriber.tenant.hex())
+                await self._catalog.add(record, self._node.admission.limits.max_principal_percent)
                 hit(Failpoint.GROUP_MID_CREATE)
             elif not if_not_exists:
                 raise GroupAlreadyExistsError(name)
-            await self._subscribe(record, channels, start)
+            await self._subscribe(record, channels, start, subscriber)
             return self.describe(name)
 
     async def alter(
-        self, name: str, subscribe: Sequence[str], unsubscribe: Sequence[str], start: Start | None
+        self,
+        name: str,
+        subscribe: Sequence[str],
+        unsubscribe: Sequence[str],
+        start: Start | None,
+        subscriber: Subscriber = ANYBODY,
     ) -> GroupState:
         """Subscribe a group to channels, or end subscriptions, durably. Cancelling does not stop it.
 
@@ -170,23 +151,28 @@ class Groups:
             ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError, RateLimitRejectedError: See ``create``.
         """
         self._node.admission.check_storage()
-        return await self._tasks.finish(self._alter(name, subscribe, unsubscribe, start))
+        return await self._tasks.finish(self._alter(name, subscribe, unsubscribe, start, subscriber))
 
     async def _alter(
-        self, name: str, subscribe: Sequence[str], unsubscribe: Sequence[str], start: Start | None
+        self,
+        name: str,
+        subscribe: Sequence[str],
+        unsubscribe: Sequence[str],
+        start: Start | None,
+        subscriber: Subscriber,
     ) -> GroupState:
         async with self._changing(name):
             record = self.record(name)
             left = dict.fromkeys(vchannel for channel in unsubscribe for vchannel in self._subscribed(name, channel))
             self.sessions.check_not_held(name, left)
-            found = self._new_positions(name, subscribe, record.start if start is None else start)
+            found = self._new_positions(name, subscribe, record.start if start is None else start, subscriber)
             # In one step: channels may go meanwhile.
             added = [self.positions.put(key, position) for key, position in found]
             await self._write([*added, *(self.positions.remove(GroupKey(name, vchannel)) for vchannel in left)])
             self.sessions.changed(name)
             return self.describe(name)
 
-    async def join(self, name: str, terms: JoinTerms) -> Session:
+    async def join(self, name: str, terms: JoinTerms, subscriber: Subscriber = ANYBODY) -> Session:
         """Add a member to a group, or let a member come back; subscribes the group to its channels if it is not.
 
         Raises:
@@ -195,7 +181,7 @@ class Groups:
         """
         self.record(name)
         if any(self._unsubscribed(name, channel) for channel in terms.channels):
-            await self.alter(name, sorted(terms.channels), (), None)
+            await self.alter(name, sorted(terms.channels), (), None, subscriber)
         # In one step, so that the group is there when the member is.
         self.record(name)
         return self.sessions.join(name, terms)
@@ -328,9 +314,10 @@ class Groups:
             self._position(GroupKey(name, vchannel.name))
         ticks = [self._resolve(target, start) for target in targets]
         now_ms = self._node.shared.clock.wall_ms()
+        keys = [GroupKey(name, vchannel.name) for _, vchannel in targets]
         changes = [
-            self.positions.put(GroupKey(name, vchannel.name), GroupPosition(vchannel.vchannel_id, tick, now_ms))
-            for (_, vchannel), tick in zip(targets, ticks, strict=True)
+            self.positions.put(key, self._position(key)._replace(next_tick=tick, committed_ms=now_ms, taken=b""))
+            for key, tick in zip(keys, ticks, strict=True)
         ]
         names = [vchannel.name for _, vchannel in targets]
         # Ordering: in this step, so that no commit of before comes behind it.
@@ -350,7 +337,9 @@ class Groups:
         self.sessions.check_not_held(name, (vchannel,))
         return position
 
-    async def consumed(self, key: GroupKey, position: GroupPosition, next_tick: int, consume_id: int) -> bool:
+    async def consumed(
+        self, key: GroupKey, position: GroupPosition, next_tick: int, consume_id: int, tenant: Tenant = NO_TENANT
+    ) -> bool:
         """Move a position behind what a caller gets, durably; return False if it is not ``position`` any more.
 
         Cancelling does not stop it.
@@ -358,7 +347,9 @@ class Groups:
         self._node.admission.check_storage()
         if self.positions.get(key) is not position or self.sessions.holder(*key):
             return False
-        moved = position.after(next_tick, self._node.shared.clock.wall_ms(), consume_id)
+        moved = position.after(next_tick, self._node.shared.clock.wall_ms(), consume_id, tenant)
+        if position.taken and len(moved.taken) == len(position.taken) and not position.has_called(consume_id):
+            self._node.metrics.evictions.labels("consumes").inc()
         await self._finish([self.positions.put(key, moved)])
         return True
 
@@ -431,16 +422,24 @@ class Groups:
             targets = [(log, vchannel) for vchannel in log.vchannels]
         return [(log, vchannel) for log, vchannel in targets if vchannel.name not in positions]
 
-    def _new_positions(self, name: str, channels: Sequence[str], start: Start) -> list[tuple[GroupKey, GroupPosition]]:
+    def _new_positions(
+        self, name: str, channels: Sequence[str], start: Start, subscriber: Subscriber
+    ) -> list[tuple[GroupKey, GroupPosition]]:
         """Return the positions that a subscription brings; changes nothing."""
         now_ms = self._node.shared.clock.wall_ms()
         # A channel may be named, and one of its vchannels too.
         targets = {target[1].name: target for channel in channels for target in self._unsubscribed(name, channel)}
         check_start_of_several(start, len(targets), "start")
         found = [
-            (GroupKey(name, vchannel), GroupPosition(target[1].vchannel_id, self._resolve(target, start), now_ms))
+            (
+                GroupKey(name, vchannel),
+                GroupPosition(
+                    target[1].vchannel_id, self._resolve(target, start), now_ms,
+                    is_holding=subscriber.may_hold(target[0].name),
+                ),
+            )
             for vchannel, target in targets.items()
-        ]
+        ]  # fmt: skip
         of_group = len(self.positions.of_group(name)) + len(found)
         if of_group > MAX_POSITIONS_PER_GROUP:
             raise RateLimitRejectedError(
@@ -454,10 +453,26 @@ class Groups:
                 f"{MAX_GROUP_POSITIONS} are allowed: end some subscriptions first",
                 positions=len(self.positions) + len(found), max_positions=MAX_GROUP_POSITIONS,
             )  # fmt: skip
+        self._check_share(name, len(found), subscriber)
         return found
 
-    async def _subscribe(self, record: GroupRecord, channels: Sequence[str], start: Start) -> None:
-        found = self._new_positions(record.name, channels, start)
+    def _check_share(self, name: str, positions: int, subscriber: Subscriber) -> None:
+        """Check that the principal whose group it is may have so many more positions."""
+        record = self._catalog.records.get(name)
+        tenant = subscriber.tenant if record is None else bytes.fromhex(record.tenant)
+        if not (tenant and positions):
+            return
+        used = sum(len(self.positions.of_group(each)) for each in self._catalog.of_tenant(tenant.hex()))
+        usage = Usage()
+        usage.add(tenant, used)
+        usage.add(NO_TENANT, len(self.positions) - used)
+        percent = self._node.admission.limits.max_principal_percent
+        usage.check_share(tenant, positions, MAX_GROUP_POSITIONS, percent, "positions of groups")
+
+    async def _subscribe(
+        self, record: GroupRecord, channels: Sequence[str], start: Start, subscriber: Subscriber
+    ) -> None:
+        found = self._new_positions(record.name, channels, start, subscriber)
         await self._write([self.positions.put(key, position) for key, position in found])
         self.sessions.changed(record.name)
 

@@ -201,7 +201,7 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
         positions[group] = position
         if tick + 1 < position.next_tick:
             # What was taken beyond the tick is not there any more, so no repeated call can be answered with it.
-            positions[group] = GroupPosition(position.vchannel_id, tick + 1, position.committed_ms)
+            positions[group] = position._replace(next_tick=tick + 1, taken=b"")
             report.moved_positions += 1
     outcomes = {txn_id: outcome for txn_id, outcome in log.outcomes.items() if outcome.last_tick <= tick}
     app_commits = {app: commit for app, commit in log.app_commits.items() if _is_before(commit, tick)}

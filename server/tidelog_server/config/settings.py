@@ -15,7 +15,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
-from tidelog_server.core.limits import MAX_BATCH_BYTES_CEILING, MAX_KEEPALIVE_US, MAX_NODE_ID_CHARACTERS, Limits
+from tidelog_server.core.limits import (
+    MAX_BATCH_BYTES_CEILING,
+    MAX_KEEPALIVE_US,
+    MAX_NODE_ID_CHARACTERS,
+    WHOLE_PERCENT,
+    Limits,
+)
 from tidelog_server.core.nodes import is_node_id
 
 _DEFAULT_LIMITS = Limits()
@@ -146,6 +152,12 @@ class LimitSettings(Section):
         gt=0,
         le=MAX_KEEPALIVE_US // 1_000,
         description="life of a silent transaction that names none",
+    )
+    max_principal_percent: int = Field(
+        _DEFAULT_LIMITS.max_principal_percent,
+        gt=0,
+        le=WHOLE_PERCENT,
+        description="most of what is limited in number that one principal may use, of the whole",
     )
 
     def to_limits(self) -> Limits:

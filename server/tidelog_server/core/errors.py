@@ -19,7 +19,7 @@
     ├── ResourceAcquiredError
     ├── BroadcastNotExistError, BroadcastReusedError, BroadcastForgottenError, BroadcastAbortedError
     ├── GroupNotExistError, GroupAlreadyExistsError, GroupInUseError, GroupNotSubscribedError, GroupMemberFencedError
-    ├── GroupPositionMovedError
+    ├── GroupPositionMovedError, ConsumeForgottenError
     ├── PositionTrimmedError, PositionBeyondEndError
     ├── UnauthenticatedError, CredentialsExpiredError, PermissionDeniedError, TokenNotExistError, AuditFailedError
     ├── RateLimitRejectedError, DiskFullError
@@ -375,13 +375,14 @@ class TransactionOutcomeForgottenError(TidelogServerError):
 
 
 class ResourceAcquiredError(TidelogServerError):
-    """A resource key is held by another broadcast, or another one waits for it before."""
+    """A resource key is held by another broadcast, or another one waits for it before. None hides which."""
 
-    def __init__(self, *, domain: str, key: str, mode: str, broadcast_id: int) -> None:
+    def __init__(self, *, domain: str, key: str, mode: str, broadcast_id: int | None) -> None:
+        whose = "a broadcast of another principal" if broadcast_id is None else f"broadcast {broadcast_id}"
         super().__init__(
-            f"the resource key '{key}' of domain '{domain}', wanted {mode}, belongs to broadcast {broadcast_id}: "
-            "acknowledge or abort that one, or set a longer wait_timeout_ms to wait until it is free",
-            domain=domain, key=key, mode=mode, broadcast_id=broadcast_id,
+            f"the resource key '{key}' of domain '{domain}', wanted {mode}, belongs to {whose}: acknowledge or abort "
+            "it, or set a longer wait_timeout_ms to wait until it is free",
+            domain=domain, key=key, mode=mode, broadcast_id=broadcast_id or 0,
         )  # fmt: skip
 
 

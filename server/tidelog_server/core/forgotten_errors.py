@@ -34,3 +34,19 @@ class ApplicationForgottenError(TidelogServerError):
             f"version {app_version} may be in the log: read back what is there, then commit with is_first if it is not",
             app_id=app_id, app_version=app_version,
         )  # fmt: skip
+
+
+class ConsumeForgottenError(TidelogServerError):
+    """A call of Consume is repeated and not remembered, and may have been evicted. No position moved now.
+
+    The effect of the call is unknown: the first one may have taken messages, which no other caller gets.
+    """
+
+    effect = Effect.UNKNOWN
+
+    def __init__(self, group: str, vchannel: str, *, consume_id: int) -> None:
+        super().__init__(
+            f"the server has forgotten whether the call {consume_id} took messages of group '{group}' on {vchannel}, "
+            "for more callers came since than it remembers: see what is missing, and seek the group there",
+            group=group, vchannel=vchannel, consume_id=consume_id,
+        )  # fmt: skip

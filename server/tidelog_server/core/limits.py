@@ -6,6 +6,7 @@ from typing import Final
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
+WHOLE_PERCENT: Final = 100
 
 # Names and metadata.
 MAX_CHANNEL_NAME_CHARACTERS: Final = 127
@@ -295,6 +296,7 @@ class Limits:
     max_open_txns: int = 1_000
     max_open_txns_per_client: int = 256
     txn_keepalive_ms: int = 10_000
+    max_principal_percent: int = 50
 
     def __post_init__(self) -> None:
         assert 0 < self.max_message_bytes <= self.max_batch_bytes
@@ -306,6 +308,7 @@ class Limits:
         assert self.max_batch_bytes <= self.max_txn_bytes <= self.max_staged_bytes
         assert 0 < self.max_open_txns
         assert 0 < self.max_open_txns_per_client
+        assert 0 < self.max_principal_percent <= WHOLE_PERCENT
         assert MIN_KEEPALIVE_US <= 1_000 * self.txn_keepalive_ms <= MAX_KEEPALIVE_US
 
 

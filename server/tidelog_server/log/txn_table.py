@@ -43,6 +43,7 @@ from tidelog_server.core.limits import (
 from tidelog_server.core.shares import FloorChange, FloorKey, Floors, FloorTable, Shares
 from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
 from tidelog_server.core.transactions import TxnContent, TxnOutcome, TxnPlace, content_of
+from tidelog_server.core.usage import Usage
 from tidelog_server.log.app_commits import AppVersion
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
@@ -242,7 +243,6 @@ class TxnTable:
 
     Attributes:
         open: Those that are neither committed nor ended, by id.
-        staged_bytes, staged_batches: Of all open ones, and of those ended whose batches are not removed yet.
     """
 
     def __init__(
@@ -280,8 +280,19 @@ class TxnTable:
         self._floors = Floors(floors)
         self._per_client: Counter[Caller] = Counter()
         self.open: dict[int, TxnSession] = {}
-        self.staged_bytes = 0
-        self.staged_batches = 0
+        self._open_usage = Usage()
+        self._bytes_usage = Usage()
+        self._batches_usage = Usage()
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of all open ones, and of those ended whose batches are not removed yet."""
+        return self._bytes_usage.total
+
+    @property
+    def staged_batches(self) -> int:
+        """The same of batches."""
+        return self._batches_usage.total
 
     def check_room(self, caller: Caller) -> None:
         """Raise RateLimitRejectedError unless one more may be begun."""
@@ -296,6 +307,10 @@ class TxnTable:
                     f"raise limits.{name}",
                     open_txns=count, max_open_txns=maximum,
                 )  # fmt: skip
+        limits = self._limits
+        self._open_usage.check_share(
+            tenant_of(caller.principal), 1, limits.max_open_txns, limits.max_principal_percent, "open transactions"
+        )
 
     def begin(
         self, txn_id: int, caller: Caller, targets: Sequence[Target], keepalive_s: float, now_s: float
@@ -308,6 +323,7 @@ class TxnTable:
         )  # fmt: skip
         self.open[txn_id] = session
         self._per_client[caller] += 1
+        self._open_usage.add(session.tenant, 1)
         return session
 
     def session(self, txn_id: int, caller: Caller | None, latest_tick: int) -> TxnSession:
@@ -398,8 +414,8 @@ class TxnTable:
         lane.batches.append(StagedHeader(batch.count, batch.message_type, batch.columns_crc32c, columns))
         session.batches += 1
         session.size_bytes += len(batch.columns)
-        self.staged_bytes += len(batch.columns)
-        self.staged_batches += 1
+        self._bytes_usage.add(session.tenant, len(batch.columns))
+        self._batches_usage.add(session.tenant, 1)
         return sequence
 
     def note_committing(self, txn_id: int, outcome: TxnOutcome) -> tuple[list[OutcomeChange], list[FloorChange]]:
@@ -430,8 +446,8 @@ class TxnTable:
 
     def note_removed(self, session: TxnSession) -> None:
         """Note that what a transaction has staged does not count any more."""
-        self.staged_bytes -= session.size_bytes
-        self.staged_batches -= session.batches
+        self._bytes_usage.add(session.tenant, -session.size_bytes)
+        self._batches_usage.add(session.tenant, -session.batches)
 
     def expired(self, now_s: float) -> list[TxnSession]:
         """Return the open ones whose keepalive has run out; one that is being committed needs none."""
@@ -451,19 +467,23 @@ class TxnTable:
         ):
             if maximum < actual:
                 raise TransactionTooLargeError(session.txn_id, actual=actual, maximum=maximum, unit=unit)
-        for unit, actual, maximum in (
-            ("bytes", self.staged_bytes + size_bytes, self._limits.max_staged_bytes),
-            ("batches", self.staged_batches + 1, MAX_STAGED_BATCHES),
+        for unit, usage, amount, maximum in (
+            ("bytes", self._bytes_usage, size_bytes, self._limits.max_staged_bytes),
+            ("batches", self._batches_usage, 1, MAX_STAGED_BATCHES),
         ):
-            if maximum < actual:
+            if maximum < (actual := usage.total + amount):
                 raise RateLimitRejectedError(
                     f"the open transactions of the server would have {actual} {unit}, at most {maximum} are allowed: "
                     "commit or roll back some",
                     **{unit: actual, f"max_{unit}": maximum},
                 )
+            usage.check_share(
+                session.tenant, amount, maximum, self._limits.max_principal_percent, f"{unit} of open transactions"
+            )
 
     def _remove(self, session: TxnSession) -> None:
         del self.open[session.txn_id]
+        self._open_usage.add(session.tenant, -1)
         self._per_client[session.caller] -= 1
         if not self._per_client[session.caller]:
             del self._per_client[session.caller]

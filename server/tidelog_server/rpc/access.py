@@ -55,14 +55,16 @@ class Access:
         self._denied: set[tuple[Verb, str]] = set()
 
     def require(self, verb: Verb, name: str) -> None:
-        """Check that ``verb`` is permitted on a channel, vchannel or group. One look-up for what came before.
+        """Check that ``verb`` is permitted on a channel, vchannel, group or domain. One look-up for what came before.
 
         Raises:
             PermissionDeniedError: It is not, or there may be nothing of this name.
         """
         key = (verb, name)
         if key not in self._allowed:
-            if not self.principal.grants.allow(verb, name.partition("/")[0]):
+            # A domain of keys is any text, and has no part.
+            pattern_name = name if verb is Verb.BROADCAST_KEY else name.partition("/")[0]
+            if not self.principal.grants.allow(verb, pattern_name):
                 raise self.denial((verb,), name)
             _remember(self._allowed, key)
 

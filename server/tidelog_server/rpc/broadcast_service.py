@@ -10,7 +10,12 @@ from tidelog_server.broker.broadcast_table import Task
 from tidelog_server.broker.broadcasts import BroadcastRequest
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName, ResourceKey
-from tidelog_server.core.errors import BatchTooLargeError, InvalidRequestError
+from tidelog_server.core.errors import (
+    BatchTooLargeError,
+    BroadcastNotExistError,
+    InvalidRequestError,
+    ResourceAcquiredError,
+)
 from tidelog_server.core.limits import (
     MAX_ABORT_REASON_BYTES,
     MAX_ACK_WAIT_MS,
@@ -29,12 +34,13 @@ from tidelog_server.core.names import shown
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_server.log.batch import Batch
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.access import current_tenant
+from tidelog_server.rpc.access import current_access, current_tenant
 from tidelog_server.rpc.column_checks import check
 from tidelog_server.rpc.columns import ColumnsView
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import longest_wait_s
 from tidelog_server.rpc.rows import encode_rows
+from tidelog_server.security.grants import Verb
 
 _STATES: Final = {
     BroadcastState.PENDING: pb.BROADCAST_STATE_PENDING,
@@ -83,19 +89,27 @@ class BroadcastService:
         ):
             if size_bytes > maximum:
                 raise BatchTooLargeError(actual=size_bytes, maximum=maximum, unit="bytes")
-        result = await self._broker.broadcasts.broadcast(
-            BroadcastRequest(
-                list(request.vchannels),
-                Batch(1, view.message_type, view.crc32c, columns),
-                keys,
-                digest_of(request.vchannels, keys, columns),
-                request.broadcast_id,
-                min(request.wait_timeout_ms / 1_000, longest_wait_s(context, MAX_RESOURCE_WAIT_MS / 1_000)),
-                request.barrier_tick,
-                longest_wait_s(context, MAX_BARRIER_WAIT_S),
-                current_tenant(),
-            )
+        wanted = BroadcastRequest(
+            list(request.vchannels),
+            Batch(1, view.message_type, view.crc32c, columns),
+            keys,
+            digest_of(request.vchannels, keys, columns),
+            request.broadcast_id,
+            min(request.wait_timeout_ms / 1_000, longest_wait_s(context, MAX_RESOURCE_WAIT_MS / 1_000)),
+            request.barrier_tick,
+            longest_wait_s(context, MAX_BARRIER_WAIT_S),
+            current_tenant(),
         )
+        try:
+            result = await self._broker.broadcasts.broadcast(wanted)
+        except ResourceAcquiredError as error:
+            # One that waits for the key is not known yet.
+            if self._may_know(int(error.values["broadcast_id"]), if_unknown=False):
+                raise
+            values = error.values
+            raise ResourceAcquiredError(
+                domain=values["domain"], key=values["key"], mode=values["mode"], broadcast_id=None
+            ) from None
         return pb.BroadcastResponse(broadcast_id=result.broadcast_id, tick=result.tick, duplicate=result.is_duplicate)
 
     async def ack(self, request: pb.AckRequest, _: Context) -> pb.AckResponse:
@@ -118,10 +132,43 @@ class BroadcastService:
             raise InvalidRequestError("say what to wait for: a resource_key or broadcast_ids", field="resource_key")
         for broadcast_id in request.broadcast_ids:
             _check_id(broadcast_id)
+        known = self._known(request.broadcast_ids)
+        if name is None and not known:
+            return pb.WaitAckedResponse(acked=True)
         waiting_for = await self._broker.broadcasts.acks.wait(
-            request.broadcast_ids, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE
+            known, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE, tenant=current_tenant()
         )
-        return pb.WaitAckedResponse(acked=not waiting_for, broadcast_ids=waiting_for)
+        # All or none: a caller that asks again with none of them asks for those that hold the key then.
+        shown = waiting_for if all(map(self._may_know, waiting_for)) else ()
+        return pb.WaitAckedResponse(acked=not waiting_for, broadcast_ids=shown)
+
+    def _known(self, broadcast_ids: Sequence[int]) -> list[int]:
+        """Return those of ``broadcast_ids`` that the caller may know.
+
+        The others are answered as ids that were never accepted: those that may be forgotten count as finished.
+
+        Raises:
+            BroadcastNotExistError: One of the others is above all that are forgotten.
+        """
+        known = []
+        for broadcast_id in broadcast_ids:
+            if self._may_know(broadcast_id):
+                known.append(broadcast_id)
+            elif broadcast_id > self._broker.broadcasts.highest_floor:
+                raise BroadcastNotExistError(broadcast_id)
+        return known
+
+    def _may_know(self, broadcast_id: int, *, if_unknown: bool = True) -> bool:
+        """Tell whether the caller may learn of a broadcast: its own, or an open one on a vchannel that it reads."""
+        access, found = current_access(), self._broker.broadcasts.find(broadcast_id)
+        if access is None or access.principal.grants.allow_somewhere(Verb.ADMIN_READ):
+            return True
+        if found is None:
+            return if_unknown
+        if isinstance(found, Tombstone):
+            return found.tenant == access.tenant.hex()
+        record = found.record
+        return record.tenant == access.tenant.hex() or any(access.may((Verb.READ,), name) for name in record.vchannels)
 
     async def list_broadcasts(self, request: pb.ListBroadcastsRequest, _: Context) -> pb.ListBroadcastsResponse:
         """List a page of broadcasts."""

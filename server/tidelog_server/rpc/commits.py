@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tidelog.v1 import wal_service_pb2
-from tidelog_server.broker.groups import Commit
+from tidelog_server.broker.group_types import Commit
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.rpc.pages import check_tick
 

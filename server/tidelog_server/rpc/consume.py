@@ -9,6 +9,7 @@ from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.forgotten_errors import ConsumeForgottenError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import (
     DEFAULT_RESPONSE_BYTES,
@@ -21,6 +22,7 @@ from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.positions import check_not_trimmed
 from tidelog_server.log.scanner import Page, Piece, ScanPlan, ScanSource
+from tidelog_server.rpc.access import current_tenant
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.options import longest_wait_s
 from tidelog_server.rpc.pages import ColumnEncoder, Filters, RowEncoder, bounded, wants_rows
@@ -62,6 +64,8 @@ class ConsumeCalls:
                 # The first request may still be on its way to the disk.
                 await groups.rewrite(wanted.key, position)
                 return _response(wanted, await self._read(wanted, taken.begin_tick, taken.end_tick), taken.end_tick)
+            if request.is_repeated and wanted.consume_id and position.may_be_forgotten(wanted.consume_id):
+                raise ConsumeForgottenError(*wanted.key, consume_id=wanted.consume_id)
             if wanted.consume_id and position.is_overtaken(wanted.consume_id):
                 raise InvalidRequestError(
                     f"consume_id {wanted.consume_id} comes after a greater one of the same caller: count up",
@@ -74,7 +78,7 @@ class ConsumeCalls:
             if not pieces or not wanted.moves:
                 return _response(wanted, pieces, next_tick)
             # If not, somebody else of the group got them meanwhile.
-            if await groups.consumed(wanted.key, position, next_tick, wanted.consume_id):
+            if await groups.consumed(wanted.key, position, next_tick, wanted.consume_id, current_tenant()):
                 return _response(wanted, pieces, next_tick)
 
     def _checked(self, request: pb.ConsumeRequest, context: Context) -> _Wanted:

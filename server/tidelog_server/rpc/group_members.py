@@ -12,7 +12,8 @@ from google.protobuf.message import DecodeError
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.broker.group_sessions import JoinTerms, Session
-from tidelog_server.broker.groups import Commit, Groups
+from tidelog_server.broker.group_types import Commit
+from tidelog_server.broker.groups import Groups
 from tidelog_server.core.errors import (
     GroupMemberFencedError,
     InvalidRequestError,
@@ -39,6 +40,7 @@ from tidelog_server.rpc.access import current_access
 from tidelog_server.rpc.append import unknown_outcome
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.pages import bounded, check_tick
+from tidelog_server.rpc.subscribers import subscriber
 from tidelog_server.security.grants import Verb
 
 _MEMBER_ID_BYTES: Final = 8
@@ -92,7 +94,7 @@ class MemberCall:
         if first is None:
             raise InvalidRequestError("the stream has no request: send `join` first", field="step")
         terms = self._terms(_parse(first))
-        self._session = await self._groups.join(self._group, terms)
+        self._session = await self._groups.join(self._group, terms, subscriber())
         self._changed = self._session.changed
         self._node.watchers.add(self._changed)
         try:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog_server.broker.broker import Broker
-from tidelog_server.broker.groups import GroupState, PositionState
+from tidelog_server.broker.group_types import GroupState, PositionState
 from tidelog_server.core.errors import InvalidRequestError
 from tidelog_server.core.limits import (
     MAX_COMMITS_PER_REQUEST,
@@ -21,6 +21,7 @@ from tidelog_server.rpc.consume import ConsumeCalls
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.group_members import MemberCall
 from tidelog_server.rpc.pages import start_of
+from tidelog_server.rpc.subscribers import subscriber
 from tidelog_server.security.grants import OF_GROUPS
 
 
@@ -51,7 +52,9 @@ class GroupService:
         check_group_name(request.group)
         _check_channels(request.channels)
         start = start_of(request.start, self._node.store.wal_name)
-        state = await self._groups.create(request.group, request.channels, start, if_not_exists=request.if_not_exists)
+        state = await self._groups.create(
+            request.group, request.channels, start, if_not_exists=request.if_not_exists, subscriber=subscriber()
+        )
         return pb.CreateGroupResponse(group=self._description(state))
 
     async def alter_group(self, request: pb.AlterGroupRequest, _: Context) -> pb.AlterGroupResponse:
@@ -59,7 +62,7 @@ class GroupService:
         check_group_name(request.group)
         _check_channels([*request.subscribe, *request.unsubscribe])
         start = start_of(request.start, self._node.store.wal_name) if request.HasField("start") else None
-        state = await self._groups.alter(request.group, request.subscribe, request.unsubscribe, start)
+        state = await self._groups.alter(request.group, request.subscribe, request.unsubscribe, start, subscriber())
         return pb.AlterGroupResponse(group=self._description(state))
 
     async def destroy_group(self, request: pb.DestroyGroupRequest, _: Context) -> pb.DestroyGroupResponse:
@@ -129,6 +132,7 @@ class GroupService:
             next_tick=position.next_tick,
             committed_time_ms=position.committed_ms,
             member_id=state.member_id,
+            holds_retention=position.is_holding,
         )
         if lag is not None:
             now_ms = self._node.shared.clock.wall_ms()

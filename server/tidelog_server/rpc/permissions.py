@@ -83,6 +83,19 @@ def _append(request: Any) -> Iterator[Need]:
         yield Verb.TXN, request.vchannel
 
 
+def _broadcast(request: Any) -> Iterator[Need]:
+    for vchannel in request.vchannels:
+        yield Verb.BROADCAST, vchannel
+        yield Verb.APPEND, vchannel
+    for key in request.resource_keys:
+        yield Verb.BROADCAST_KEY, key.domain
+
+
+def _wait_acked(request: Any) -> Iterator[Need]:
+    if request.HasField("resource_key"):
+        yield Verb.BROADCAST_KEY, request.resource_key.domain
+
+
 def _commit(request: Any) -> Iterator[Need]:
     for condition in request.conditions:
         yield Verb.APPEND, condition.vchannel
@@ -161,9 +174,10 @@ ROWS: Final[dict[str, Row]] = {
     f"{_TXNS}ListTxns": _ADMIN_READ,
     f"{_TXNS}DescribeTxn": _ADMIN_READ,
     f"{_TXNS}AbortTxn": _ADMIN_WRITE,
-    f"{_BROADCASTS}Broadcast": Row(needs=_on(Verb.BROADCAST, Verb.APPEND, names=_vchannels)),
+    f"{_BROADCASTS}Broadcast": Row(needs=_broadcast),
     f"{_BROADCASTS}Ack": Row(needs=_on(Verb.READ, names=_vchannels)),
-    f"{_BROADCASTS}WaitAcked": Row(somewhere=Verb.BROADCAST, is_read=True),
+    # Which broadcasts the caller may know, rpc.broadcast_service looks at.
+    f"{_BROADCASTS}WaitAcked": Row(somewhere=Verb.BROADCAST, needs=_wait_acked, is_read=True),
     f"{_BROADCASTS}ListBroadcasts": _ADMIN_READ,
     f"{_BROADCASTS}DescribeBroadcast": _ADMIN_READ,
     f"{_BROADCASTS}AbortBroadcast": _ADMIN_WRITE,

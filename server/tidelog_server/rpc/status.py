@@ -80,6 +80,7 @@ STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, err
     errors.GroupNotSubscribedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_GROUP_NOT_SUBSCRIBED),
     errors.GroupMemberFencedError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_GROUP_MEMBER_FENCED),
     errors.GroupPositionMovedError: (_Code.ABORTED, error_pb2.REASON_GROUP_POSITION_MOVED),
+    forgotten_errors.ConsumeForgottenError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_CONSUME_FORGOTTEN),
     cluster_errors.MetadataUnavailableError: (_Code.UNAVAILABLE, error_pb2.REASON_METADATA_UNAVAILABLE),
     cluster_errors.OwnershipLostError: (_Code.UNAVAILABLE, error_pb2.REASON_OWNERSHIP_LOST),
     cluster_errors.NotOwnerError: (_Code.FAILED_PRECONDITION, error_pb2.REASON_NOT_OWNER),

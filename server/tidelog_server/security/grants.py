@@ -18,12 +18,17 @@ _PATTERN: Final = re.compile(rf"\*|{CHANNEL_NAME_PATTERN}|[a-z0-9][a-z0-9._-]{{0
 
 
 class Verb(StrEnum):
-    """What can be permitted. Those of ``group`` have patterns of group names; the last four have none."""
+    """What can be permitted. Those of ``group`` have patterns of group names; the last four have none.
+
+    ``broadcast.key`` has patterns of domains of resource keys.
+    """
 
     APPEND = "append"
     READ = "read"
     TXN = "txn"
     BROADCAST = "broadcast"
+    BROADCAST_KEY = "broadcast.key"
+    RETENTION_HOLD = "retention.hold"
     CHANNEL_CREATE = "channel.create"
     CHANNEL_DELETE = "channel.delete"
     CHANNEL_TRUNCATE = "channel.truncate"
@@ -39,6 +44,8 @@ NAMELESS: Final = frozenset((Verb.ADMIN_READ, Verb.ADMIN_WRITE, Verb.BACKUP, Ver
 OF_CHANNELS: Final = frozenset(
     (Verb.APPEND, Verb.READ, Verb.TXN, Verb.BROADCAST, Verb.CHANNEL_CREATE, Verb.CHANNEL_DELETE, Verb.CHANNEL_TRUNCATE)
 )
+HOLDERS: Final = frozenset((Verb.RETENTION_HOLD, Verb.CHANNEL_TRUNCATE))
+"""Verbs of which one lets the groups that a principal subscribes hold retention back on a channel."""
 OF_GROUPS: Final = frozenset((Verb.GROUP_CONSUME, Verb.GROUP_MANAGE))
 
 

@@ -100,8 +100,12 @@ _APP_LAST: Final = 2
 _APP_ANY_VCHANNEL: Final = 4
 # version, epoch, last sequence; then the results.
 _WINDOW: Final = struct.Struct(">BQQ")
-# version, vchannel id, next tick, when it was committed; then what was taken.
+# version, vchannel id, next tick, when it was committed; then what was taken, without tenants.
 _POSITION: Final = struct.Struct(">BIQQ")
+_TAKEN_WITHOUT_TENANT_BYTES: Final = TAKEN_BYTES - TENANT_BYTES
+# In version 2 flags behind that, and tenants.
+_POSITION_FLAGS: Final = struct.Struct(">BIQQB")
+_NOT_HOLDING: Final = 1
 # version, number.
 _FLOOR: Final = struct.Struct(">BQ")
 # version, then the fields of StoreRow in order.
@@ -440,8 +444,14 @@ def unpack_floor(key: FloorKey, value: bytes) -> int:
 
 def pack_position(key: GroupKey, position: GroupPosition) -> bytes:
     """Return the value of a group's position."""
-    vchannel_id, next_tick, committed_ms, taken = position
-    return _sealed(group_key(key), _POSITION.pack(ROW_VERSION, vchannel_id, next_tick, committed_ms) + taken)
+    vchannel_id, next_tick, committed_ms, taken, is_holding = position
+    without_tenants = _without_tenants(taken)
+    if is_holding and without_tenants is not None:
+        body = _POSITION.pack(ROW_VERSION, vchannel_id, next_tick, committed_ms) + without_tenants
+    else:
+        flags = 0 if is_holding else _NOT_HOLDING
+        body = _POSITION_FLAGS.pack(TENANT_VERSION, vchannel_id, next_tick, committed_ms, flags) + taken
+    return _sealed(group_key(key), body)
 
 
 def unpack_position(key: bytes, value: bytes) -> tuple[GroupKey, GroupPosition]:
@@ -450,11 +460,33 @@ def unpack_position(key: bytes, value: bytes) -> tuple[GroupKey, GroupPosition]:
     Raises:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
     """
-    body = _opened_body("group", key, value, _POSITION.size, TAKEN_BYTES)
+    if value[:1] == bytes((TENANT_VERSION,)):
+        body = _opened_body("group", key, value, _POSITION_FLAGS.size, TAKEN_BYTES)
+        _, vchannel_id, next_tick, committed_ms, flags = _POSITION_FLAGS.unpack_from(body)
+        if flags & ~_NOT_HOLDING:
+            raise DataLossError(f"a group row has unknown flags {flags:#x}: use the server that wrote it", flags=flags)
+        taken = body[_POSITION_FLAGS.size :]
+        return parse_group_key(key), GroupPosition(vchannel_id, next_tick, committed_ms, taken, not flags)
+    body = _opened_body("group", key, value, _POSITION.size, _TAKEN_WITHOUT_TENANT_BYTES)
     version, vchannel_id, next_tick, committed_ms = _POSITION.unpack_from(body)
     if version != ROW_VERSION:
         raise _unknown_version("group", version)
-    return parse_group_key(key), GroupPosition(vchannel_id, next_tick, committed_ms, body[_POSITION.size :])
+    taken = _with_no_tenants(body[_POSITION.size :])
+    return parse_group_key(key), GroupPosition(vchannel_id, next_tick, committed_ms, taken)
+
+
+def _without_tenants(taken: bytes) -> bytes | None:
+    """Return what was taken as rows of version 1 have it; None if a principal took some of it."""
+    parts = [taken[at : at + TAKEN_BYTES] for at in range(0, len(taken), TAKEN_BYTES)]
+    if any(part[_TAKEN_WITHOUT_TENANT_BYTES:].strip(b"\0") for part in parts):
+        return None
+    return b"".join(part[:_TAKEN_WITHOUT_TENANT_BYTES] for part in parts)
+
+
+def _with_no_tenants(taken: bytes) -> bytes:
+    """Return what a row of version 1 says was taken as GroupPosition has it."""
+    size = _TAKEN_WITHOUT_TENANT_BYTES
+    return b"".join(taken[at : at + size] + bytes(TENANT_BYTES) for at in range(0, len(taken), size))
 
 
 def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:

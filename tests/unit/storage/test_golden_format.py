@@ -181,6 +181,13 @@ GOLDEN = {
         pack_position(GROUP, GroupPosition(7, 0x0102030405060500, 1).after(0x0102030405060708, 5, 9)),
         "01000000070102030405060708" "00000000000000050000000000000009" "01020304050605000102030405060708" "02da7ca4",
     ),
+    "position of a tenant": (
+        pack_position(
+            GROUP, GroupPosition(7, 0x0102030405060500, 1, is_holding=False).after(0x0102030405060708, 5, 9, TENANT)
+        ),
+        "02000000070102030405060708" "0000000000000005" "01" "000000000000000901020304050605000102030405060708"
+        "3f17d463cbf9e415ff231749fd459210" "08d7fe4c",
+    ),
     "store key": (keys.STORE_KEY, "73"),
     "store": (
         pack_store(StoreRow(INCARNATION, 1, 2, b"H" * 16, 3)),
