@@ -8,6 +8,7 @@ Promises of GUARANTEES.md: G18, G25, G34, G41, G47.
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -388,3 +389,29 @@ async def test_calls_of_consume_of_one_principal_evict_none_of_another(scene: Sc
         assert scene.evictions("consumes") == 30 + 1 - 16
         with pytest.raises(ConsumeForgottenError):
             await hoarder.consume("shared", "b", 1, commit=True, consume_id=(100 << 24) + 1, is_repeated=True)
+
+
+async def test_channels_of_one_principal_leave_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog_server.broker.catalog.MAX_CHANNELS", MAXIMUM)
+    async with scene.secured.client() as admin:
+        tokens = [(await admin.create_token(name, [f"channel.create:{name}.*"])).token for name in ("x", "y")]
+    async with scene.secured.client(tokens[0]) as hoarder, scene.secured.client(tokens[1]) as other:
+        created = 0
+        with pytest.raises(OverloadedError, match="this principal uses 9 channels"):
+            for number in range(MAXIMUM):
+                await hoarder.create_channel(f"x.c{number}")
+                created += 1
+        # Three were there before: those of the two principals and the audit log.
+        assert created == 9
+        await other.create_channel("y.mine")
+
+
+async def test_members_of_one_principal_leave_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog_server.broker.group_sessions.MAX_MEMBERS", 4)
+    async with AsyncExitStack() as stack:
+        for number in range(2):
+            await stack.enter_async_context(scene.hoarder.client.consumer(f"a.g{number}", "a"))
+        with pytest.raises(OverloadedError, match="this principal uses 2 members of groups"):
+            async with scene.hoarder.client.consumer("a.more", "a"):
+                raise AssertionError("it joined")
+        await stack.enter_async_context(scene.other.client.consumer("b.g", "b"))

@@ -176,6 +176,7 @@ class Broker:
         *,
         if_not_exists: bool,
         retention: Retention = KEEP_FOR_EVER,
+        tenant: Tenant = NO_TENANT,
     ) -> list[ChannelState]:
         """Create channels, all or none, durably; return them in the order asked for. Cancelling does not stop it.
 
@@ -187,7 +188,7 @@ class Broker:
         self._node.admission.check()
         self._check_metadata()
         retention.check()
-        wanted = NewChannels(number, vchannels, owner, retention)
+        wanted = NewChannels(number, vchannels, owner, retention, tenant=tenant)
         return await self._tasks.finish(self._create(names, wanted, if_not_exists=if_not_exists))
 
     async def _create(self, names: Sequence[str], wanted: NewChannels, *, if_not_exists: bool) -> list[ChannelState]:
@@ -221,7 +222,8 @@ class Broker:
             return []
         tick = await self._node.shared.oracle.allocate(1)
         nodes = self.ownership.place(len(missing) or wanted.number, wanted.vchannels) if wanted.is_placed else []
-        return await self._catalog.create(missing, wanted, tick, nodes)
+        percent = self._node.admission.limits.max_principal_percent
+        return await self._catalog.create(missing, wanted, tick, nodes, percent=percent)
 
     async def note_created(self, names: Sequence[str]) -> None:
         """Learn of channels that another node has created; open this one's, unless they are open."""

@@ -14,9 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidelog_server.core.errors import ChannelAlreadyExistsError, DataLossError, RateLimitRejectedError
-from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_CHANNELS, MAX_CHANNELS_PER_REQUEST, MAX_VCHANNELS
+from tidelog_server.core.limits import (
+    MAX_CHANGES_PER_COMMIT,
+    MAX_CHANNELS,
+    MAX_CHANNELS_PER_REQUEST,
+    MAX_VCHANNELS,
+    WHOLE_PERCENT,
+)
 from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention, RetentionChange
+from tidelog_server.core.tenants import NO_TENANT, Tenant
 from tidelog_server.core.ticks import Tick
+from tidelog_server.core.usage import Usage
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
 
 ROOT: Final = "tidelog"
@@ -49,6 +57,7 @@ class NewChannels:
         owner: Who creates them.
         retention: What they may forget.
         is_placed: Whether a cluster chooses their nodes; else they are this node's.
+        tenant: The tenant of the principal that creates them.
     """
 
     number: int = 0
@@ -56,6 +65,7 @@ class NewChannels:
     owner: Owner = NOBODY
     retention: Retention = KEEP_FOR_EVER
     is_placed: bool = True
+    tenant: Tenant = NO_TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,7 @@ class ChannelRecord:
         cuts: What the hard cap of its retention has cut past consumer groups: index of the vchannel and what,
             in order of index.
         node_id: The node that owns it; empty for a server that is alone.
+        tenant: The tenant of the principal that created it, hexadecimal; empty for NO_TENANT.
     """
 
     name: str
@@ -82,6 +93,7 @@ class ChannelRecord:
     retention: Retention = KEEP_FOR_EVER
     cuts: tuple[tuple[int, GroupCut], ...] = ()
     node_id: str = ""
+    tenant: str = ""
 
     def encode(self) -> bytes:
         """Return the record as it is stored."""
@@ -95,6 +107,8 @@ class ChannelRecord:
             fields["node_id"] = self.node_id
         if self.cuts:
             fields["cuts"] = [[index, _fields(cut)] for index, cut in self.cuts]
+        if self.tenant:
+            fields["tenant"] = self.tenant
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -109,6 +123,7 @@ class ChannelRecord:
                 fields["retention"] = Retention(**fields["retention"])
             if "cuts" in fields:
                 fields["cuts"] = tuple((index, _cut(**cut)) for index, cut in fields["cuts"])
+            bytes.fromhex(fields.get("tenant", ""))
             record = cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
             raise DataLossError(f"the metadata record {key} cannot be read ({error})", key=key) from error
@@ -158,7 +173,8 @@ class Catalog:
         self._foreign: dict[str, ChannelRecord] = {}
         self._revisions: dict[str, int] = {}
         # Of all records of this node, those being destroyed included.
-        self._vchannels = 0
+        self._channels_usage = Usage()
+        self._vchannels_usage = Usage()
         self._counters: dict[str, tuple[int, int]] = {}
         # Grows with each change of a record.
         self.version = 0
@@ -184,7 +200,7 @@ class Catalog:
 
     def loads(self) -> dict[str, int]:
         """Return how many vchannels each node has, those without any left out."""
-        loads = {self._node_id: self._vchannels}
+        loads = {self._node_id: self._vchannels_usage.total}
         for record in self._foreign.values():
             loads[record.node_id] = loads.get(record.node_id, 0) + len(record.vchannel_ids)
         return loads
@@ -220,7 +236,13 @@ class Catalog:
                 self._learn(ChannelRecord.decode(key, found.value), found.revision)
 
     async def create(
-        self, names: Sequence[str], wanted: NewChannels, created_tick: Tick, nodes: Sequence[str] = ()
+        self,
+        names: Sequence[str],
+        wanted: NewChannels,
+        created_tick: Tick,
+        nodes: Sequence[str] = (),
+        *,
+        percent: int = WHOLE_PERCENT,
     ) -> list[ChannelRecord]:
         """Add channels under ``names``, or ``wanted.number`` of them under free names; durable, all or none.
 
@@ -228,14 +250,15 @@ class Catalog:
 
         Raises:
             ChannelAlreadyExistsError: A name is taken. Nothing happened.
-            RateLimitRejectedError: The node has too many channels or vchannels. Nothing happened.
+            RateLimitRejectedError: The node has too many channels or vchannels, or the principal more than ``percent``
+                of them allows. Nothing happened.
             RevisionConflictError: Another node was faster. Nothing happened.
         """
         if taken := [name for name in names if name in self._revisions]:
             raise ChannelAlreadyExistsError.of(taken)
         vchannels, count = wanted.vchannels, len(names) or wanted.number
         nodes = nodes or [self._node_id] * count
-        self._check_room(nodes.count(self._node_id), vchannels)
+        self._check_room(nodes.count(self._node_id), vchannels, wanted.tenant, percent)
         (first_id, id_revision) = self._counters[self._vchannel_id_key]
         (number, number_revision) = self._counters[self._channel_number_key]
         new_names, next_number = (list(names), number) if names else self._free_names(wanted.number, number)
@@ -243,7 +266,7 @@ class Catalog:
         records = [
             ChannelRecord(
                 name, tuple(range(begin, begin + vchannels)), wanted.owner, created_tick, retention=wanted.retention,
-                node_id=node_id,
+                node_id=node_id, tenant=wanted.tenant.hex(),
             )
             for name, node_id, begin in zip(new_names, nodes, range(first_id, next_id, vchannels), strict=True)
         ]  # fmt: skip
@@ -302,7 +325,7 @@ class Catalog:
         self._revisions[record.name] = revision
         if record.node_id == self._node_id:
             self._records[record.name] = record
-            self._vchannels += len(record.vchannel_ids)
+            self._count(record, 1)
         else:
             self._foreign[record.name] = record
 
@@ -311,7 +334,12 @@ class Catalog:
         self._revisions.pop(name, None)
         self._foreign.pop(name, None)
         if (record := self._records.pop(name, None)) is not None:
-            self._vchannels -= len(record.vchannel_ids)
+            self._count(record, -1)
+
+    def _count(self, record: ChannelRecord, sign: int) -> None:
+        tenant = bytes.fromhex(record.tenant)
+        self._channels_usage.add(tenant, sign)
+        self._vchannels_usage.add(tenant, sign * len(record.vchannel_ids))
 
     def _free_names(self, count: int, number: int) -> tuple[list[str], int]:
         """Return so many names that are not taken, from ``number`` on, and the number behind them."""
@@ -328,16 +356,17 @@ class Catalog:
             found = await self._metadata.get(key)
             self._counters[key] = (int(found.value), found.revision) if found else (1, 0)
 
-    def _check_room(self, channels: int, vchannels: int) -> None:
-        for unit, total, maximum in (
-            ("channels", len(self._records) + channels, MAX_CHANNELS),
-            ("vchannels", self._vchannels + channels * vchannels, MAX_VCHANNELS),
+    def _check_room(self, channels: int, vchannels: int, tenant: Tenant, percent: int) -> None:
+        for unit, usage, amount, maximum in (
+            ("channels", self._channels_usage, channels, MAX_CHANNELS),
+            ("vchannels", self._vchannels_usage, channels * vchannels, MAX_VCHANNELS),
         ):
-            if total > maximum:
+            if (total := usage.total + amount) > maximum:
                 raise RateLimitRejectedError(
                     f"the node would have {total} {unit}, at most {maximum} are allowed: destroy some first",
                     **{unit: total, f"max_{unit}": maximum},
                 )
+            usage.check_share(tenant, amount, maximum, percent, unit)
 
     def _channel_key(self, name: str) -> str:
         return f"{self._root}/channel/{name}"

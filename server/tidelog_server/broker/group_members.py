@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tidelog_server.broker.group_balance import balanced
 from tidelog_server.core.errors import TidelogServerError
+from tidelog_server.core.tenants import NO_TENANT, Tenant
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +29,7 @@ class Member:
         is_gone: Whether it was removed.
         incarnation: Of its process; 0 if it does not say.
         cause: Why it is gone, if that is known.
+        tenant: The tenant of the principal that let it join.
     """
 
     member_id: str
@@ -40,6 +42,7 @@ class Member:
     is_gone: bool = False
     incarnation: int = 0
     cause: TidelogServerError | None = None
+    tenant: Tenant = NO_TENANT
 
 
 @dataclass(slots=True, eq=False)

@@ -22,6 +22,8 @@ from tidelog_server.core.errors import (
 )
 from tidelog_server.core.groups import GroupKey
 from tidelog_server.core.limits import MAX_MEMBERS, MAX_MEMBERS_PER_GROUP, RECONNECT_WITHIN_S
+from tidelog_server.core.tenants import NO_TENANT, Tenant
+from tidelog_server.core.usage import Usage
 from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.tasks import TaskOwner
@@ -44,6 +46,7 @@ class JoinTerms(NamedTuple):
         lease_s: How long it lives without a sign.
         release_within_s: How long it may take to release a vchannel.
         incarnation: Of its process; 0 if it does not say.
+        tenant: The tenant of the principal that lets it join.
     """
 
     member_id: str
@@ -52,6 +55,7 @@ class JoinTerms(NamedTuple):
     lease_s: float
     release_within_s: float
     incarnation: int = 0
+    tenant: Tenant = NO_TENANT
 
 
 class MemberState(NamedTuple):
@@ -165,10 +169,11 @@ class GroupSessions:
         session = Session(self, group, asyncio.Event())
         member = members.members.get(terms.member_id)
         if member is None:
-            self._check_room(group, members)
+            self._check_room(group, members, terms.tenant)
             member = Member(
-                terms.member_id, terms.description, terms.channels, terms.lease_s, terms.release_within_s, 0.0, _nobody
-            )
+                terms.member_id, terms.description, terms.channels, terms.lease_s, terms.release_within_s, 0.0, _nobody,
+                tenant=terms.tenant,
+            )  # fmt: skip
             members.join(member)
             self._groups[group] = members
             _log.info("group_member_joined", group=group, member_id=terms.member_id, members=len(members.members))
@@ -310,7 +315,7 @@ class GroupSessions:
         if self.count(group):
             raise GroupInUseError(group, self.count(group), "consume: stop them, or force it")
 
-    def _check_room(self, group: str, members: GroupMembers) -> None:
+    def _check_room(self, group: str, members: GroupMembers, tenant: Tenant) -> None:
         for what, count, maximum in (
             (f"group '{group}'", len(members.members), MAX_MEMBERS_PER_GROUP),
             ("the groups of the node", self.count(), MAX_MEMBERS),
@@ -320,6 +325,12 @@ class GroupSessions:
                     f"{what} has {maximum} members, as many as are allowed: stop some first",
                     members=count, max_members=maximum,
                 )  # fmt: skip
+        usage = Usage()
+        for each in self._groups.values():
+            for member in each.members.values():
+                usage.add(member.tenant, 1)
+        percent = self._node.admission.limits.max_principal_percent
+        usage.check_share(tenant, 1, MAX_MEMBERS, percent, "members of groups")
 
     def _grants(self, group: str) -> Grants:
         positions = self._positions.of_group(group)

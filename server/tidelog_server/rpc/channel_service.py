@@ -15,7 +15,7 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.core.names import check_channel_name, is_own_channel
 from tidelog_server.core.retention import KEEP_FOR_EVER, Retention, RetentionChange
-from tidelog_server.rpc.access import current_access
+from tidelog_server.rpc.access import current_access, current_tenant
 from tidelog_server.rpc.context import Context
 from tidelog_server.security.grants import OF_CHANNELS
 
@@ -61,6 +61,7 @@ class ChannelService:
             retention=Retention(retention.age_ms, retention.bytes, retention.hard_bytes)
             if request.HasField("retention")
             else KEEP_FOR_EVER,
+            tenant=current_tenant(),
         )
         return pb.CreateChannelsResponse(channels=map(_description, states))
 

@@ -36,7 +36,7 @@ from tidelog_server.core.names import check_channel_name, check_group_name
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc import status
-from tidelog_server.rpc.access import current_access
+from tidelog_server.rpc.access import current_access, current_tenant
 from tidelog_server.rpc.append import unknown_outcome
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.pages import bounded, check_tick
@@ -140,6 +140,7 @@ class MemberCall:
                 join.release_within_ms, DEFAULT_RELEASE_WITHIN_MS, 1, MAX_RELEASE_WITHIN_MS, "release_within_ms"
             ) / 1_000,
             join.incarnation,
+            current_tenant(),
         )  # fmt: skip
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:

@@ -18,7 +18,7 @@ beside a process that burns the CPU time that the attack took, without a connect
 
 from typing import Final
 
-from tidelog_server.cli.bench.attacks import connections, http_polls, malformed_http, metrics_polls
+from tidelog_server.cli.bench.attacks import connections, http_polls, malformed_http, metrics_polls, tenants
 from tidelog_server.cli.bench.attacks.attack import Attack
 
 ATTACKS: Final[tuple[Attack, ...]] = (
@@ -28,4 +28,5 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     http_polls.ATTACK,
     malformed_http.ATTACK,
     metrics_polls.ATTACK,
+    *tenants.ATTACKS,
 )  # fmt: skip
