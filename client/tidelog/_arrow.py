@@ -170,8 +170,12 @@ def _encoded_types(batch: pa.RecordBatch) -> tuple[int, bytes]:
 def _encoded_properties(batch: pa.RecordBatch) -> tuple[bytes, bytes, memoryview | bytes, bytes, memoryview | bytes]:
     column = batch.column("properties")
     kind = column.type
-    if not (pa.types.is_map(kind) and pa.types.is_string(kind.key_type) and pa.types.is_string(kind.item_type)):
+    if not (pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)):
         raise ValueError(f"the column 'properties' is {kind}, expected map<string, string>")
+    # Spark makes maps of large strings where spark.sql.execution.arrow.useLargeVarTypes is true.
+    if pa.types.is_large_string(kind.key_type) or pa.types.is_large_string(kind.item_type):
+        kind = pa.map_(pa.string(), pa.string())
+        column = column.cast(kind)
     if column.null_count:
         column = compute.fill_null(column, pa.scalar([], kind))
     offsets = column.offsets
@@ -183,6 +187,10 @@ def _encoded_properties(batch: pa.RecordBatch) -> tuple[bytes, bytes, memoryview
         raise ValueError("the column 'properties' has a NULL value: leave the property out")
     list_offsets = _numbers(compute.subtract(offsets, pa.scalar(first, pa.int32())) if first else offsets)
     return (list_offsets, *_split(keys.view(pa.binary())), *_split(values.view(pa.binary())))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _encoded_event_times(batch: pa.RecordBatch) -> tuple[bytes, bytes]:

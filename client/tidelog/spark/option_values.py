@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tidelog.spark.option_error import OptionError
+from tidelog.spark.option_hints import hint_of
 from tidelog.spark.ticks import LOGICAL_BITS, MAX_TICK, ceil_ms
 
 MAX_COUNT: Final = (1 << 63) - 1
 """The largest whole number that the protocol has."""
+# A property that Spark gives each table of its catalog, and hands over with the options of CREATE TABLE alone.
+_OF_A_TABLE: Final = "provider"
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_PREFIXES: Final = "kmgt"
 
@@ -22,17 +25,28 @@ def known_options(raw: Mapping[str, str], names: Sequence[str]) -> dict[str, str
     Raises:
         OptionError: One is unknown.
     """
+    if _OF_A_TABLE in raw:
+        raise OptionError(
+            "Spark keeps the options of a table, and does not hand them to a source in Python when the table is read "
+            "or written: use CREATE TEMPORARY VIEW ... USING tidelog OPTIONS (...)"
+        )
     by_lower_name = {name.lower(): name for name in names}
     options = {}
     for name, value in raw.items():
         known = by_lower_name.get(name.lower())
         if known is None:
-            close = difflib.get_close_matches(name.lower(), by_lower_name, n=1)
-            shown = ", ".join(name for name in names if name != "path")
-            hint = f"did you mean '{by_lower_name[close[0]]}'?" if close else f"known are {shown}"
+            hint = hint_of(name) or _similar(name, names)
             raise OptionError(f"the tidelog source has no option '{name}': {hint}")
         options[known] = value.strip()
     return options
+
+
+def _similar(name: str, names: Sequence[str]) -> str:
+    """Return which option may have been meant, or all of them."""
+    by_lower_name = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(name.lower(), by_lower_name, n=1)
+    shown = ", ".join(name for name in names if name != "path")
+    return f"did you mean '{by_lower_name[close[0]]}'?" if close else f"known are {shown}"
 
 
 def only_one(options: Mapping[str, str], names: tuple[str, ...]) -> str | None:

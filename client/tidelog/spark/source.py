@@ -26,6 +26,7 @@ from tidelog.spark.pushdown import Pushdown, push
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, check_write
 from tidelog.spark.stream_options import parse_stream_options, refuse_stream_options
 from tidelog.spark.stream_read import TidelogStreamReader
+from tidelog.spark.worker_python import use_python_of_the_driver
 from tidelog.spark.write_options import parse_write_options
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class TidelogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format``."""
+        """Return the name for ``format``. Spark asks for it to register the source, before a worker runs it."""
+        use_python_of_the_driver()
         return "tidelog"
 
     @plainly

@@ -33,7 +33,7 @@ def test_compaction_keeps_the_latest_of_each_key(
     assert run_job(["compact", str(tmp_path), "-o", words[0], "-o", words[1]]) == 1
     assert "say --unkeyed keep to have all of them in the snapshot, or --unkeyed drop" in capsys.readouterr().err
     (tmp_path / "table.csv").touch()
-    with pytest.raises(CompactError, match=r"it has 'table\.csv', and no folder 'tick=\.\.\.'"):
+    with pytest.raises(CompactError, match=r"it has 'table\.csv', and no folder 'snapshot-\.\.\.'"):
         compact(spark, tmp_path, {**options, "asOfTick": cut})
     with pytest.raises(ArchiveError, match=r"it has 'table\.csv', and no _tidelog"):
         archive(spark, tmp_path, options, delta=True)

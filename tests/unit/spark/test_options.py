@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tidelog.spark.connection import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
+from tidelog.spark.option_hints import HINTS
 from tidelog.spark.options import OptionError, parse_options
 from tidelog.spark.payload_options import PayloadFormat
+from tidelog_testing.processes import ROOT
 
 
 def parse_with(**options: str):  # type: ignore[no-untyped-def]  # the type is that of parse_options
@@ -172,3 +174,33 @@ def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: s
 def test_a_wrong_option_says_what_is_expected(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_options(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("kafka.bootstrap.servers", "'endpoint'"),
+        ("subscribe", "'channels'"),
+        ("subscribePattern", "'channelPattern'"),
+        ("assign", "'vchannels'"),
+        ("endingOffsets", "'endingTick'"),
+        ("startingOffsetsByTimestamp", "'startingTimestamp'"),
+        ("minOffsetsPerTrigger", "the interval of the trigger"),
+        ("maxRecordsPerPartition", "'maxMessagesPerPartition'"),
+        ("paths", "'channels'"),
+        ("versionAsOf", "'asOfTick'"),
+        ("kafka.security.protocol", "one of Kafka's clients"),
+    ],
+)
+def test_a_name_of_another_source_is_answered_with_what_to_use_here(name: str, instead: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse_with(**{name.lower(): "x"})
+    assert instead in str(refused.value)
+    assert "did you mean" not in str(refused.value)
+
+
+def test_the_hints_are_those_that_the_document_has() -> None:
+    document = (ROOT / "client" / "SPARK.md").read_text().lower()
+    assert [
+        name for name in HINTS if f"`{name}`" not in document and name not in ("paths", "topic", "versionasof")
+    ] == []

@@ -22,7 +22,9 @@ Tombstones = Literal["drop", "keep"]
 Unkeyed = Literal["error", "keep", "drop"]
 
 _NOTE: Final = "_tidelog.json"
-_SNAPSHOT: Final = re.compile(r"tick=\d+")
+# Not tick=N: Spark would read a folder above as a table with a column of that name, in place of the messages' own.
+_PREFIX: Final = "snapshot-"
+_SNAPSHOT: Final = re.compile(rf"{_PREFIX}\d+")
 _COLUMNS: Final = tuple(ALL_COLUMNS.names)
 _MARK: Final = "a message without a key"
 
@@ -111,7 +113,7 @@ def compact(
     there = unchanged or _snapshot_at(snapshots, cut.tick, made)
     if there is not None:
         return there
-    tick, folder = cut.tick, snapshots / f"tick={cut.tick}"
+    tick, folder = cut.tick, snapshots / f"{_PREFIX}{cut.tick}"
     with told(spark, "compacting", on_progress):
         frame = latest(load_frame(spark, cut.options, *_COLUMNS), tombstones=tombstones, unkeyed=unkeyed)
         try:
@@ -138,8 +140,8 @@ def folder_of_snapshots(output: str | Path) -> Path:
     others = manifest.entries_of(folder)
     if others and not _folders(folder):
         raise CompactError(
-            f"{folder} is not empty, and has no snapshots: it has {others}, and no folder 'tick=...'. Name a folder of "
-            "snapshots, or an empty or new one"
+            f"{folder} is not empty, and has no snapshots: it has {others}, and no folder '{_PREFIX}...'. Name a "
+            "folder of snapshots, or an empty or new one"
         )
     return folder
 
@@ -171,7 +173,7 @@ def _snapshot_at(snapshots: Path, tick: int, made: Mapping[str, object]) -> Comp
     Raises:
         CompactError: It was made otherwise than ``made``.
     """
-    folder = snapshots / f"tick={tick}"
+    folder = snapshots / f"{_PREFIX}{tick}"
     noted = _noted(folder)
     if noted is None:
         return None
@@ -186,12 +188,12 @@ def _snapshot_at(snapshots: Path, tick: int, made: Mapping[str, object]) -> Comp
 
 def _snapshot_since(snapshots: Path, cut: Cut, made: Mapping[str, object]) -> CompactResult | None:
     """Return the newest snapshot that was made as ``made`` says and since when nothing changed; None for none."""
-    ticks = [int(path.name.removeprefix("tick=")) for path in _folders(snapshots)]
+    ticks = [int(path.name.removeprefix(_PREFIX)) for path in _folders(snapshots)]
     for tick in sorted(ticks, reverse=True):
         if cut.changed_tick <= tick <= cut.tick:
-            noted = _noted(snapshots / f"tick={tick}")
+            noted = _noted(snapshots / f"{_PREFIX}{tick}")
             if noted is not None and all(noted.get(name) == made[name] for name in made):
-                return CompactResult(tick, str(snapshots / f"tick={tick}"), noted["rows"], written=False)
+                return CompactResult(tick, str(snapshots / f"{_PREFIX}{tick}"), noted["rows"], written=False)
     return None
 
 
