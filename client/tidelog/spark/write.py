@@ -115,7 +115,7 @@ def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str
                 version,
                 # Without a name, the batch has one that nothing else is written under.
                 is_last=not options.app_id,
-                is_first=not options.app_id,
+                is_first=options.is_new or not options.app_id,
                 query_id=next((message.query_id for message in done if message.query_id), ""),
                 any_vchannel=any(message.takes_turns for message in done),
                 durability=options.durability,

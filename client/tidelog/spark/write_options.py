@@ -10,6 +10,8 @@
 ``txnVersion``                the number of this batch among those of ``txnAppId``, growing; a stream's batches have one
 ``txnTimeout``                seconds that the rows of a finished task wait for the rest of the batch: 1 to 86400,
                               default 3600
+``txnIsNew``                  ``true``: ``txnAppId`` has written nothing yet, which you know; needed only where the
+                              server says that it may have forgotten the application
 ``durability``                ``sync``: acknowledged when on disk, ``os``: when the operating system has it; default:
                               the server's
 ``token``, ``tokenFile``,     as for reading
@@ -25,15 +27,15 @@ from typing import Final, Literal, TypeVar
 from tidelog import Durability
 from tidelog.spark.connection import Connection, connection_of
 from tidelog.spark.option_error import OptionError
-from tidelog.spark.option_values import MAX_COUNT, known_options, number_of
+from tidelog.spark.option_values import MAX_COUNT, flag_of, known_options, number_of
 
 _Choice = TypeVar("_Choice")
 Delivery = Literal["exactlyOnce", "atLeastOnce"]
 
 # The last two are Spark's own, which it hands over with ours.
 NAMES: Final = (
-    "endpoint", "channel", "path", "delivery", "txnAppId", "txnVersion", "txnTimeout", "durability", "token",
-    "tokenFile", "tlsCa", "tlsCert", "tlsKey", "checkpointLocation", "queryName",
+    "endpoint", "channel", "path", "delivery", "txnAppId", "txnVersion", "txnTimeout", "txnIsNew", "durability",
+    "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey", "checkpointLocation", "queryName",
 )  # fmt: skip
 _DELIVERIES: Final[dict[str, Delivery]] = {"exactlyonce": "exactlyOnce", "atleastonce": "atLeastOnce"}
 _DURABILITIES: Final[dict[str, Durability]] = {"sync": "sync", "os": "os"}
@@ -54,6 +56,7 @@ class WriteOptions:
         app_version: The number of this batch; None if it is not given.
         timeout_s: How long what a task has written waits for the rest of the batch.
         durability: When writes are acknowledged; None for the server's default.
+        is_new: Whether ``app_id`` has written nothing yet, so that a server that may have forgotten it takes it as new.
     """
 
     connection: Connection
@@ -63,6 +66,7 @@ class WriteOptions:
     app_version: int | None
     timeout_s: int
     durability: Durability | None
+    is_new: bool = False
 
 
 def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
@@ -97,6 +101,7 @@ def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOpti
         app_version=version,
         timeout_s=number_of(options, "txnTimeout", _DEFAULT_TIMEOUT_S, 1, _MAX_TIMEOUT_S),
         durability=_choice(options, "durability", _DURABILITIES),
+        is_new=flag_of(options, "txnIsNew", default=False),
     )
 
 

@@ -178,6 +178,22 @@ def test_writes_without_a_name_make_none_with_one_forgotten(
     assert sorted(payloads(client, f"{channel}/0", f"{channel}/1")) == [b"named", b"unnamed", b"unnamed"]
 
 
+def test_a_name_that_may_be_forgotten_is_refused_unless_it_is_said_to_be_new(
+    spark: SparkSession, client: Client, channel: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_commits, "MAX_APPS", 1)
+    frame = spark.sql("SELECT 'a' AS payload")
+    for name in ("one", "two"):
+        write(frame, channel, txnAppId=f"{channel}-{name}", txnVersion=1, txnIsNew=True)
+
+    again = {"txnAppId": f"{channel}-one", "txnVersion": 1}
+    assert "may be in the log" in error_of(lambda: write(frame, channel, **again))
+    assert len(payloads(client, f"{channel}/0", f"{channel}/1")) == 2
+
+    write(frame, channel, **again, txnIsNew=True)
+    assert len(payloads(client, f"{channel}/0", f"{channel}/1")) == 3
+
+
 def test_an_empty_frame_writes_nothing(spark: SparkSession, client: Client, channel: str, write: Write) -> None:
     write(spark.range(0).selectExpr("CAST(id AS STRING) AS payload"), channel)
     assert payloads(client, f"{channel}/0", f"{channel}/1") == []
