@@ -42,7 +42,8 @@ class AsyncGroupCalls(ABC):
     ) -> GroupDescription:
         """Create a consumer group, durably, and subscribe it to channels; return it without lag.
 
-        From then on retention keeps what the group has not consumed on all vchannels of these channels.
+        From then on retention keeps what the group has not consumed on all vchannels of these channels; with
+        authentication on, of those on which the caller has ``retention.hold`` or ``channel.truncate``.
 
         Args:
             group: Its name; names are as those of channels.
