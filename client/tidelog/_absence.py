@@ -62,7 +62,7 @@ async def _handshake(
     Why not from gRPC: of a failed handshake it reports that the socket was closed, or nothing.
     """
     host, _, port = endpoint.rpartition(":")
-    if not host or not port.isdigit() or host.startswith("unix"):
+    if not host or not (port.isascii() and port.isdigit()) or host.startswith("unix"):
         return "unknown"
     # Off the loop: it reads files.
     context = await asyncio.to_thread(_context, tls)

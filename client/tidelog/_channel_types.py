@@ -8,9 +8,9 @@ from typing import Final, TypedDict
 from tidelog._tick import Tick
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _DURATION_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b?|b?)", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d{1,20}(?:\.\d{1,20}(?=\s*[kmgt]))?)\s*([kmgt]i?b?|b?)", re.ASCII | re.IGNORECASE)
 _SIZE_PREFIXES: Final = "bkmgt"
 _MAX_AGE_MS: Final = 1 << 43
 _MAX_BYTES: Final = 1 << 60
@@ -84,7 +84,10 @@ def parse_age(text: str) -> timedelta:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"'{text}' is no age: write 90s, 1h30m, 250ms or 3d")
-    return timedelta(seconds=sum(float(number) * _DURATION_UNITS_S[unit] for number, unit in parts))
+    try:
+        return timedelta(seconds=sum(float(number) * _DURATION_UNITS_S[unit] for number, unit in parts))
+    except OverflowError:
+        raise ValueError(f"'{text[:40]}' is no age: it is longer than {timedelta.max.days} days") from None
 
 
 def parse_size(text: str) -> int:

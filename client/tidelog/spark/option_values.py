@@ -15,7 +15,9 @@ MAX_COUNT: Final = (1 << 63) - 1
 """The largest whole number that the protocol has."""
 # A property that Spark gives each table of its catalog, and hands over with the options of CREATE TABLE alone.
 _OF_A_TABLE: Final = "provider"
-_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+MAX_DIGITS: Final = len(str(MAX_COUNT))
+"""Python refuses to read numbers of thousands of digits, with an error that is not ours."""
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_PREFIXES: Final = "kmgt"
 
 
@@ -79,7 +81,7 @@ def number_of(options: Mapping[str, str], name: str, default: int, minimum: int,
     text = options.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and minimum <= int(text) <= maximum):
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and minimum <= int(text) <= maximum):
         raise OptionError(f"the option '{name}' is {text!r}: write a whole number from {minimum} to {maximum}")
     return int(text)
 
@@ -134,7 +136,7 @@ def time_ms_of(name: str, text: str, rounded: Callable[[datetime], int] = ceil_m
     Raises:
         OptionError: It is no time, or one that no tick has.
     """
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
         milliseconds = int(text)
     else:
         try:

@@ -59,6 +59,7 @@ from tidelog.spark.connection import Connection, connection_of
 from tidelog.spark.option_error import OptionError as OptionError  # noqa: PLC0414 - for others
 from tidelog.spark.option_values import (
     MAX_COUNT,
+    MAX_DIGITS,
     flag_of,
     folder_of,
     known_options,
@@ -232,7 +233,11 @@ def _types(options: Mapping[str, str]) -> frozenset[int] | None:
     if "types" not in options:
         return None
     names = names_of("types", options["types"])
-    wrong = [name for name in names if not (name.isascii() and name.isdigit() and int(name) <= _MAX_TYPE)]
+    wrong = [
+        name
+        for name in names
+        if not (name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS and int(name) <= _MAX_TYPE)
+    ]
     if wrong or len(names) > _MAX_TYPES:
         raise OptionError(
             f"the option 'types' is {options['types'][:64]!r}: write up to {_MAX_TYPES} whole numbers from 0 to "

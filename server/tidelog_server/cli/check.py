@@ -8,6 +8,7 @@ TIDELOG_TLS_CA, TIDELOG_TLS_CERT, TIDELOG_TLS_KEY, TIDELOG_TOKEN_FILE and TIDELO
 import http.client
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ _GIB: Final = 1 << 30
 # Nothing is wrong yet, but soon.
 _WARN_SHARE: Final = 0.8
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_AGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", re.ASCII)
 _CHECK_CHANNEL: Final = "tidelog-check"
 _KEPT_BYTES: Final = 1 << 20
 
@@ -273,8 +275,7 @@ def _over(value: float, limit: float | None) -> CheckCode:
 
 
 def _parse_age(age: str) -> float:
-    number, unit = age[:-1], age[-1:]
-    try:
-        return float(number) * _UNITS_S[unit]
-    except (ValueError, KeyError):
-        raise ValueError(f"--max-age is '{age}', expected a number with s, m, h or d, such as 26h") from None
+    found = _AGE.fullmatch(age)
+    if found is None:
+        raise ValueError(f"--max-age is '{age}', expected a number with s, m, h or d, such as 26h")
+    return float(found[1]) * _UNITS_S[found[2]]

@@ -12,7 +12,7 @@ def get(endpoint: str, path: str, timeout_s: float) -> tuple[int, str]:
         OSError, HTTPException: Nobody answers.
     """
     host, _, port = endpoint.rpartition(":")
-    if not (host and port.isdigit()):
+    if not (host and port.isascii() and port.isdigit() and len(port) <= 5):
         raise ValueError(f"--http is '{endpoint}', expected host:port")
     connection = _connection(host.strip("[]"), int(port), timeout_s)
     try:

@@ -8,7 +8,7 @@ from typing import Final
 from tidelog import At, Positions, Start, Tick
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 POSITION_HELP: Final = "a tick, @TIME (@2026-01-31T12:00:00Z) or @-AGO (@-1h30m)"
 _ENDS: Final = {"earliest": At.earliest(), "latest": At.latest()}
@@ -24,7 +24,22 @@ def parse_duration(text: str) -> timedelta:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise CommandError(f"'{text}' is no duration: write 90s, 1h30m, 250ms or 2d", ExitCode.USAGE)
-    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    try:
+        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        raise CommandError(f"'{text[:40]}' is too long a duration", ExitCode.USAGE) from None
+
+
+def moment_ago(text: str) -> datetime:
+    """Return the moment that lies a duration before now.
+
+    Raises:
+        CommandError: It is no duration, or a longer one than the calendar has.
+    """
+    try:
+        return datetime.now(UTC) - parse_duration(text)
+    except OverflowError:
+        raise CommandError(f"'{text[:40]}' ago was before the year 1", ExitCode.USAGE) from None
 
 
 def parse_moment(text: str) -> datetime:
@@ -35,7 +50,7 @@ def parse_moment(text: str) -> datetime:
     """
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise CommandError(f"'{text}' is no time: write 2026-01-31T12:00:00Z", ExitCode.USAGE) from error
 
 
@@ -46,7 +61,7 @@ def parse_position(text: str) -> Tick | datetime:
         CommandError: It is neither.
     """
     if text.startswith("@-"):
-        return datetime.now(UTC) - parse_duration(text[2:])
+        return moment_ago(text[2:])
     if text.startswith("@"):
         return parse_moment(text[1:])
     try:
@@ -83,7 +98,7 @@ def parse_start(text: str) -> Start:
     if text in _ENDS:
         return _ENDS[text]
     if text.startswith("-"):
-        return datetime.now(UTC) - parse_duration(text[1:])
+        return moment_ago(text[1:])
     kind, _, value = text.partition(":")
     if kind == "id":
         return _message_id(value)

@@ -28,7 +28,7 @@ async def check_etcd(access: EtcdAccess, *, timeout_s: float = 3.0) -> list[Find
     """
     [endpoint] = access.endpoints
     host, _, port = endpoint.rpartition(":")
-    if not (host and port.isdigit()):
+    if not (host and port.isascii() and port.isdigit() and len(port) <= 5):
         return [Finding("etcd", Severity.FAILURE, f"'{endpoint}' is no endpoint: expected host:port")]
     try:
         connection = EtcdConnection(access)

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -24,7 +23,7 @@ from tidelog_server.cli.output import (
     note,
     show_progress_beside_data,
 )
-from tidelog_server.cli.positions import POSITION_HELP, parse_duration, parse_position, parse_positions
+from tidelog_server.cli.positions import POSITION_HELP, moment_ago, parse_position, parse_positions
 from tidelog_server.cli.progress import Progress
 from tidelog_server.cli.vchannel_names import vchannels_of
 
@@ -136,7 +135,7 @@ def tail(
     """Print the last messages, and with -f what is appended from then on, until Ctrl-C."""
     if last is not None and since is not None:
         raise CommandError("say either --last or --since", ExitCode.USAGE)
-    begin = datetime.now(UTC) - parse_duration(since) if since is not None else None
+    begin = moment_ago(since) if since is not None else None
 
     def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
         if begin is not None:

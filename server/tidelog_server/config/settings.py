@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationInfo, field_validator
 
+from tidelog_server.config.values import Bytes, FilePath, check_number, check_whole_number
 from tidelog_server.core.limits import (
     MAX_BATCH_BYTES_CEILING,
     MAX_KEEPALIVE_US,
@@ -38,6 +39,14 @@ class Section(BaseModel):
     """A frozen section that refuses keys it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_text(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse what pydantic would read as a number though it is none, such as ``true`` and ``1_0``."""
+        assert info.field_name is not None
+        kind = cls.model_fields[info.field_name].annotation
+        return check_whole_number(value) if kind is int else check_number(value) if kind is float else value
 
 
 class ServerSettings(Section):
@@ -68,7 +77,7 @@ class StorageSettings(Section):
     """``[storage]``: where messages live."""
 
     kind: Literal["rocksdb", "memory"] = Field("rocksdb", description="log store; memory forgets at exit")
-    data_dir: Path = Field(Path("tidelog-data"), description="folder of the data, made when it is missing")
+    data_dir: FilePath = Field(Path("tidelog-data"), description="folder of the data, made when it is missing")
     durability: Literal["sync", "os"] = Field("sync", description="what an ack promises: on disk, or in the OS")
     retention_check_interval_ms: int = Field(
         10_000, ge=1, le=3_600_000, description="pause between looks for messages that channels may forget"
@@ -116,31 +125,31 @@ class ClusterSettings(Section):
 class LimitSettings(Section):
     """``[limits]``: bounds; those in bytes as a number or with a unit such as ``8MiB``."""
 
-    max_message_bytes: ByteSize = Field(
+    max_message_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_message_bytes), gt=0, description="one message's payload"
     )
-    max_batch_bytes: ByteSize = Field(ByteSize(_DEFAULT_LIMITS.max_batch_bytes), gt=0, description="one batch")
-    max_in_flight_bytes_per_stream: ByteSize = Field(
+    max_batch_bytes: Bytes = Field(ByteSize(_DEFAULT_LIMITS.max_batch_bytes), gt=0, description="one batch")
+    max_in_flight_bytes_per_stream: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_in_flight_bytes_per_stream),
         gt=0,
         description="unacknowledged on a stream",
     )
-    max_in_flight_bytes: ByteSize = Field(
+    max_in_flight_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_in_flight_bytes), gt=0, description="unacknowledged on the server"
     )
-    tail_ring_bytes: ByteSize = Field(
+    tail_ring_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.tail_ring_bytes), gt=0, description="memory that serves live scans"
     )
-    min_free_disk_bytes: ByteSize = Field(
+    min_free_disk_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.min_free_disk_bytes),
         ge=0,
         description="appends stop below so much free disk",
     )
 
-    max_txn_bytes: ByteSize = Field(
+    max_txn_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_txn_bytes), gt=0, description="one transaction, staged on disk"
     )
-    max_staged_bytes: ByteSize = Field(
+    max_staged_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_staged_bytes), gt=0, description="all open transactions, staged on disk"
     )
     max_open_txns: int = Field(_DEFAULT_LIMITS.max_open_txns, gt=0, description="open transactions on the server")
@@ -201,8 +210,8 @@ class QuotaSettings(Section):
 
     requests_per_s: int = Field(5_000, ge=0, description="calls per second")
     request_burst: int = Field(10_000, ge=1, description="calls at once after a pause")
-    in_bytes_per_s: ByteSize = Field(ByteSize(0), ge=0, description="bytes of requests per second")
-    out_bytes_per_s: ByteSize = Field(ByteSize(0), ge=0, description="bytes of scans per second")
+    in_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="bytes of requests per second")
+    out_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="bytes of scans per second")
     ticks_per_s: int = Field(10_000_000, ge=0, description="ticks of AllocateTicks per second")
     auth_failures_per_minute: int = Field(10, ge=1, description="failed authentications from one address")
 
