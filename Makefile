@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test soak check check-deploy bench proto format pin clean
+.PHONY: help setup demo serve test soak check check-deploy check-containers bench proto format pin clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,7 +14,7 @@ PROTOS := proto/tidelog/v1/*.proto
 ARGS ?=
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## make .venv from python3 and the pinned dependencies; quick when up to date
 
@@ -44,6 +44,9 @@ check: setup ## format, lint, types, layers, proto, spelling, and the repository
 check-deploy: setup ## images, compose file, manifests, unit, alerts: with the tools of those who read them
 	deploy/checks/setup.sh
 	deploy/checks/run.sh
+
+check-containers: setup ## every profile of the compose file in real containers, on an engine of its own; needs root
+	deploy/checks/containers/run.sh
 
 bench: setup ## run each benchmark once, each against a server of its own
 	$(BIN)/tidelog bench append

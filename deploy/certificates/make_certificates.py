@@ -1,6 +1,6 @@
 """Makes an authority, and certificates of a server and a client that it signed, for trying TLS out.
 
-    python make_certificates.py FOLDER --name=HOST_OR_ADDRESS...
+    python make_certificates.py FOLDER --name=HOST_OR_ADDRESS[,HOST_OR_ADDRESS...]...
 
 Leaves ``authority.pem``, ``server.pem``, ``server.key``, ``client.pem`` and ``client.key`` in FOLDER. Certificates that
 are there, name the same hosts and live for 30 more days are kept, so it can run before each start. The authority's
@@ -31,14 +31,17 @@ def main(arguments: Sequence[str]) -> int:
     """Make what is missing or about to expire, and say what was done."""
     parser = argparse.ArgumentParser(description="Make certificates for trying TLS out.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--name", action="append", required=True, help="host name or address of the server")
+    parser.add_argument(
+        "--name", action="append", required=True, help="host name or address of the server, or several with commas"
+    )
     parsed = parser.parse_args(arguments)
+    names = [name for text in parsed.name for name in map(str.strip, text.split(",")) if name]
     os.umask(0o077)
-    if are_good(parsed.folder, parsed.name):
+    if are_good(parsed.folder, names):
         print(f"the certificates in {parsed.folder} are good: nothing to do")
         return 0
-    make(parsed.folder, parsed.name)
-    print(f"made certificates for {', '.join(parsed.name)} in {parsed.folder}, good for {LIFE.days} days")
+    make(parsed.folder, names)
+    print(f"made certificates for {', '.join(names)} in {parsed.folder}, good for {LIFE.days} days")
     return 0
 
 

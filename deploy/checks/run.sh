@@ -15,6 +15,7 @@ need systemd-analyze systemd
 
 echo "Dockerfiles"
 "$tools/hadolint" Dockerfile etcd/Dockerfile
+"$tools/hadolint" --ignore DL3006 --ignore DL3008 checks/containers/*.Dockerfile
 
 echo "docker-compose.yml"
 for profile in "" etcd observability spark tls "*"; do

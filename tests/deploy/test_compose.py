@@ -55,6 +55,15 @@ def test_the_health_check_is_green_only_while_the_server_serves(processes: Compo
     assert processes.health("tidelog").returncode != 0
 
 
+def test_a_backup_goes_to_the_volume_that_is_there_for_it(processes: ComposeProcesses) -> None:
+    processes.start("tidelog")
+    processes.wait_ready("tidelog")
+    for command in (["create", "/backups"], ["verify", "/backups"]):
+        done = processes.execute("tidelog", ["tidelog", "backup", *command])
+        assert done.returncode == 0, done.stderr
+    assert (processes.volumes["backups"] / "BACKUPS").is_file()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a mount that is read-only")
 def test_a_server_needs_no_capability_and_writes_to_its_volume_only(processes: ComposeProcesses) -> None:
     volume = processes.volumes["data"]
@@ -115,6 +124,13 @@ def test_the_certificates_of_the_profile_tls_are_good_for_the_names_of_its_serve
     before = (folder / "server.pem").read_bytes()
     assert processes.run("certificates") == 0
     assert (folder / "server.pem").read_bytes() == before
+
+
+def test_the_certificates_of_the_profile_tls_are_good_for_more_names_from_variables(tmp_path: Path) -> None:
+    with ComposeProcesses(tmp_path, {"TIDELOG_TLS_NAMES": "log.example, 192.0.2.7"}) as processes:
+        assert processes.run("certificates") == 0
+        for name in ("tidelog-tls", "localhost", "127.0.0.1", "log.example", "192.0.2.7"):
+            assert handshake(processes.volumes["certificates"], name) == "TLSv1.3"
 
 
 def handshake(folder: Path, name: str) -> str | None:

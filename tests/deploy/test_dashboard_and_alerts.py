@@ -7,6 +7,7 @@ Prometheus are not needed; `make check-deploy` has promtool check and run the ru
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -33,18 +34,22 @@ def expressions() -> Iterator[str]:
     yield from (each["query"]["query"] for each in DASHBOARD["templating"]["list"])
 
 
-async def names_of_a_server() -> set[str]:
-    async with running_server() as server:
+async def names_of_a_server(folder: Path | None) -> set[str]:
+    async with running_server(folder) as server:
         text = (await server._render_metrics()).decode()
     families = dict(re.findall(r"(?m)^# TYPE (\S+) (\S+)$", text))
     histograms = {name for name, kind in families.items() if kind == "histogram"}
     return set(families) | {f"{name}_{end}" for name in histograms for end in ("bucket", "sum", "count")}
 
 
-async def test_every_metric_that_dashboard_and_alerts_name_is_one_of_the_server() -> None:
+async def test_every_metric_that_dashboard_and_alerts_name_is_one_of_the_server(tmp_path: Path) -> None:
     named = {name for expression in expressions() for name in names_in(expression)}
-    known = await names_of_a_server()
+    known = await names_of_a_server(tmp_path / "data")
     assert named <= known
+
+
+async def test_a_server_that_cannot_make_backups_does_not_export_when_the_last_one_was() -> None:
+    assert "tidelog_backup_last_success_seconds" not in await names_of_a_server(None)
 
 
 def test_the_names_in_expressions_are_found() -> None:
@@ -62,6 +67,21 @@ def test_an_alert_has_a_severity_and_leads_to_what_to_do(alert: dict[str, Any]) 
 def test_every_alert_is_tried_in_the_tests_for_promtool() -> None:
     text = (DEPLOY / "prometheus" / "alerts_test.yml").read_text()
     assert [alert["alert"] for alert in ALERTS if f"name: {alert['alert']} fires" not in text] == []
+
+
+def test_every_server_that_shows_metrics_is_a_target_of_prometheus_also_while_it_is_stopped() -> None:
+    job, _ = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    targets = {target: group.get("labels", {}) for group in job["static_configs"] for target in group["targets"]}
+    servers = {
+        name: service
+        for name, service in read_compose()["services"].items()
+        if service.get("environment", {}).get("TIDELOG_SERVER__HTTP_HOST") == "0.0.0.0"
+    }
+    # The label of a server that need not exist is its profile.
+    labels = [{"profile": profile} for service in servers.values() for profile in service.get("profiles", [""])]
+    expected = dict(zip((f"{name}:7421" for name in servers), labels, strict=True))
+    assert targets == {target: label if label["profile"] else {} for target, label in expected.items()}
+    assert set(job) == {"job_name", "static_configs"}
 
 
 def test_panels_do_not_overlap_and_each_asks_something() -> None:

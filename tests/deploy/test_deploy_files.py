@@ -75,6 +75,40 @@ def test_images_are_built_here_or_named_without_a_registry() -> None:
     assert [image for image in named if "." in image.split("/")[0].split(":")[0] and "/" in image] == []
 
 
+BUILT_HERE = sorted(name for name, service in SERVICES.items() if "build" in service)
+
+
+@pytest.mark.parametrize("name", BUILT_HERE)
+def test_no_registry_is_asked_for_an_image_that_is_built_here(name: str) -> None:
+    assert SERVICES[name]["pull_policy"] == "never"
+
+
+def test_every_check_is_frequent_while_its_service_starts_and_the_file_for_old_engines_takes_that_back() -> None:
+    checked = {name for name, service in SERVICES.items() if "test" in service.get("healthcheck", {})}
+    assert {SERVICES[name]["healthcheck"].get("start_interval") for name in checked} == {"1s"}
+    old = (DEPLOY / "docker-compose.old-engine.yml").read_text()
+    without = re.findall(r"(?m)^  ([a-z0-9-]+):\n    healthcheck: \{start_interval: !reset null\}$", old)
+    assert sorted(without) == sorted(checked)
+
+
+def test_a_container_asks_for_no_more_open_files_than_an_engine_allows_by_default() -> None:
+    limits = {name: service["ulimits"]["nofile"] for name, service in SERVICES.items() if "ulimits" in service}
+    assert set(limits) > {"tidelog", "node-1", "tidelog-tls"}
+    assert {int(limit[kind]) for limit in limits.values() for kind in ("soft", "hard")} == {4096}
+
+
+def test_the_profile_tls_serves_other_machines_when_variables_say_so() -> None:
+    changed = read_compose({"TIDELOG_TLS_ADDRESS": "0.0.0.0"})["services"]["tidelog-tls"]["ports"]
+    assert changed == ["0.0.0.0:7440:7420"]
+
+
+def test_a_volume_for_backups_belongs_to_the_user_of_the_image() -> None:
+    dockerfile = dockerfile_of(SERVICES["tidelog"])
+    assert re.search(r"install --directory --mode 0700 --owner 65532 --group 65532 \S+ /backups$", dockerfile, re.M)
+    for name, volume in (("tidelog", "backups"), ("tidelog-tls", "tls-backups")):
+        assert f"{volume}:/backups" in SERVICES[name]["volumes"]
+
+
 @pytest.mark.parametrize("name", ["tidelog", "etcd", "spark"])
 def test_an_image_runs_as_a_number_that_has_an_entry_among_its_users(name: str) -> None:
     dockerfile = dockerfile_of(SERVICES[name])
@@ -159,6 +193,18 @@ def test_pods_run_as_the_user_of_the_image_without_any_right() -> None:
     assert pod["automountServiceAccountToken"] is False
     assert manifest("serviceaccount")["automountServiceAccountToken"] is False
     assert set(container) >= {"startupProbe", "livenessProbe", "readinessProbe", "resources"}
+
+
+def test_a_pod_has_a_volume_for_backups_but_in_a_cluster_whose_nodes_refuse_them() -> None:
+    spec = manifest("statefulset")["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["volumeMounts"][3] == {"name": "backups", "mountPath": "/backups"}
+    assert spec["volumeClaimTemplates"][1]["metadata"]["name"] == "backups"
+    removed = yaml.safe_load((DEPLOY / "kubernetes/overlays/etcd/backups.yaml").read_text())
+    assert removed == [
+        {"op": "remove", "path": "/spec/template/spec/containers/0/volumeMounts/3"},
+        {"op": "remove", "path": "/spec/volumeClaimTemplates/1"},
+    ]
 
 
 def test_pods_services_budget_and_policy_select_the_same() -> None:

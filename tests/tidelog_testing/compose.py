@@ -93,10 +93,10 @@ class ComposeProcesses:
         volumes: For each named volume, its folder.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Choose ports and make folders; nothing runs yet."""
+    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+        """Choose ports and make folders; nothing runs yet. ``variables`` are those of ``.env``."""
         self._folder = folder
-        self.services: dict[str, dict[str, Any]] = read_compose()["services"]
+        self.services: dict[str, dict[str, Any]] = read_compose(variables)["services"]
         self.ports = {
             (name, port): _free_port() for name in self.services for port in _CONTAINER_PORTS.get(name, _SERVER_PORTS)
         }
@@ -161,9 +161,12 @@ class ComposeProcesses:
 
     def health(self, service: str) -> subprocess.CompletedProcess[str]:
         """Run the health check of a service once."""
-        definition = self.services[service]
-        kind, *command = definition["healthcheck"]["test"]
+        kind, *command = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
+        return self.execute(service, command)
+
+    def execute(self, service: str, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command beside a service, as ``docker compose exec`` does."""
         environment = self.environment(service)
         if (service, 7420) in self.ports:
             environment["TIDELOG_ENDPOINT"] = self.endpoint(service)

@@ -117,7 +117,9 @@ class Checkpoints:
 
     async def open(self) -> None:
         """Find out when the last backup was."""
-        if self._store is not None:
+        if self._store is None:
+            self._node.metrics.leave_out_backups()
+        else:
             last_ms = await asyncio.to_thread(last_backup_ms, self._store.folder)
             self._node.metrics.backup_last_success_seconds.set(last_ms / 1_000)
 

@@ -40,6 +40,10 @@ class Metrics:
         """Return all metrics in the Prometheus text format. Any thread may; 10,000 labels take 0.1 s."""
         return generate_latest(self.registry)
 
+    def leave_out_backups(self) -> None:
+        """Export no time of the last backup: this server cannot make one."""
+        self.registry.unregister(self.backup_last_success_seconds)
+
     def record_loop_lag(self, lag_s: float) -> None:
         """Record how much too late the event loop ran a timer."""
         self.loop_lag_seconds.observe(lag_s)
@@ -154,7 +158,9 @@ class Metrics:
         )
         self.disk_total_bytes = self._gauge("disk_total_bytes", "Size of the disk where the data folder is.")
         self.backup_last_success_seconds = self._gauge(
-            "backup_last_success_seconds", "Of when the last backup is, in seconds since the epoch; 0 for none."
+            "backup_last_success_seconds",
+            "When the last backup was made, in seconds since the epoch; 0 without one. Absent where backups cannot be "
+            "made: on nodes of a cluster, and with a log in memory.",
         )
         self.disk_free_bytes = self._gauge("disk_free_bytes", "Free bytes where the data folder is.")
         self.ready = self._gauge("ready", "1 while the node takes appends, as /readyz tells.")

@@ -41,7 +41,8 @@ _log = structlog.get_logger()
 _DAY_S: Final = 86_400.0
 # Days before a certificate ends at which that is told.
 _WARNINGS_DAYS: Final = (30, 7, 0)
-_INSECURE_REMINDER_S: Final = 60.0
+# The metric tidelog_insecure tells it all the time.
+INSECURE_REMINDER_S: Final = 86_400.0
 
 
 class SecurityError(ValueError):
@@ -200,7 +201,7 @@ class Security:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         tokens, denied = _Every(TOKENS_RELOAD_INTERVAL_S, begun_s), _Every(DENY_LIST_INTERVAL_S, begun_s)
-        keys, reminder = _Every(JWKS_REFRESH_INTERVAL_S, begun_s), _Every(_INSECURE_REMINDER_S, begun_s)
+        keys, reminder = _Every(JWKS_REFRESH_INTERVAL_S, begun_s), _Every(INSECURE_REMINDER_S, begun_s)
         hurried = _Every(JWKS_HURRIED_INTERVAL_S, begun_s)
         if self._settings.is_exposed:
             _remind()
