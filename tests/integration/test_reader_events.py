@@ -6,6 +6,7 @@ That readers of every kind continue after an outage is shown by ``test_outages``
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,37 @@ async def test_a_scan_reports_and_logs_that_it_waits_and_that_it_is_connected_ag
     assert connected.waited_s >= WAITING_AFTER_S
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert all("orders/0" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_reader_that_is_asked_for_moments_only_waits_and_reports_as_well(tmp_path: Path) -> None:
+    events = Events()
+    with InterruptedServer(tmp_path / "log") as interrupted:
+        async with AsyncClient(interrupted.grpc) as client:
+            await client.create_channel("orders")
+            async with client.tail("orders", on_event=events) as tail:
+                away = asyncio.create_task(interrupted.away(2 * WAITING_AFTER_S))
+                found: list[bytes] = []
+                async with asyncio.timeout(IN_TIME_S):
+                    while not found:
+                        if away.done() and events.states[-1] == "connected":
+                            await client.append("orders", b"again")
+                        with suppress(TimeoutError):
+                            found += (await asyncio.wait_for(anext(tail), 0.1)).payloads
+                await away
+
+    assert found[0] == b"again"
+    assert events.states == ["connected", "waiting", "connected"]
+
+
+async def test_a_fork_does_not_close_the_connection_of_a_reader_that_waits_for_its_server() -> None:
+    events = Events()
+    async with AsyncClient(NOWHERE) as client:
+        reading = asyncio.create_task(anext(client.scan("orders/0", on_event=events)))
+        await events.has("waiting")
+        assert not await client.pause()
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        assert await client.pause()
 
 
 async def test_the_readers_of_a_client_log_one_warning_together(caplog: pytest.LogCaptureFixture) -> None:
