@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, Unpack
 
@@ -195,14 +195,23 @@ class AsyncClient(
         min_splits: int = 0,
         max_messages_per_split: int = 0,
         max_bytes_per_split: int = 0,
+        created_ticks: Mapping[str, int] | None = None,
     ) -> Plan:
         """Return the messages with begin_tick <= tick < end_tick, divided into splits; 0 leaves a bound to the server.
 
         Without ``end_tick`` the cut is consistent: all that was acknowledged before the call, and nothing later.
+        ``created_ticks`` has for vchannels, by the names given here, when the channels were created that are meant: if
+        one of them was destroyed the plan fails, also where another channel has its name.
+
+        Raises:
+            PositionTrimmedError: ``begin_tick`` was trimmed, or lies before the creation of a channel.
+            ChannelNotFoundError: A channel does not exist, or is not the one that ``created_ticks`` means.
         """
         transport = self._session().transport
+        names = list(vchannels)
         request = wal_service_pb2.PlanScanRequest(
-            vchannels=vchannels, begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
+            vchannels=names, created_ticks=[created_ticks.get(name, 0) for name in names] if created_ticks else (),
+            begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
             max_messages_per_split=max_messages_per_split, max_bytes_per_split=max_bytes_per_split,
         )  # fmt: skip
         answer = await transport.call(transport.wal.PlanScan, request, timeout_s=self.timeout_s, is_read=True)

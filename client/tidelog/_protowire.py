@@ -45,6 +45,15 @@ def read_varint(encoded: bytes | memoryview, at: int, max_bytes: int = _MAX_VARI
     raise WireFormatError(f"varint of more than {max_bytes} bytes")
 
 
+def varints(encoded: memoryview) -> list[int]:
+    """Return the numbers of a packed field. Raises WireFormatError."""
+    found, at = [], 0
+    while at < len(encoded):
+        value, at = read_varint(encoded, at)
+        found.append(value)
+    return found
+
+
 def _read_fixed(encoded: bytes | memoryview, at: int, wire_type: int) -> tuple[int, int]:
     """Return the number of four or eight bytes that begins at ``at`` and where it ends. Raises WireFormatError."""
     if wire_type not in (FIXED64, FIXED32):

@@ -286,6 +286,8 @@ class ScanCore:
     def _unpack(self, response: bytes) -> _Received:
         batches: deque[tuple[Source, Batch]] = deque()
         page = _wire.scan_page(response)
+        for source, created_tick in zip(self._open_sources, page.created_ticks, strict=False):
+            source.created_tick = created_tick
         for entry in page.entries:
             if entry.source >= len(self._open_sources):
                 raise WireFormatError(f"an entry of source {entry.source}, of {len(self._open_sources)}")

@@ -1,7 +1,7 @@
 """What a scan is asked for."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from tidelog import _wire
@@ -24,6 +24,9 @@ class ScanOptions(TypedDict, total=False):
         max_response_bytes: About how much travels at a time, up to 4 MiB; default 1 MiB.
         watermark_interval_s: How often a following scan hears of the watermark at least, 0.01 to 60; default 0.2.
         on_event: Is called with each ReaderEvent of the scan; default None.
+        created_ticks: For vchannels, by their full names, when the channels were created that are meant: the scan fails
+            with ChannelNotFoundError where one of them was destroyed, also if another channel has its name. A scan that
+            is opened again after a lost connection does the same by itself.
     """
 
     types: Collection[int] | None
@@ -33,6 +36,7 @@ class ScanOptions(TypedDict, total=False):
     max_response_bytes: int
     watermark_interval_s: float
     on_event: OnEvent | None
+    created_ticks: Mapping[str, int] | None
 
 
 def check_options(options: Mapping[str, object]) -> None:
@@ -58,6 +62,7 @@ class ScanPlan:
     max_response_bytes: int
     watermark_interval_ms: int
     on_event: OnEvent | None = None
+    created_ticks: Mapping[str, int] = field(default_factory=dict)
 
 
 def scan_plan(
@@ -71,6 +76,7 @@ def scan_plan(
     max_response_bytes: int = DEFAULT_RESPONSE_BYTES,
     watermark_interval_s: float = 0.2,
     on_event: OnEvent | None = None,
+    created_ticks: Mapping[str, int] | None = None,
 ) -> ScanPlan:
     """Return the plan of a scan.
 
@@ -91,7 +97,8 @@ def scan_plan(
         _wire.deliver_filters(types=types, tick_gt=tick_gt, tick_gte=tick_gte, hides_broadcasts=hides_broadcasts)
     )
     interval_ms = round(watermark_interval_s * 1000)
-    return ScanPlan(begin, positions, end, filters, max_response_bytes, interval_ms, on_event)
+    created = dict(created_ticks or {})
+    return ScanPlan(begin, positions, end, filters, max_response_bytes, interval_ms, on_event, created)
 
 
 def floor_tick(start: At) -> int:

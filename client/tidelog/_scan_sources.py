@@ -47,6 +47,8 @@ class Source:
     begin: Begin
     received_tick: int = 0
     delivered_tick: int = 0
+    # When the channel was created; 0 until the server has answered. The scan never continues in another channel.
+    created_tick: int = 0
 
     def resume_tick(self, received_watermark: int) -> int:
         """Return the tick up to which everything was received; 0 when the begin still says it better."""
@@ -63,9 +65,8 @@ class Source:
         """Return what a request has for it."""
         resume_tick = self.resume_tick(received_watermark)
         start = At.after(resume_tick) if resume_tick else self.begin.start
-        if start is None:
-            return wal_service_pb2.ScanSource(vchannel=self.vchannel)
-        return wal_service_pb2.ScanSource(vchannel=self.vchannel, policy=_wire.deliver_policy(start))
+        policy = None if start is None else _wire.deliver_policy(start)
+        return wal_service_pb2.ScanSource(vchannel=self.vchannel, policy=policy, created_tick=self.created_tick)
 
 
 def sources_of(plan: ScanPlan, vchannels: Sequence[str]) -> list[Source]:
@@ -74,8 +75,12 @@ def sources_of(plan: ScanPlan, vchannels: Sequence[str]) -> list[Source]:
     Raises:
         InvalidRequestError: The plan has positions, and one is missing; or it begins after one tick on several.
     """
+    created = plan.created_ticks
     if plan.positions is not None:
-        return [Source(name, Begin.after(tick)) for name, tick in _complete(plan.positions, vchannels)]
+        return [
+            Source(name, Begin.after(tick), created_tick=created.get(name, 0))
+            for name, tick in _complete(plan.positions, vchannels)
+        ]
     if len(vchannels) > 1 and plan.start.kind in _AFTER:
         raise InvalidRequestError(
             f"the scan starts after one tick on {len(vchannels)} vchannels, expected one vchannel: the copies of a "
@@ -84,7 +89,7 @@ def sources_of(plan: ScanPlan, vchannels: Sequence[str]) -> list[Source]:
             values={"field": "start"},
         )
     begin = Begin(None, floor_tick(plan.start), is_latest=plan.start.kind == "latest")
-    return [Source(name, begin) for name in vchannels]
+    return [Source(name, begin, created_tick=created.get(name, 0)) for name in vchannels]
 
 
 def _complete(positions: "dict[str, int]", vchannels: Sequence[str]) -> list[tuple[str, int]]:

@@ -161,12 +161,14 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         min_splits: int = 0,
         max_messages_per_split: int = 0,
         max_bytes_per_split: int = 0,
+        created_ticks: Mapping[str, int] | None = None,
     ) -> Plan:
         """Return messages divided into splits. See ``AsyncClient.plan_scan``."""
         return background.run(
             self._client.plan_scan(
                 vchannels, begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
                 max_messages_per_split=max_messages_per_split, max_bytes_per_split=max_bytes_per_split,
+                created_ticks=created_ticks,
             )
         )  # fmt: skip
 

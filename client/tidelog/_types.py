@@ -179,6 +179,8 @@ class Split:
     """The messages of one vchannel with begin_tick <= tick < end_tick, and about how much they are.
 
     Scan it with ``start=split.begin_tick, until=At.inside(split.end_tick)``: it may begin or end within a transaction.
+    With ``created_ticks={split.vchannel: split.created_tick}`` the scan fails if the channel was destroyed meanwhile,
+    also where another one has its name.
     """
 
     vchannel: str
@@ -186,6 +188,7 @@ class Split:
     end_tick: Tick
     estimated_messages: int
     estimated_bytes: int
+    created_tick: Tick
 
 
 @dataclass(frozen=True, slots=True)

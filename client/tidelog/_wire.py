@@ -15,7 +15,18 @@ from tidelog._columns import Buffer, Columns
 from tidelog._message import Message
 from tidelog._numbering import StagedSequence
 from tidelog._positions import At
-from tidelog._protowire import FIXED32, FIXED64, LENGTH, VARINT, WireFormatError, fields, key_of, tag_of, varint
+from tidelog._protowire import (
+    FIXED32,
+    FIXED64,
+    LENGTH,
+    VARINT,
+    WireFormatError,
+    fields,
+    key_of,
+    tag_of,
+    varint,
+    varints,
+)
 from tidelog._tick import LOGICAL_BITS, Tick
 from tidelog._types import (
     AppendResult,
@@ -56,6 +67,7 @@ _COLUMNS_PAYLOADS: Final = key_of(_Columns.PAYLOADS_FIELD_NUMBER, LENGTH)
 _COLUMNS_CRC: Final = key_of(_Columns.CRC32C_FIELD_NUMBER, FIXED32)
 _RESPONSE_ENTRIES: Final = tag_of(wal_service_pb2.ScanResponse.ENTRIES_FIELD_NUMBER, LENGTH)
 _RESPONSE_WATERMARK: Final = tag_of(wal_service_pb2.ScanResponse.WATERMARK_FIELD_NUMBER, VARINT)
+_RESPONSE_CREATED_TICKS: Final = tag_of(wal_service_pb2.ScanResponse.CREATED_TICKS_FIELD_NUMBER, LENGTH)
 _RESPONSE_CAUGHT_UP: Final = tag_of(wal_service_pb2.ScanResponse.CAUGHT_UP_FIELD_NUMBER, VARINT)
 _ENTRY_SOURCE: Final = tag_of(message_pb2.Entry.SOURCE_FIELD_NUMBER, VARINT)
 _ENTRY_BASE_TICK: Final = tag_of(message_pb2.Entry.BASE_TICK_FIELD_NUMBER, FIXED64)
@@ -247,6 +259,7 @@ class ScanPage:
     entries: list[ScanEntry] = field(default_factory=list)
     watermark: int = 0
     caught_up: bool = False
+    created_ticks: Sequence[int] = ()
 
 
 def scan_page(response: bytes) -> ScanPage:
@@ -263,6 +276,8 @@ def scan_page(response: bytes) -> ScanPage:
             page.watermark = value
         elif tag == _RESPONSE_CAUGHT_UP:
             page.caught_up = bool(value)
+        elif tag == _RESPONSE_CREATED_TICKS:
+            page.created_ticks = varints(value)
     return page
 
 
@@ -522,7 +537,7 @@ def plan(wire: wal_service_pb2.PlanScanResponse) -> Plan:
     splits = tuple(
         Split(
             split.vchannel, Tick(split.begin_tick), Tick(split.end_tick), split.estimated_messages,
-            split.estimated_bytes,
+            split.estimated_bytes, Tick(split.created_tick),
         )
         for split in wire.splits
     )  # fmt: skip

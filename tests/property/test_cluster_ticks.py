@@ -176,6 +176,21 @@ async def test_a_node_that_catches_up_has_passed_all_that_others_handed_out() ->
         assert here.now() >= last
 
 
+async def test_a_node_hands_out_nothing_below_a_tick_that_it_leaves_behind() -> None:
+    wire = Wire(SteppedClock())
+    await wire.elect()
+    one, other = (ClusterOracle(wire.clock, wire.fetch) for _ in range(2))
+    await one.allocate(1)
+    created = await other.allocate(5) + 4
+
+    # Without that, the next tick is one of the older range.
+    assert one.now() < created
+    one.leave_behind(created)
+
+    assert one.now() >= created
+    assert await one.allocate(1) > created
+
+
 async def test_barriers_use_up_no_ticks_of_a_range() -> None:
     wire = Wire(SteppedClock())
     await wire.elect()

@@ -14,7 +14,7 @@ from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedLane, ArchiveE
 from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
-from tidelog.spark.plan import ReadPartition, cut_of, describe, naming_the_cut, plan, wanted_types
+from tidelog.spark.plan import ReadPartition, created_ticks, cut_of, describe, naming_the_cut, plan, wanted_types
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 
 _log = logging.getLogger("tidelog.spark")
@@ -111,7 +111,7 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
         check_channels(archive, channels)
         end_tick = end_of(owners, wanted, options)
     archived = _archived(archive, lanes, options, pushdown, end_tick)
-    return Divided(archived, _begins(archive.lanes, wanted, options), end_tick)
+    return Divided(archived, _begins(archive.lanes, wanted, created_ticks(channels), options), end_tick)
 
 
 def end_of(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
@@ -179,16 +179,24 @@ def by_begin(begins: Mapping[str, int], end_tick: int) -> dict[int, list[str]]:
 
 
 def _begins(
-    archived: Mapping[str, ArchivedLane], lanes: Iterable[VchannelDescription], options: ReadOptions
+    archived: Mapping[str, ArchivedLane],
+    lanes: Iterable[VchannelDescription],
+    created: Mapping[str, int],
+    options: ReadOptions,
 ) -> dict[str, int]:
     begins = {}
     for lane in lanes:
         behind = begin_behind(lane, archived[lane.name].end_tick) if lane.name in archived else 0
-        if behind > options.begin_tick or options.begin_is_tick:
+        created_tick = created[channel_of(lane.name)]
+        if behind > options.begin_tick or (options.begin_is_tick and options.pattern is None):
             begins[lane.name] = max(behind, options.begin_tick)
+        elif options.begin_is_tick:
+            # Of a pattern, a channel that was created later begins with its creation.
+            begins[lane.name] = max(options.begin_tick, created_tick)
         else:
-            # All that is left by now. Not 0: from there on, nobody would notice what is trimmed until it is read.
-            begins[lane.name] = max(options.begin_tick, int(lane.trim_tick), 1)
+            # All that is left by now. Not 0: from there on, neither a trim nor another channel of the name would be
+            # noticed until it is read.
+            begins[lane.name] = max(options.begin_tick, int(lane.trim_tick), created_tick)
     return begins
 
 

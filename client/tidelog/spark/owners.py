@@ -1,7 +1,7 @@
 """Who has what is read: one server, or several nodes of a cluster. Clients, one for each node that is asked."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
@@ -50,6 +50,17 @@ class Owners:
             return self._ask_any(lambda client: client.describe_channels(names))
         except NotOwnerError:
             return self._describe_at_owners(names)
+
+    def existing(self, names: Sequence[str]) -> list[ChannelDescription]:
+        """Return those of the channels that exist, in the order of ``names``. Raises UnavailableError."""
+        try:
+            return self.describe(names)
+        except ChannelNotFoundError:
+            found = []
+            for name in names:
+                with suppress(ChannelNotFoundError):
+                    found += self.describe([name])
+            return found
 
     def listed(self, prefix: str) -> list[ChannelDescription]:
         """Return the channels whose names begin with ``prefix``, in order of name. Raises UnavailableError."""

@@ -1,7 +1,7 @@
 """Planning: fixes the cut and divides what lies before it. Runs once a query, on the driver."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -41,6 +41,7 @@ class ReadPartition(InputPartition):
         begin_tick, end_tick: Half-open range of ticks.
         types: Only these message types; empty for all.
         fail_on_data_loss: Whether it is an error that the beginning was trimmed since the plan was made.
+        created_tick: When the channel was created: another one of its name is not read in its place.
     """
 
     connection: Connection
@@ -50,6 +51,7 @@ class ReadPartition(InputPartition):
     end_tick: int
     types: tuple[int, ...]
     fail_on_data_loss: bool
+    created_tick: int
     seeds: Connection | None = None
 
     @property
@@ -86,14 +88,21 @@ def wanted_types(options: ReadOptions, pushdown: Pushdown) -> frozenset[int] | N
 
 
 def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[Split]:
-    lanes = [lane for lane in describe(owners, options)[0] if pushdown.passes(*parts_of(lane.name))]
+    described, channels = describe(owners, options)
+    lanes = [lane for lane in described if pushdown.passes(*parts_of(lane.name))]
     if not lanes:
         return []
     begin_tick = max(options.begin_tick, pushdown.begin_tick)
-    trimmed = [lane for lane in lanes if 0 < begin_tick < lane.trim_tick]
-    if trimmed and options.begin_is_tick:
-        _report_loss(trimmed, begin_tick, options)
-    splits = _Planner(owners, options).splits(lanes, trimmed, begin_tick, options.end_tick or END_OF_TIME)
+    created = created_ticks(channels)
+    firsts = {lane.name: max(int(lane.trim_tick), created[channel_of(lane.name)]) for lane in lanes}
+    # No message has the ticks 0 and 1: they stand for the beginning, as for the server.
+    cut_off = [lane for lane in lanes if 1 < begin_tick < firsts[lane.name] or 0 < begin_tick < lane.trim_tick]
+    if options.begin_is_tick:
+        lost = [lane for lane in cut_off if begin_tick < lane.trim_tick or options.pattern is None]
+        _report_loss(lost, firsts, created, begin_tick, options)
+    _check_created_before_cut(lanes, created, options)
+    planner = _Planner(owners, options, created)
+    splits = planner.splits(lanes, cut_off, begin_tick, options.end_tick or END_OF_TIME)
     # Not the end of the plan, which leaves out a transaction that it lies within: a filter cuts one.
     return [
         replace(split, end_tick=Tick(min(split.end_tick, pushdown.end_tick)))
@@ -106,18 +115,20 @@ def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[
 class _Planner:
     owners: Owners
     options: ReadOptions
+    created: Mapping[str, int]
 
     def splits(
         self,
         lanes: Sequence[VchannelDescription],
-        trimmed: Sequence[VchannelDescription],
+        cut_off: Sequence[VchannelDescription],
         begin_tick: int,
         end_tick: int,
     ) -> Sequence[Split]:
         """Return the splits of ``[begin_tick, end_tick)``, as far as that is durable and was not trimmed.
 
         The first call to a node takes the cut, over all its vchannels at once. It is also the last one unless the range
-        ends before the cut, some vchannels begin later because they were trimmed, or another node's cut is later.
+        ends before the cut, ``cut_off`` vchannels begin later because they were trimmed or made later, or another
+        node's cut is later.
 
         The cut of all is the latest one: all that was acknowledged before, on any node, lies before the cut of that
         node, and so before this. Ticks come from one oracle, and a node whose watermark has passed the cut adds nothing
@@ -126,18 +137,18 @@ class _Planner:
         nodes = list(self.owners.by_node(lanes))
         total = sum(lane.bytes for lane in lanes)
         hints = [self._min_splits(part, total if len(nodes) > 1 else 0) for _, part in nodes]
-        first, given = 0 if trimmed else begin_tick, self.options.end_tick if self.options.is_cut else 0
+        first, given = 0 if cut_off else begin_tick, self.options.end_tick if self.options.is_cut else 0
         plans = [self._ask(*node, first, given, hint) for node, hint in zip(nodes, hints, strict=True)]
         end_tick = min(end_tick, max(plan.end_tick for plan in plans))
         if begin_tick >= end_tick:
             return []
         splits: list[Split] = []
         for (client, part), plan, hint in zip(nodes, plans, hints, strict=True):
-            if plan.end_tick == end_tick and not trimmed:
+            if plan.end_tick == end_tick and not cut_off:
                 splits += plan.splits
                 continue
-            intact = [lane for lane in part if lane not in trimmed]
-            rest = [lane for lane in part if lane in trimmed]
+            intact = [lane for lane in part if lane not in cut_off]
+            rest = [lane for lane in part if lane in cut_off]
             for some, begin in ((intact, begin_tick), (rest, 0)):
                 splits += self._ask(client, some, begin, end_tick, hint).splits if some else ()
         return splits
@@ -157,7 +168,13 @@ class _Planner:
             min_splits=min_splits,
             max_messages_per_split=self.options.max_messages_per_partition,
             max_bytes_per_split=self.options.max_bytes_per_partition,
+            created_ticks={lane.name: self.created[channel_of(lane.name)] for lane in lanes},
         )
+
+
+def created_ticks(channels: Iterable[ChannelDescription]) -> Mapping[str, int]:
+    """Return by name when channels were created, which tells each from others of its name."""
+    return {channel.name: int(channel.created_tick) for channel in channels}
 
 
 def describe(owners: Owners, options: ReadOptions) -> tuple[list[VchannelDescription], list[ChannelDescription]]:
@@ -210,6 +227,7 @@ def partition_of(split: Split, types: tuple[int, ...], options: ReadOptions, own
         end_tick=int(split.end_tick),
         types=types,
         fail_on_data_loss=options.fail_on_data_loss,
+        created_tick=int(split.created_tick),
     )
 
 
@@ -238,20 +256,54 @@ def _chosen(names: Iterable[str], channels: Iterable[ChannelDescription]) -> lis
     return list({by_name[name].name: by_name[name] for name in names}.values())
 
 
-def _report_loss(trimmed: Sequence[VchannelDescription], begin_tick: int, options: ReadOptions) -> None:
-    """Raise, or warn if the user said so, that the read cannot start where it should."""
-    worst = max(trimmed, key=lambda lane: lane.trim_tick)
+def _check_created_before_cut(
+    lanes: Sequence[VchannelDescription], created: Mapping[str, int], options: ReadOptions
+) -> None:
+    """Raise, or warn if the user said so, that a channel that the options name was created behind the cut they name.
+
+    Of a pattern, channels that were created later are no loss: there were fewer at the time.
+    """
+    if not options.is_cut or options.pattern is not None:
+        return
+    late = next((lane for lane in lanes if created[channel_of(lane.name)] >= options.end_tick), None)
+    if late is None:
+        return
+    channel = channel_of(late.name)
     text = (
-        f"{worst.name} was trimmed: the read was to start at tick {begin_tick}, the first available one is "
-        f"{worst.trim_tick} ({len(trimmed)} vchannels are trimmed there)"
+        f"{options.cut} lies before the creation of the channel '{channel}' at tick {created[channel]}: what a channel "
+        "of this name had at that time was destroyed with it"
     )
+    _raise_loss(text, late.name, options.end_tick, created[channel], options)
+
+
+def _report_loss(
+    lost: Sequence[VchannelDescription],
+    firsts: Mapping[str, int],
+    created: Mapping[str, int],
+    begin_tick: int,
+    options: ReadOptions,
+) -> None:
+    """Raise, or warn if the user said so, that the read cannot start where it should."""
+    if not lost:
+        return
+    worst = max(lost, key=lambda lane: firsts[lane.name])
+    first = firsts[worst.name]
+    what = "was trimmed" if worst.trim_tick == first else "was destroyed and created again"
+    text = (
+        f"{worst.name} {what}: the read was to start at tick {begin_tick}, the first available one is "
+        f"{first} ({len(lost)} vchannels are cut off there)"
+    )
+    _raise_loss(text, worst.name, begin_tick, first, options)
+
+
+def _raise_loss(text: str, vchannel: str, requested_tick: int, first_tick: int, options: ReadOptions) -> None:
     if options.fail_on_data_loss:
         raise PositionTrimmedError(
             f"{text}. Start there, or set the option failOnDataLoss to false to read what is left",
             values={
-                "vchannel": worst.name,
-                "requested_tick": str(begin_tick),
-                "first_available_tick": str(worst.trim_tick),
+                "vchannel": vchannel,
+                "requested_tick": str(requested_tick),
+                "first_available_tick": str(first_tick),
             },
         )
     _log.warning("%s; reading what is left, because failOnDataLoss is false", text)

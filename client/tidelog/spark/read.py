@@ -96,6 +96,7 @@ def _record_batches(
         # A WHERE is exact: Spark does not look at the types again.
         hides_broadcasts=bool(partition.types),
         max_response_bytes=_RESPONSE_BYTES,
+        created_ticks={partition.vchannel: partition.created_tick},
     ) as batches:
         for batches_of_run in _runs(batches):
             rows = BatchRun(partition.channel, partition.index, batches_of_run)

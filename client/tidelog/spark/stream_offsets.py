@@ -2,9 +2,11 @@
 
 Spark keeps them in the checkpoint as JSON::
 
-    {"v": 1, "tick": 471, "channels": {"orders": {"0": 471, "1": 471}}}
+    {"v": 2, "tick": 471, "channels": {"orders": {"0": 471, "1": 471}}, "created": {"orders": 12}}
 
-Each number is the first tick that was not read. A vchannel that is not there is read from its first message: it is new.
+Each number of a vchannel is the first tick that was not read; ``created`` has the ticks at which the channels were
+made, which tell them from others of their names. Version 1 has no ``created``: there a channel counts as another one if
+it was made behind what was read of it. A vchannel that is not there is read from its first message: it is new.
 The offset in which nothing is there is where a query without a checkpoint begins; what it stands for is written into
 the checkpoint with the first batch, which is empty, so that no restart begins somewhere else.
 """
@@ -16,7 +18,8 @@ from typing import Any, Final
 from tidelog import ChannelDescription, VchannelDescription
 from tidelog.spark.names import channel_of, parts_of
 
-VERSION: Final = 1
+VERSION: Final = 2
+_VERSIONS: Final = (1, VERSION)
 
 
 class OffsetError(ValueError):
@@ -31,10 +34,12 @@ class Offset:
         tick: The cut: everything with a smaller tick was read, on each vchannel that is there.
         positions: First tick that was not read, by vchannel (``orders/0``). They differ from the tick where a query
             begins, and for channels that were made behind the cut: those begin with their creation.
+        created: By channel, when it was made; without those of which that is not known.
     """
 
     tick: int = 0
     positions: Mapping[str, int] = field(default_factory=dict)
+    created: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_beginning(self) -> bool:
@@ -50,13 +55,19 @@ class Offset:
         """Return the first tick that must not be lost: for a vchannel that is new, what came after the cut."""
         return self.positions.get(vchannel, self.tick)
 
+    def is_another(self, channel: str, created_tick: int, read_to: int) -> bool:
+        """Return whether a channel that was made at ``created_tick`` is not the one that was read up to ``read_to``."""
+        known = self.created.get(channel)
+        return created_tick > read_to > 0 if known is None else created_tick != known
+
     def to_json(self) -> dict[str, Any]:
         """Return what Spark keeps; equal offsets have equal text."""
         channels: dict[str, dict[str, int]] = {}
         for vchannel, tick in sorted(self.positions.items(), key=lambda item: parts_of(item[0])):
             channel, index = parts_of(vchannel)
             channels.setdefault(channel, {})[str(index)] = tick
-        return {"v": VERSION, "tick": self.tick, "channels": channels}
+        created = {channel: self.created[channel] for channel in channels if channel in self.created}
+        return {"v": VERSION, "tick": self.tick, "channels": channels, "created": created}
 
 
 BEGINNING: Final = Offset()
@@ -69,10 +80,10 @@ def offset_of(raw: Mapping[str, Any]) -> Offset:
         OffsetError: It is of another version, or no offset.
     """
     version = raw.get("v")
-    if version != VERSION:
+    if version not in _VERSIONS:
         raise OffsetError(
-            f"the checkpoint has offsets of version {version!r}, and this tidelog reads version {VERSION}: use the "
-            "version that wrote it, or begin with a new checkpoint"
+            f"the checkpoint has offsets of version {version!r}, and this tidelog reads versions 1 to {VERSION}: use "
+            "the version that wrote it, or begin with a new checkpoint"
         )
     try:
         positions = {
@@ -80,7 +91,8 @@ def offset_of(raw: Mapping[str, Any]) -> Offset:
             for channel, indexes in raw["channels"].items()
             for index, tick in indexes.items()
         }
-        return Offset(int(raw["tick"]), positions)
+        created = {str(channel): int(tick) for channel, tick in raw.get("created", {}).items()}
+        return Offset(int(raw["tick"]), positions, created)
     except (KeyError, AttributeError, TypeError, ValueError) as error:
         raise OffsetError(
             f"the checkpoint has an offset that is none of tidelog's ({error!r} in {str(raw)[:200]}): it belongs to "
@@ -93,7 +105,8 @@ def cut_at(tick: int, vchannels: Collection[str], born: Mapping[str, int]) -> Of
 
     Why not the tick for those that were made behind it: there, another one of the name would be taken for the same.
     """
-    return Offset(tick, {name: max(tick, born.get(channel_of(name), 0)) for name in vchannels})
+    created = {channel: born[channel] for channel in map(channel_of, vchannels) if channel in born}
+    return Offset(tick, {name: max(tick, born.get(channel_of(name), 0)) for name in vchannels}, created)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +152,14 @@ def lanes_of(
     """
     lanes, losses = [], []
     for each in vchannels:
-        is_another = born[channel_of(each.name)] > start.wanted_tick(each.name) > 0
+        channel = channel_of(each.name)
+        is_another = start.is_another(channel, born[channel], start.wanted_tick(each.name))
         begin_tick = first_tick if is_another else start.positions.get(each.name, first_tick)
         wanted = start.tick if is_another else start.wanted_tick(each.name)
         if each.trim_tick > max(wanted, first_tick) and each.last_tick >= max(wanted, first_tick):
             losses.append(_trimmed(each, max(wanted, first_tick)))
-        # What was trimmed is 0 to the server, wherever it ends by now.
-        lanes.append(Lane(each.name, 0 if begin_tick <= each.trim_tick else begin_tick))
+        # What was trimmed is 0 to the server, wherever it ends by now; a tick before the creation it refuses.
+        lanes.append(Lane(each.name, 0 if begin_tick <= each.trim_tick else max(begin_tick, born[channel])))
     return lanes, losses
 
 
@@ -167,7 +181,7 @@ def destroyed(start: Offset, channels: Sequence[ChannelDescription], is_wanted: 
             continue
         if name not in born:
             losses.append(Loss(name, f"the channel '{name}' was destroyed while it was read", start.tick))
-        elif born[name] > read_to[name] > 0:
+        elif start.is_another(name, born[name], read_to[name]):
             text = f"the channel '{name}' was destroyed while it was read, and made again at tick {born[name]}"
             losses.append(Loss(name, text, start.tick, born[name]))
     return losses

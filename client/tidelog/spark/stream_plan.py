@@ -20,7 +20,7 @@ from tidelog import (
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
-from tidelog.spark.plan import MAX_VCHANNELS, ReadPartition, partition_of
+from tidelog.spark.plan import MAX_VCHANNELS, ReadPartition, created_ticks, partition_of
 from tidelog.spark.stream_admission import FIRST_STEP, Limits, admit
 from tidelog.spark.stream_offsets import (
     Lane,
@@ -72,6 +72,7 @@ class StreamPlanner:
         self._step = FIRST_STEP
         self._warned: set[str] = set()
         self._described: dict[str, VchannelDescription] = {}
+        self._born: Mapping[str, int] = {}
 
     def now(self) -> int:
         """Return a tick above everything that was acknowledged so far, on any node; 0 if no channel is there."""
@@ -91,13 +92,15 @@ class StreamPlanner:
             cut = target or self._cut(vchannels)
             # Nodes hand ticks out apart: what is appended from now on shall be above the cut on each of them.
             self._settle(vchannels, cut)
-            return cut_at(cut, [each.name for each in vchannels], _born(channels))
+            return cut_at(cut, [each.name for each in vchannels], created_ticks(channels))
         begin_tick = self._read.begin_tick
-        start = cut_at(begin_tick, [each.name for each in vchannels], _born(channels))
+        start = cut_at(begin_tick, [each.name for each in vchannels], created_ticks(channels))
         if self._read.begin_is_tick:
-            self._report(lanes_of(start, vchannels, _born(channels), begin_tick)[1] if begin_tick else [])
+            self._report(lanes_of(start, vchannels, created_ticks(channels), begin_tick)[1] if begin_tick else [])
         trims = {each.name: int(each.trim_tick) for each in vchannels}
-        return Offset(begin_tick, {name: max(tick, trims[name]) for name, tick in start.positions.items()})
+        return Offset(
+            begin_tick, {name: max(tick, trims[name]) for name, tick in start.positions.items()}, start.created
+        )
 
     def next(self, start: Offset, target: int | None, limits: Limits) -> tuple[Offset, int] | None:
         """Return where the batch after ``start`` ends and where the log does; None if there is nothing to read.
@@ -181,6 +184,7 @@ class StreamPlanner:
                 min_splits=min_splits,
                 max_messages_per_split=grain.messages,
                 max_bytes_per_split=grain.size_bytes,
+                created_ticks={each.name: self._born[channel_of(each.name)] for each in part},
             )
             for begin_tick, some in by_begin.items()
             for client, part in self._owners.by_node(some)
@@ -197,7 +201,7 @@ class StreamPlanner:
         self._described = {each.name: each for each in vchannels}
         wanted = {name: _names(self._read, name) for name in (end or start).channels}
         losses = destroyed(end or start, channels, wanted)
-        born = _born(channels)
+        self._born = born = created_ticks(channels)
         lanes, trimmed = lanes_of(start, vchannels, born, self._read.begin_tick)
         self._report([*losses, *trimmed])
         floors = [
@@ -240,14 +244,7 @@ class StreamPlanner:
 
     def _existing(self) -> list[ChannelDescription]:
         """Return those of the named channels that exist."""
-        try:
-            return self._owners.describe(self._names)
-        except ChannelNotFoundError:
-            found = []
-            for name in self._names:
-                with suppress(ChannelNotFoundError):
-                    found += self._owners.describe([name])
-            return found
+        return self._owners.existing(self._names)
 
     def _vchannels(self, channels: Sequence[ChannelDescription], end: Offset | None) -> list[VchannelDescription]:
         by_name = {each.name: each for channel in channels for each in channel.vchannels}
@@ -301,10 +298,6 @@ def _twice(look: Callable[[], _Answer]) -> _Answer:
         return look()
     except (PositionTrimmedError, ChannelNotFoundError):
         return look()
-
-
-def _born(channels: Sequence[ChannelDescription]) -> Mapping[str, int]:
-    return {channel.name: int(channel.created_tick) for channel in channels}
 
 
 def _full(name: str, channels: Sequence[ChannelDescription]) -> str:

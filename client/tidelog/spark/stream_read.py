@@ -85,7 +85,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._latest = start
             return start
         end, cut = found
-        self._latest = Offset(cut, {name: max(cut, tick) for name, tick in end.positions.items()}).to_json()
+        positions = {name: max(cut, tick) for name, tick in end.positions.items()}
+        self._latest = Offset(cut, positions, end.created).to_json()
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

@@ -265,12 +265,14 @@ class ScanEndFollow(_message.Message):
     def __init__(self) -> None: ...
 
 class ScanSource(_message.Message):
-    __slots__ = ("vchannel", "policy")
+    __slots__ = ("vchannel", "policy", "created_tick")
     VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TICK_FIELD_NUMBER: _ClassVar[int]
     vchannel: str
     policy: DeliverPolicy
-    def __init__(self, vchannel: _Optional[str] = ..., policy: _Optional[_Union[DeliverPolicy, _Mapping]] = ...) -> None: ...
+    created_tick: int
+    def __init__(self, vchannel: _Optional[str] = ..., policy: _Optional[_Union[DeliverPolicy, _Mapping]] = ..., created_tick: _Optional[int] = ...) -> None: ...
 
 class ScanRequest(_message.Message):
     __slots__ = ("sources", "policy", "filters", "end", "format", "max_response_bytes", "watermark_interval_ms")
@@ -291,32 +293,36 @@ class ScanRequest(_message.Message):
     def __init__(self, sources: _Optional[_Iterable[_Union[ScanSource, _Mapping]]] = ..., policy: _Optional[_Union[DeliverPolicy, _Mapping]] = ..., filters: _Optional[_Iterable[_Union[DeliverFilter, _Mapping]]] = ..., end: _Optional[_Union[ScanEnd, _Mapping]] = ..., format: _Optional[_Union[ScanFormat, str]] = ..., max_response_bytes: _Optional[int] = ..., watermark_interval_ms: _Optional[int] = ...) -> None: ...
 
 class ScanResponse(_message.Message):
-    __slots__ = ("entries", "rows", "watermark", "caught_up")
+    __slots__ = ("entries", "rows", "watermark", "caught_up", "created_ticks")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TICKS_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[_message_pb2.Entry]
     rows: _containers.RepeatedCompositeFieldContainer[_message_pb2.Row]
     watermark: int
     caught_up: bool
-    def __init__(self, entries: _Optional[_Iterable[_Union[_message_pb2.Entry, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_message_pb2.Row, _Mapping]]] = ..., watermark: _Optional[int] = ..., caught_up: _Optional[bool] = ...) -> None: ...
+    created_ticks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, entries: _Optional[_Iterable[_Union[_message_pb2.Entry, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_message_pb2.Row, _Mapping]]] = ..., watermark: _Optional[int] = ..., caught_up: _Optional[bool] = ..., created_ticks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PlanScanRequest(_message.Message):
-    __slots__ = ("vchannels", "begin_tick", "end_tick", "min_splits", "max_messages_per_split", "max_bytes_per_split")
+    __slots__ = ("vchannels", "begin_tick", "end_tick", "min_splits", "max_messages_per_split", "max_bytes_per_split", "created_ticks")
     VCHANNELS_FIELD_NUMBER: _ClassVar[int]
     BEGIN_TICK_FIELD_NUMBER: _ClassVar[int]
     END_TICK_FIELD_NUMBER: _ClassVar[int]
     MIN_SPLITS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_PER_SPLIT_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_PER_SPLIT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TICKS_FIELD_NUMBER: _ClassVar[int]
     vchannels: _containers.RepeatedScalarFieldContainer[str]
     begin_tick: int
     end_tick: int
     min_splits: int
     max_messages_per_split: int
     max_bytes_per_split: int
-    def __init__(self, vchannels: _Optional[_Iterable[str]] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., min_splits: _Optional[int] = ..., max_messages_per_split: _Optional[int] = ..., max_bytes_per_split: _Optional[int] = ...) -> None: ...
+    created_ticks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, vchannels: _Optional[_Iterable[str]] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., min_splits: _Optional[int] = ..., max_messages_per_split: _Optional[int] = ..., max_bytes_per_split: _Optional[int] = ..., created_ticks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PlanScanResponse(_message.Message):
     __slots__ = ("end_tick", "splits")
@@ -327,18 +333,20 @@ class PlanScanResponse(_message.Message):
     def __init__(self, end_tick: _Optional[int] = ..., splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ...) -> None: ...
 
 class Split(_message.Message):
-    __slots__ = ("vchannel", "begin_tick", "end_tick", "estimated_messages", "estimated_bytes")
+    __slots__ = ("vchannel", "begin_tick", "end_tick", "estimated_messages", "estimated_bytes", "created_tick")
     VCHANNEL_FIELD_NUMBER: _ClassVar[int]
     BEGIN_TICK_FIELD_NUMBER: _ClassVar[int]
     END_TICK_FIELD_NUMBER: _ClassVar[int]
     ESTIMATED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     ESTIMATED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TICK_FIELD_NUMBER: _ClassVar[int]
     vchannel: str
     begin_tick: int
     end_tick: int
     estimated_messages: int
     estimated_bytes: int
-    def __init__(self, vchannel: _Optional[str] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., estimated_messages: _Optional[int] = ..., estimated_bytes: _Optional[int] = ...) -> None: ...
+    created_tick: int
+    def __init__(self, vchannel: _Optional[str] = ..., begin_tick: _Optional[int] = ..., end_tick: _Optional[int] = ..., estimated_messages: _Optional[int] = ..., estimated_bytes: _Optional[int] = ..., created_tick: _Optional[int] = ...) -> None: ...
 
 class OpenProducerRequest(_message.Message):
     __slots__ = ("vchannel", "producer_id", "accept_forgotten")

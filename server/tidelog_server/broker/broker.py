@@ -524,7 +524,9 @@ class Broker:
         return min((held for table in tables if (held := table.held_tick(vchannel_name)) is not None), default=None)
 
     def _add(self, record: ChannelRecord) -> None:
-        log = self._logs[record.name] = self._node.add(record.name, record.vchannel_ids)
+        # Another node may have made it: a channel has no message, and tells no watermark, from before its creation.
+        self._node.shared.oracle.leave_behind(record.created_tick)
+        log = self._logs[record.name] = self._node.add(record.name, record.vchannel_ids, record.created_tick)
         insort(self._names, record.name)
         self._retainer.watch(record, log)
 

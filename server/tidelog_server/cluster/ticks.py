@@ -62,7 +62,7 @@ class ClusterOracle:
 
     def open(self, floor: Tick) -> None:
         """Hand out nothing at or below ``floor``."""
-        self._last = Tick(max(self._last, floor))
+        self.leave_behind(floor)
 
     def lead(self, oracle: TickOracle) -> None:
         """Hand out ticks of one's own from now on: this node leads."""
@@ -135,6 +135,10 @@ class ClusterOracle:
         if self.leading is None:
             async with self._fetching:
                 await self._refill(0)
+
+    def leave_behind(self, tick: int) -> None:
+        """See Oracle. A range that was fetched before ``tick`` was handed out elsewhere may begin below it."""
+        self._last = Tick(max(self._last, tick))
 
     def lead_s(self) -> float:
         """See Oracle."""

@@ -503,12 +503,27 @@ class GroupPositionMovedError(TidelogServerError):
 class PositionTrimmedError(TidelogServerError):
     """A position lies below the first available one."""
 
-    def __init__(self, *, vchannel: str, requested_tick: int, first_available_tick: int) -> None:
+    def __init__(self, *, vchannel: str, requested_tick: int, first_available_tick: int, text: str = "") -> None:
         super().__init__(
-            f"tick {requested_tick} of {vchannel} was trimmed; the first available tick is {first_available_tick}: "
+            text
+            or f"tick {requested_tick} of {vchannel} was trimmed; the first available tick is {first_available_tick}: "
             "start there if the messages between are not needed",
             vchannel=vchannel, requested_tick=requested_tick, first_available_tick=first_available_tick,
         )  # fmt: skip
+
+    @classmethod
+    def before_creation(
+        cls, *, vchannel: str, requested_tick: int, first_available_tick: int
+    ) -> "PositionTrimmedError":
+        """Return the error for a position that only an earlier channel of the same name can have had."""
+        text = (
+            f"tick {requested_tick} of {vchannel} lies before the creation of its channel, so the position is that of "
+            f"another channel of this name, which was destroyed; the first available tick is {first_available_tick}: "
+            "start there to read this one from its beginning"
+        )
+        return cls(
+            vchannel=vchannel, requested_tick=requested_tick, first_available_tick=first_available_tick, text=text
+        )
 
 
 class PositionBeyondEndError(TidelogServerError):

@@ -154,8 +154,13 @@ class ChannelLog:
         INV-2: everything at or below ``watermark()`` is durable and readable, and nothing will be added there.
     """
 
-    def __init__(self, node: NodeLog, name: str, vchannel_ids: Sequence[int]) -> None:
+    def __init__(self, node: NodeLog, name: str, vchannel_ids: Sequence[int], created_tick: int) -> None:
+        """Open the log of vchannels that are in the store.
+
+        ``created_tick`` tells the channel from others of the name: one that is created later has a greater one.
+        """
         self.name = name
+        self.created_tick = created_tick
         self._node = node
         self.vchannels = [
             VchannelLog(vchannel_id, f"{name}/{index}", node.store.tail(vchannel_id))
@@ -266,6 +271,15 @@ class ChannelLog:
         """Raise ChannelNotExistError once the channel is being destroyed."""
         if self.is_closed:
             raise ChannelNotExistError(self.name, "was destroyed")
+
+    def check_created(self, created_tick: int) -> None:
+        """Raise ChannelNotExistError unless this is the channel that was created at ``created_tick``; 0 means any."""
+        if created_tick not in (0, self.created_tick):
+            raise ChannelNotExistError(
+                self.name,
+                f"that was created at tick {created_tick} was destroyed, and another one was created at "
+                f"{self.created_tick}: begin a new read if that one is wanted",
+            )
 
     def settle(self, vchannel: VchannelLog, entry: NewEntry) -> None:
         """Note that the oldest entry in flight is durable; called in order, before its ack is sent."""

@@ -81,9 +81,9 @@ class LogNode:
         producers = ProducerTable(self.store.producer_windows(), self.metrics.evictions.labels("producers").inc)
         self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self.clock, producers)
 
-    def add(self, name: str, vchannel_ids: Sequence[int]) -> ChannelLog:
+    def add(self, name: str, vchannel_ids: Sequence[int], created_tick: int) -> ChannelLog:
         """Open the log of a channel whose vchannels exist in the store."""
-        log = ChannelLog(self.shared, name, vchannel_ids)
+        log = ChannelLog(self.shared, name, vchannel_ids, created_tick)
         self._logs[name] = log
         for vchannel in log.vchannels:
             self._by_vchannel_id[vchannel.vchannel_id] = (log, vchannel)

@@ -61,6 +61,10 @@ class Oracle(Protocol):
         """
         ...
 
+    def leave_behind(self, tick: int) -> None:
+        """Hand out nothing at or below ``tick``, which was handed out before, by this node or another."""
+        ...
+
     def lead_s(self) -> float:
         """Return how many seconds the oracle is ahead of the wall clock: great after the clock was set back."""
         ...
@@ -170,6 +174,9 @@ class TickOracle:
 
     async def catch_up(self) -> None:
         """See Oracle. There is nobody else, or it has everything from here."""
+
+    def leave_behind(self, tick: int) -> None:
+        """See Oracle. Everything that was handed out is behind."""
 
     def lead_s(self) -> float:
         """See Oracle."""

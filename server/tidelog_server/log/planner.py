@@ -12,7 +12,7 @@ from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndErr
 from tidelog_server.core.limits import MAX_EDGE_HEADERS, MAX_SPLITS
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
-from tidelog_server.log.positions import check_not_trimmed
+from tidelog_server.log.positions import check_position
 from tidelog_server.log.splits import (
     Extent,
     Split,
@@ -66,22 +66,24 @@ class ScanPlanner:
         it on these vchannels.
 
         Raises:
-            PositionTrimmedError: ``begin_tick`` is not 0 and was trimmed.
+            PositionTrimmedError: ``begin_tick`` is not 0 and was trimmed, or lies before the creation of a channel.
             PositionBeyondEndError: ``end_tick`` was never handed out.
             InvalidRequestError: There would be too many splits.
             ChannelNotExistError: A channel was destroyed meanwhile.
         """
         cut = await self._cut(targets, request.end_tick)
-        ranges = [self._range(vchannel, request.begin_tick, cut) for _, vchannel in targets]
+        ranges = [self._range(log, vchannel, request.begin_tick, cut) for log, vchannel in targets]
         loop = asyncio.get_running_loop()
         call = _Divide(self._node, [vchannel.vchannel_id for _, vchannel in targets], ranges, request)
         try:
-            return await loop.run_in_executor(self._readers, call)
+            found = await loop.run_in_executor(self._readers, call)
         except KeyError:
             # Dropped while the index was read.
-            for log, _ in targets:
-                log.check_open()
+            _check_open(targets)
             raise
+        # Of a channel that is destroyed meanwhile, the index may have been read in part.
+        _check_open(targets)
+        return found
 
     async def _cut(self, targets: Sequence[tuple[ChannelLog, VchannelLog]], end_tick: int) -> Tick:
         oracle = self._node.oracle
@@ -97,11 +99,16 @@ class ScanPlanner:
             await asyncio.sleep(_POLL_S)
         return Tick(end_tick)
 
-    def _range(self, vchannel: VchannelLog, begin_tick: int, end_tick: int) -> tuple[int, int]:
+    def _range(self, log: ChannelLog, vchannel: VchannelLog, begin_tick: int, end_tick: int) -> tuple[int, int]:
         if begin_tick == 0:
             return vchannel.trim_tick, end_tick
-        check_not_trimmed(vchannel.name, begin_tick, vchannel.trim_tick)
+        check_position(vchannel.name, begin_tick, trim_tick=vchannel.trim_tick, created_tick=log.created_tick)
         return begin_tick, end_tick
+
+
+def _check_open(targets: Sequence[tuple[ChannelLog, VchannelLog]]) -> None:
+    for log, _ in targets:
+        log.check_open()
 
 
 @dataclass(frozen=True, slots=True)

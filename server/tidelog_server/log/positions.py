@@ -1,6 +1,7 @@
 """Where a scan starts: from what a caller asks for to a tick, or a clear refusal. Pure."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidelog_server.core.errors import InvalidRequestError, PositionBeyondEndError, PositionTrimmedError
 from tidelog_server.core.ticks import MAX_PHYSICAL_MS, Tick, compose
@@ -39,18 +40,25 @@ class StartAtTime:
 Start = StartAll | StartLatest | StartFrom | StartAtTime
 
 
-def resolve_start(start: Start, *, vchannel: str, trim_tick: int, watermark: int, latest_tick: int) -> Tick:
+# 0 and 1 name no message: they stand for the beginning, whenever the channel was created.
+_LAST_BEGINNING: Final = 1
+
+
+def resolve_start(
+    start: Start, *, vchannel: str, trim_tick: int, watermark: int, latest_tick: int, created_tick: int = 0
+) -> Tick:
     """Return the first tick to deliver.
 
     Args:
         start: What was asked for.
         vchannel: For the error.
         trim_tick: First available tick of the vchannel.
+        created_tick: When its channel was created; 0 where a position before that is the beginning.
         watermark: Of its channel.
         latest_tick: The greatest tick that was ever handed out.
 
     Raises:
-        PositionTrimmedError: The position lies below ``trim_tick``.
+        PositionTrimmedError: The position lies below ``trim_tick``, or below ``created_tick``.
         PositionBeyondEndError: The position lies beyond the tick after ``latest_tick``.
     """
     match start:
@@ -61,7 +69,7 @@ def resolve_start(start: Start, *, vchannel: str, trim_tick: int, watermark: int
         case StartAtTime(time_ms=time_ms):
             return Tick(max(trim_tick, compose(min(time_ms, MAX_PHYSICAL_MS))))
         case StartFrom(tick=tick):
-            check_not_trimmed(vchannel, tick, trim_tick)
+            check_position(vchannel, tick, trim_tick=trim_tick, created_tick=created_tick)
             # A reader who has everything asks for the tick after the last one.
             if tick > latest_tick + 1:
                 raise PositionBeyondEndError(requested_tick=tick, latest_tick=latest_tick)
@@ -87,3 +95,17 @@ def check_not_trimmed(vchannel: str, tick: int, trim_tick: int) -> None:
     """Raise PositionTrimmedError if ``tick`` lies below the first available tick."""
     if tick < trim_tick:
         raise PositionTrimmedError(vchannel=vchannel, requested_tick=tick, first_available_tick=trim_tick)
+
+
+def check_position(vchannel: str, tick: int, *, trim_tick: int, created_tick: int) -> None:
+    """Check a position that a caller names.
+
+    Raises:
+        PositionTrimmedError: It lies below the first available tick; or below the creation of the channel, so that a
+            channel of the same name had it that was destroyed.
+    """
+    if _LAST_BEGINNING < tick < created_tick:
+        raise PositionTrimmedError.before_creation(
+            vchannel=vchannel, requested_tick=tick, first_available_tick=max(trim_tick, created_tick)
+        )
+    check_not_trimmed(vchannel, tick, trim_tick)

@@ -53,10 +53,15 @@ class ScanCalls:
             if wants_rows(request.format)
             else ColumnEncoder(names, filters)
         )
+        # Told once: who opens the scan again means these channels.
+        created = wal_service_pb2.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
+        prefix = created.SerializeToString()
         metrics, access = self._node.metrics, current_access()
         async with self._broker.scanner(sources, plan) as scanner:
             async for page in scanner.pages():
-                for encoded, messages in encoder.responses(page):
+                for response, messages in encoder.responses(page):
+                    # Serialised messages that stand behind each other are one message.
+                    encoded, prefix = prefix + response if prefix else response, b""
                     await context.write(encoded)
                     metrics.scan_responses.inc()
                     metrics.scan_messages.inc(messages)
@@ -72,6 +77,14 @@ class ScanCalls:
             raise InvalidRequestError(f"min_splits is {request.min_splits}, at most {MAX_SPLITS}", field="min_splits")
         targets = [self._broker.find_to_read(name) for name in request.vchannels]
         _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
+        if request.created_ticks and len(request.created_ticks) != len(targets):
+            raise InvalidRequestError(
+                f"the request has {len(request.created_ticks)} created_ticks for {len(targets)} vchannels: give one "
+                "for each, or leave them out",
+                field="created_ticks",
+            )
+        for (log, _vchannel), created_tick in zip(targets, request.created_ticks, strict=False):
+            log.check_created(created_tick)
         wanted = PlanRequest(
             request.begin_tick,
             request.end_tick,
@@ -81,7 +94,7 @@ class ScanCalls:
         )
         cut, splits = await self._broker.planner.plan(targets, wanted)
         response = wal_service_pb2.PlanScanResponse(end_tick=cut)
-        for (_log, vchannel), found in zip(targets, splits, strict=True):
+        for (log, vchannel), found in zip(targets, splits, strict=True):
             for split in found:
                 response.splits.add(
                     vchannel=vchannel.name,
@@ -89,6 +102,7 @@ class ScanCalls:
                     end_tick=split.end_tick,
                     estimated_messages=split.messages,
                     estimated_bytes=split.columns_bytes,
+                    created_tick=log.created_tick,
                 )
         return response
 
@@ -100,6 +114,7 @@ class ScanCalls:
         check_start_of_several(shared, sum(not each.HasField("policy") for each in request.sources), "policy")
         sources = []
         for index, ((log, vchannel), wanted) in enumerate(zip(targets, request.sources, strict=True)):
+            log.check_created(wanted.created_tick)
             start = start_of(wanted.policy, wal_name) if wanted.HasField("policy") else shared
             watermark = log.watermark()
             position = resolve_start(
@@ -108,6 +123,7 @@ class ScanCalls:
                 trim_tick=vchannel.trim_tick,
                 watermark=watermark,
                 latest_tick=oracle.now(),
+                created_tick=log.created_tick,
             )
             # A filter is no position: it only skips.
             sources.append(ScanSource(index, log, vchannel, Tick(max(position, filters.first_tick))))

@@ -268,8 +268,19 @@ def test_what_was_trimmed_while_it_was_read_is_passed_over_however_often(
     server: RunningServer, client: Client, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     payload = bytes(1 << 20)
+    [described] = client.describe_channels([channel])
+    created = int(described.created_tick)
     ticks = [int(client.append(f"{channel}/0", payload).last_tick) for _ in range(64)]
-    whole = ReadPartition(Connection(server.endpoint), channel, 0, ticks[0], ticks[-1] + 1, (), fail_on_data_loss=False)
+    whole = ReadPartition(
+        Connection(server.endpoint),
+        channel,
+        0,
+        ticks[0],
+        ticks[-1] + 1,
+        (),
+        fail_on_data_loss=False,
+        created_tick=created,
+    )
     batches = read_partition(whole, pa.schema([("tick", pa.int64())]), AS_THEY_ARE)
     read: list[int] = []
 

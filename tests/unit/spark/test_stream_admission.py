@@ -95,7 +95,9 @@ def pieces(first: int, last: int, most: int) -> list[tuple[int, int, int]]:
 def share(lane: int, extent: tuple[int, int, int], begin: int, end: int) -> Split:
     first, last, messages = extent
     part, whole = end - begin, last - first
-    return Split(f"c/{lane}", Tick(begin), Tick(end), -(-messages * part // whole), -(-messages * SIZE * part // whole))
+    return Split(
+        f"c/{lane}", Tick(begin), Tick(end), -(-messages * part // whole), -(-messages * SIZE * part // whole), Tick(1)
+    )
 
 
 @st.composite
@@ -188,7 +190,7 @@ def test_a_long_backlog_is_not_looked_at_as_a_whole() -> None:
         count = min(messages, -(-messages // grain.messages) if grain.messages else 1)
         ends = [end_tick * part // count for part in range(count + 1)] if count else []
         splits = [
-            Split("c/0", Tick(begin), Tick(end), messages // count, messages // count * SIZE)
+            Split("c/0", Tick(begin), Tick(end), messages // count, messages // count * SIZE, Tick(1))
             for begin, end in itertools.pairwise(ends)
         ]
         return Plan(Tick(end_tick), splits)
@@ -202,8 +204,8 @@ def test_a_long_backlog_is_not_looked_at_as_a_whole() -> None:
 
 def test_the_furthest_tick_counts_shares_of_splits_as_the_server_does() -> None:
     splits = [
-        Split("c/0", Tick(0), Tick(100), 100, 100),
-        Split("c/1", Tick(50), Tick(150), 10, 10),
+        Split("c/0", Tick(0), Tick(100), 100, 100, Tick(1)),
+        Split("c/1", Tick(50), Tick(150), 10, 10, Tick(1)),
     ]
     assert furthest(splits, Limits(), 0, 500) == 500
     assert furthest(splits, Limits(messages=110), 0, 500) == 500

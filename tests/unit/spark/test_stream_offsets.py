@@ -10,11 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import ChannelDescription, OwnerDescription, Tick, VchannelDescription
+from tidelog.spark.names import channel_of
 from tidelog.spark.stream_offsets import BEGINNING, Lane, Offset, OffsetError, cut_at, destroyed, lanes_of, offset_of
 
 TICKS = st.integers(0, (1 << 63) - 1)
 NAMES = st.builds("{}/{}".format, st.from_regex(r"[a-z][a-z.]{0,5}", fullmatch=True), st.integers(0, 20))
-OFFSETS = st.builds(Offset, TICKS, st.dictionaries(NAMES, TICKS, max_size=8))
+POSITIONS = st.dictionaries(NAMES, TICKS, max_size=8)
+OFFSETS = st.builds(
+    lambda tick, positions, created: Offset(
+        tick, positions, {channel_of(name): created for name in positions if created}
+    ),
+    TICKS, POSITIONS, TICKS,
+)  # fmt: skip
 
 
 def lane(name: str, *, trim: int = 0, last: int = 0) -> VchannelDescription:
@@ -29,16 +36,17 @@ def channel(name: str, created: int) -> ChannelDescription:
 def test_an_offset_survives_json_and_equal_ones_have_equal_text(offset: Offset) -> None:
     text = json.dumps(offset.to_json())
     assert offset_of(json.loads(text)) == offset
-    turned = Offset(offset.tick, dict(reversed(list(offset.positions.items()))))
+    turned = Offset(offset.tick, dict(reversed(list(offset.positions.items()))), offset.created)
     assert json.dumps(turned.to_json()) == text
     assert json.dumps(json.loads(text)) == text
 
 
 def test_an_offset_looks_as_documented() -> None:
     assert cut_at(471, ["orders/10", "orders/2"], {"orders": 470}).to_json() == {
-        "v": 1,
+        "v": 2,
         "tick": 471,
         "channels": {"orders": {"2": 471, "10": 471}},
+        "created": {"orders": 470},
     }
     assert BEGINNING.is_beginning
     assert not Offset(0, {"orders/0": 0}).is_beginning
@@ -47,11 +55,12 @@ def test_an_offset_looks_as_documented() -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"v": 2, "tick": 1, "channels": {}}, "offsets of version 2, and this tidelog reads version 1"),
+        ({"v": 3, "tick": 1, "channels": {}}, "offsets of version 3, and this tidelog reads versions 1 to 2"),
         ({"orders": {"0": 5}}, "version None"),
         ({"v": 1, "tick": 1}, "none of tidelog's"),
         ({"v": 1, "tick": "x", "channels": {}}, "none of tidelog's"),
         ({"v": 1, "tick": 1, "channels": {"orders": 5}}, "none of tidelog's"),
+        ({"v": 2, "tick": 1, "channels": {}, "created": 5}, "none of tidelog's"),
     ],
 )
 def test_a_foreign_offset_is_refused(raw: dict[str, object], message: str) -> None:
@@ -107,3 +116,23 @@ def test_a_channel_that_was_made_behind_a_cut_is_none_that_was_made_again() -> N
     assert lanes_of(start, [lane("b/0", last=90)], {"b": 70}, 0) == ([Lane("b/0", 70)], [])
     [lost] = destroyed(start, [channel("a", 3), channel("b", 71)], {"a": True, "b": True})
     assert (lost.name, lost.available_tick) == ("b", 71)
+
+
+def test_a_channel_is_another_one_if_it_was_made_at_another_tick() -> None:
+    start = cut_at(100, ["a/0"], {"a": 50})
+    assert lanes_of(start, [lane("a/0", last=200)], {"a": 50}, 0) == ([Lane("a/0", 100)], [])
+    assert destroyed(start, [channel("a", 50)], {"a": True}) == []
+
+    lanes, losses = lanes_of(start, [lane("a/0", last=200)], {"a": 150}, 0)
+    assert (lanes, losses) == ([Lane("a/0", 0)], [])
+    [loss] = destroyed(start, [channel("a", 150)], {"a": True})
+    assert (loss.wanted_tick, loss.available_tick) == (100, 150)
+
+
+def test_an_offset_of_version_1_is_read_and_knows_another_channel_by_its_position() -> None:
+    old = offset_of({"v": 1, "tick": 100, "channels": {"a": {"0": 100}}})
+
+    assert destroyed(old, [channel("a", 50)], {"a": True}) == []
+    assert [loss.available_tick for loss in destroyed(old, [channel("a", 150)], {"a": True})] == [150]
+    # The next one has version 2.
+    assert cut_at(200, ["a/0"], {"a": 50}).to_json()["created"] == {"a": 50}

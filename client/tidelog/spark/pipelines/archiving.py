@@ -29,7 +29,7 @@ from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, read_batches, told
 from tidelog.spark.pipelines.trim import Trimmed, trim_archived
-from tidelog.spark.plan import ReadPartition, cut_of, describe
+from tidelog.spark.plan import ReadPartition, created_ticks, cut_of, describe
 from tidelog.spark.pushdown import Pushdown
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ def archive(
         removed = remove_orphans(there)
         staged = stage(spark, there, read, on_progress)
         if staged.files:
+            check_still_there(staged, read)
             commit(there, staged)
             there = manifest.load(folder)
         # Also what runs committed that died here; before anything is trimmed.
@@ -216,6 +217,24 @@ def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress:
         rows = over_partitions(spark, partitions, _Write(str(there.root), run)).collect()
     files = [ArchivedFile(*row) for row in rows]
     return StagedRun(run, ranges, sorted(files, key=lambda file: (file.vchannel, file.first_tick)))
+
+
+def check_still_there(staged: StagedRun, read: ReadOptions) -> None:
+    """Raise ArchiveError if a channel that was read was destroyed meanwhile, and another one has its name.
+
+    Each task has read the channel that was planned, or failed. But an archive goes on with one channel, and this one
+    could not.
+    """
+    names = sorted({channel_of(vchannel) for vchannel in staged.ranges})
+    with Owners(read.connection) as owners:
+        created = created_ticks(owners.existing(names))
+    for vchannel, added in staged.ranges.items():
+        channel = channel_of(vchannel)
+        if created.get(channel, added.created_tick) != added.created_tick:
+            raise ArchiveError(
+                f"the channel '{channel}' was destroyed while it was archived, and another one was created at tick "
+                f"{created[channel]}: nothing was committed; archive that one to another folder"
+            )
 
 
 def commit(there: Archive, staged: StagedRun) -> Commit:
@@ -281,7 +300,7 @@ def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], 
         lanes, channels = describe(owners, read)
         check_channels(there, channels)
         end_tick = cut_of(owners, lanes)
-    created = {channel.name: int(channel.created_tick) for channel in channels}
+    created = created_ticks(channels)
     ranges, begins = {}, {}
     for lane in lanes:
         ranges[lane.name] = _range(there, lane, end_tick, created[channel_of(lane.name)], read)

@@ -14,7 +14,7 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.digest import Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, read_batches, told
-from tidelog.spark.plan import describe
+from tidelog.spark.plan import created_ticks, describe
 from tidelog.spark.pushdown import END_OF_TIME
 
 if TYPE_CHECKING:
@@ -51,14 +51,25 @@ def trim_archived(
         ArchiveError: A file is not what the manifest says. Nothing was trimmed.
     """
     with Owners(read.connection) as owners:
-        lanes = [lane for lane in describe(owners, read)[0] if lane.name in there.lanes]
+        lanes = _archived_lanes(owners, read, there)
     files = [file for lane in lanes for file in there.lanes[lane.name].files if file.last_tick >= lane.trim_tick]
     with told(spark, "reading the archive again", on_progress):
         check_files(spark, there, files)
     with Owners(read.connection) as owners:
-        lanes = [lane for lane in describe(owners, read)[0] if lane.name in there.lanes]
+        lanes = _archived_lanes(owners, read, there)
         trimmed = [_trim_node(client, part, there) for client, part in owners.by_node(lanes)]
     return {name: each for part in trimmed for name, each in part.items()}
+
+
+def _archived_lanes(owners: Owners, read: ReadOptions, there: Archive) -> list[VchannelDescription]:
+    """Return those vchannels of ``read`` that are archived; not those of another channel of the same name."""
+    lanes, channels = describe(owners, read)
+    created = created_ticks(channels)
+    return [
+        lane
+        for lane in lanes
+        if lane.name in there.lanes and there.lanes[lane.name].created_tick == created[channel_of(lane.name)]
+    ]
 
 
 def _trim_node(client: Client, lanes: Sequence[VchannelDescription], there: Archive) -> dict[str, Trimmed]:

@@ -1,0 +1,78 @@
+"""A client behind a proxy that closes every connection when it is told to, as a network does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from tidelog import AsyncClient
+from tidelog.testing import start_server
+
+
+class Proxy:
+    """Hands connections on to a server until they are cut."""
+
+    def __init__(self, target: str) -> None:
+        self._host, _, self._port = target.rpartition(":")
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._handlers: set[asyncio.Task[None]] = set()
+        self.refuses = False
+        self.passes = asyncio.Event()
+        self.passes.set()
+        self.answers_pass = asyncio.Event()
+        self.answers_pass.set()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._handlers.add(task)
+        if self.refuses:
+            writer.transport.abort()
+            return
+        upstream_reader, upstream_writer = await asyncio.open_connection(self._host, int(self._port))
+        self._writers |= {writer, upstream_writer}
+        with suppress(OSError, asyncio.CancelledError):
+            await asyncio.gather(
+                self._pump(reader, upstream_writer, self.passes),
+                self._pump(upstream_reader, writer, self.passes, self.answers_pass),
+            )
+        writer.close()
+        upstream_writer.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *gates: asyncio.Event) -> None:
+        while data := await reader.read(1 << 16):
+            for gate in gates:
+                await gate.wait()
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    def cut(self) -> None:
+        """Close every connection, now."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+        self.passes.set()
+        self.answers_pass.set()
+
+    async def aclose(self) -> None:
+        self.cut()
+        for handler in self._handlers:
+            handler.cancel()
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+
+
+@asynccontextmanager
+async def cut_off_client() -> AsyncIterator[tuple[AsyncClient, Proxy, AsyncClient]]:
+    """Yield a client behind a proxy, the proxy, and a client that goes straight to the same server."""
+    running = await asyncio.to_thread(start_server)
+    proxy = Proxy(running.endpoint)
+    listener = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    try:
+        async with AsyncClient(f"127.0.0.1:{port}") as client, AsyncClient(running.endpoint) as direct:
+            await direct.create_channel("orders", vchannels=2)
+            yield client, proxy, direct
+    finally:
+        listener.close()
+        await proxy.aclose()
+        await asyncio.to_thread(running.stop)
