@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 from aiohttp import web
 
+from tidelog_server import start_check
 from tidelog_server.broker.broker import Broker
 from tidelog_server.broker.catalog import ROOT
 from tidelog_server.broker.checkpoints import Checkpoints
@@ -68,8 +69,6 @@ if TYPE_CHECKING:
     from tidelog_server.metadata.etcd_connection import EtcdAccess
     from tidelog_server.rpc.tracing import CallTracer
 
-# The program that checks a store before it is opened. By name: it runs in a process of its own.
-_START_CHECK = "tidelog_server.start_check"
 # What says in a cluster that the node does not hold its registration any more.
 _LOST = (RevisionConflictError, OwnershipLostError, MetadataUnavailableError)
 _log = structlog.get_logger()
@@ -507,7 +506,7 @@ def _open_store(config: Config) -> LogStore:
         return MemoryLogStore()
     folder: Path = config.storage.data_dir
     # A node of a cluster has its records elsewhere: whether they fit is known once it has registered.
-    check = _START_CHECK if config.metadata.kind == "embedded" else STORE_CHECK
+    check = start_check.__name__ if config.metadata.kind == "embedded" else STORE_CHECK
     return open_rocksdb_log_store(folder, accept_head_loss=config.storage.accept_head_loss, check=check)
 
 

@@ -107,6 +107,8 @@ def test_a_restore_that_is_killed_leaves_no_folder(tmp_path: Path, point: str, o
 def test_a_full_disk_leaves_no_backup_and_no_restored_folder(tmp_path: Path) -> None:
     folder, target, report = tmp_path / "backups", tmp_path / "restored", tmp_path / "strace"
     full = [require_strace(), "-f", "-o", str(report), *injection("fdatasync,fsync", "ENOSPC", "6+")]
+    # Made before: the folder itself takes a sync for each level above it.
+    open_backup_folder(folder, create=True)
     with ServerProcess(tmp_path / "log") as server:
         asyncio.run(fill(server, "a"))
         failed = run("create", folder, "--endpoint", server.grpc, wrapper=full)

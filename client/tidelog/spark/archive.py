@@ -1,5 +1,6 @@
 """Archived files as Arrow: what a task reads of one file, and where a cut lies among archived transactions."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidelog.spark.archive_files import open_inside
 from tidelog.spark.archive_plan import ArchivePartition
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
 from tidelog.spark.payload_options import PayloadFormat
@@ -94,8 +96,11 @@ def _batches(partition: ArchivePartition, names: set[str]) -> Iterator[pa.Record
     """Yield those of the named columns that the file has, of a partition's ticks and all types; no empty batch."""
     path, begin_tick, end_tick = Path(partition.path), partition.begin_tick, partition.end_tick
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            _check_size(file, path.stat().st_size, partition.file)
+        with (
+            os.fdopen(open_inside(partition.root, partition.file.path), "rb") as stored,
+            pq.ParquetFile(stored, page_checksum_verification=True) as file,
+        ):
+            _check_size(file, os.fstat(stored.fileno()).st_size, partition.file)
             groups = range(file.num_row_groups) if partition.is_whole else _row_groups(file, begin_tick, end_tick)
             columns = [name for name in file.schema_arrow.names if name in names]
             if not groups:

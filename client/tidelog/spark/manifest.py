@@ -23,6 +23,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tidelog.spark.archive_files import (
+    MAX_COMMIT_BYTES,
+    check_digests,
+    check_numbers,
+    check_path,
+    check_texts,
+    read_inside,
+)
 from tidelog.spark.names import parts_of
 from tidelog.spark.option_error import OptionError
 
@@ -128,9 +136,11 @@ class Commit:
                 raise ArchiveError(f"the commit {name} has another format than {FORMAT}: read it with a newer Tidelog")
             ranges = {lane: ArchivedRange(**value) for lane, value in parsed.pop("ranges").items()}
             files = tuple(ArchivedFile(**value) for value in parsed.pop("files"))
-            return cls(ranges=ranges, files=files, **parsed)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            commit = cls(ranges=ranges, files=files, **parsed)
+            _check_values(commit)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ArchiveError(f"the commit {name} is damaged ({error}): restore it from a copy") from error
+        return commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +251,14 @@ def read_commit(root: Path, number: int) -> Commit:
     """
     name = _file_name(number)
     try:
-        commit = Commit.from_json((root / FOLDER / name).read_text(), name)
+        content = read_inside(root, f"{FOLDER}/{name}", MAX_COMMIT_BYTES)
     except FileNotFoundError:
         raise ArchiveError(f"the archive at {root} has no commit {number}: restore it from a copy") from None
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise ArchiveError(f"the commit {name} cannot be read ({error}): restore it from a copy") from error
+    commit = Commit.from_json(content.decode(errors="replace"), name)
     if commit.number != number:
         raise ArchiveError(f"the commit {name} says that it is {commit.number}: restore it from a copy")
     return commit
@@ -287,8 +302,7 @@ def writing(root: str | Path) -> Iterator[None]:
             f"{folder.parent} is not empty, and no archive: it has {others}, and no {FOLDER}. Name an archive, or an "
             "empty or new folder"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    sync_folder(folder.parent)
+    make_folder(folder)
     with (folder / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -304,6 +318,23 @@ def entries_of(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir() if path.name not in _OF_THE_SYSTEM) if folder.is_dir() else []
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, and their names durable, up to the root of the file system.
+
+    It ends at a folder that this user may not read: this user did not make the names in it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    device = folder.stat().st_dev
+    for above in folder.parents:
+        if above.stat().st_dev != device:
+            # What is mounted here has no name to lose.
+            return
+        try:
+            sync_folder(above)
+        except PermissionError:
+            return
 
 
 def sync_folder(folder: Path) -> None:
@@ -330,6 +361,18 @@ def _numbers(folder: Path) -> Iterator[int]:
         for path in folder.iterdir():
             if path.suffix == _SUFFIX and path.stem.isdigit():
                 yield int(path.stem)
+
+
+def _check_values(commit: Commit) -> None:
+    """Raise ValueError if a commit says what none that was written can say. A path decides which file is read."""
+    check_numbers(number=commit.number)
+    check_texts(run=commit.run, time=commit.time)
+    for added in commit.ranges.values():
+        check_numbers(**asdict(added))
+    for file in commit.files:
+        check_path(file.path, file.vchannel, DATA)
+        check_numbers(first_tick=file.first_tick, last_tick=file.last_tick, messages=file.messages, bytes=file.bytes)
+        check_digests(digest=file.digest, content_digest=file.content_digest)
 
 
 def _check_file(commit: Commit, file: ArchivedFile) -> None:

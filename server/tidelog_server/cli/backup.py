@@ -111,6 +111,7 @@ def verify(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Compare every byte of a backup with its hashes, and open it read-only as a start would. Changes nothing."""
+    from tidelog_server import start_check
     from tidelog_server.storage.backup_folder import open_backup_folder
 
     bytes_per_s = _parse_rate(rate)
@@ -121,7 +122,7 @@ def verify(
         manifests = [backups.manifest(each) for each in ids]
         for manifest in manifests:
             backups.check_files(manifest, RateMeter(bytes_per_s, progress))
-            backups.check_recovers(manifest)
+            backups.check_recovers(manifest, start_check.__name__)
         return manifests
 
     with Progress("verified", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
@@ -174,6 +175,7 @@ def restore(
 def _restore(
     backups: "BackupFolder", manifest: "Manifest", target: Path, last_tick: int | None, meter: RateMeter
 ) -> dict[str, object]:
+    from tidelog_server import start_check
     from tidelog_server.broker.restore import RestoreReport, replay
     from tidelog_server.storage.restore_folder import restore_copy, restore_with
 
@@ -182,7 +184,7 @@ def _restore(
     if last_tick is None or facts.tick <= last_tick:
         if last_tick is not None:
             note(f"the backup ends at tick {facts.tick}, before what was asked for: all of it is restored")
-        incarnation = restore_copy(backups, manifest, target, meter)
+        incarnation = restore_copy(backups, manifest, target, meter, start_check.__name__)
         return {**common, "incarnation": incarnation, "sequence": facts.sequence, "last_tick": facts.last_tick}
     reports: list[RestoreReport] = []
 
@@ -191,7 +193,7 @@ def _restore(
         reports.append(event_loop.run(replay(source, path, last_tick, meter)))
 
     backups.check_files(manifest, meter)
-    backups.check_recovers(manifest)
+    backups.check_recovers(manifest, start_check.__name__)
     restore_with(target, fill)
     return {**common, **asdict(reports[0])}
 
@@ -288,6 +290,7 @@ def _record(manifest: "Manifest") -> dict[str, object]:
 def _told(work: Callable[[], _Result]) -> _Result:
     """Run ``work`` and turn what it raises into what a person can act on."""
     from tidelog_server.core.errors import TidelogServerError
+    from tidelog_server.runtime.process_limits import ProcessLimitError
     from tidelog_server.storage.backup_manifest import BackupDamagedError, BackupError
     from tidelog_server.storage.folder_errors import DataFolderError
 
@@ -295,7 +298,7 @@ def _told(work: Callable[[], _Result]) -> _Result:
         return work()
     except BackupDamagedError as error:
         raise CommandError(str(error), ExitCode.DATA_LOSS) from error
-    except (BackupError, DataFolderError, TidelogServerError) as error:
+    except (BackupError, DataFolderError, ProcessLimitError, TidelogServerError) as error:
         raise CommandError(str(error), ExitCode.FAILURE) from error
     except PermissionError as error:
         raise CommandError(f"no permission: {error}", ExitCode.NO_PERMISSION) from error

@@ -140,6 +140,10 @@ DEFAULT_CHECKPOINT_LEASE_MS: Final = 60_000
 MIN_CHECKPOINT_LEASE_MS: Final = 1_000
 MAX_CHECKPOINT_LEASE_MS: Final = 3_600_000
 
+# Backups. The manifest of one has some 250 bytes for each file.
+MAX_BACKUP_MANIFEST_BYTES: Final = 64 * MIB
+MAX_BACKUP_FILE_BYTES: Final = 1 << 50
+
 # Scans.
 MAX_SOURCES_PER_SCAN: Final = 1_024
 MAX_FILTER_TYPES: Final = 1_024

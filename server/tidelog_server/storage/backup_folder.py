@@ -16,6 +16,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,24 +25,33 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.core.limits import MIB
+from tidelog_server.core.limits import MAX_BACKUP_MANIFEST_BYTES, MIB
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.storage.backup_files import Meter, copy_file, hash_file
+from tidelog_server.storage.backup_files import (
+    Meter,
+    UnexpectedFileError,
+    copy_file,
+    hash_file,
+    names_below,
+    read_within,
+)
 from tidelog_server.storage.backup_manifest import (
     BackupDamagedError,
     BackupError,
     BackupFile,
     Facts,
     Manifest,
+    is_backup_id,
 )
-from tidelog_server.storage.durable_files import sync_folder, write_file
-from tidelog_server.storage.start_gate import inspect_copy
+from tidelog_server.storage.durable_files import FILE_MODE, make_folder, replace_file, sync_folder, write_file
+from tidelog_server.storage.start_gate import STORE_CHECK, inspect_copy
 
 _STAMP: Final = b"tidelog backups format 1\n"
 _STAMP_NAME: Final = "BACKUPS"
 _LOCK_NAME: Final = "LOCK"
 _PART: Final = ".part"
 _MANIFEST_NAME: Final = "manifest.json"
+_OURS: Final = (_STAMP_NAME, _LOCK_NAME)
 # RocksDB never changes them once they are in a checkpoint.
 _IMMUTABLE: Final = (".sst", ".blob")
 # Left free on the disk of the backups.
@@ -90,7 +100,8 @@ class BackupFolder:
         Raises:
             OSError: The folder cannot be read.
         """
-        names = [path.name for path in self.path.iterdir() if path.is_dir() and not path.name.endswith(_PART)]
+        names = [path.name for path in self.path.iterdir() if path.name not in _OURS and not path.name.endswith(_PART)]
+        names = [name for name in names if is_backup_id(name) or (self.path / name).is_dir()]
         return [self._listed(name) for name in sorted(names)]
 
     def manifest(self, backup_id: str | None) -> Manifest:
@@ -127,12 +138,8 @@ class BackupFolder:
                 shutil.rmtree(left_behind)
             part = self.path / (backup_id + _PART)
             try:
-                manifest = self._copy(source, part, facts, taking)
-            except OSError as error:
-                shutil.rmtree(part, ignore_errors=True)
-                if error.errno == errno.ENOSPC:
-                    raise _disk_full(self.path) from error
-                raise
+                with full_disk_told(self.path):
+                    manifest = self._copy(source, part, facts, taking)
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 raise
@@ -148,29 +155,42 @@ class BackupFolder:
             BackupDamagedError: One is missing, too many, or not what it was; named.
         """
         data = self.data_path(manifest.backup_id)
-        found = set(_names(data))
+        found = self._names_of(manifest)
         for file in manifest.files:
             if file.name not in found:
-                raise _damaged(manifest, file.name, "is missing")
-            size_bytes = (data / file.name).stat().st_size
+                raise damaged_file(manifest, file.name, "is missing")
+            size_bytes = (data / file.name).lstat().st_size
             if size_bytes != file.bytes:
-                raise _damaged(manifest, file.name, f"has {size_bytes} bytes instead of {file.bytes}")
+                raise damaged_file(manifest, file.name, f"has {size_bytes} bytes instead of {file.bytes}")
             try:
-                digest = hash_file(data / file.name, meter)
+                digest = hash_file(self.path, f"{manifest.backup_id}/data/{file.name}", meter, file.bytes)
+            except UnexpectedFileError as error:
+                raise damaged_file(manifest, file.name, str(error)) from error
             except OSError as error:
-                raise _damaged(manifest, file.name, f"cannot be read ({error.strerror})") from error
+                raise damaged_file(manifest, file.name, f"cannot be read ({error.strerror})") from error
             if digest != file.blake2b:
-                raise _damaged(manifest, file.name, "has another content than when it was taken")
+                raise damaged_file(manifest, file.name, "has another content than when it was taken")
         if strangers := sorted(found - {file.name for file in manifest.files}):
-            raise _damaged(manifest, strangers[0], "is not part of it")
+            raise damaged_file(manifest, strangers[0], "is not part of it")
 
-    def check_recovers(self, manifest: Manifest) -> None:
+    def _names_of(self, manifest: Manifest) -> set[str]:
+        """Return the names of all files of a backup, none of which is a link. Raises BackupDamagedError."""
+        folder = self.path / manifest.backup_id
+        try:
+            names_below(folder)
+            return set(names_below(folder / "data"))
+        except UnexpectedFileError as error:
+            raise BackupDamagedError(
+                f"backup {manifest.backup_id} is damaged: its folder {error}. Do not restore it"
+            ) from error
+
+    def check_recovers(self, manifest: Manifest, check: str = STORE_CHECK) -> None:
         """Open a backup read-only as a start would, and compare what it recovers to with the manifest.
 
         Raises:
             BackupDamagedError: It would be refused, or is another one.
         """
-        check_recovers(self.data_path(manifest.backup_id), manifest)
+        check_recovers(self.data_path(manifest.backup_id), manifest, check)
 
     def _listed(self, name: str) -> Listed:
         try:
@@ -179,17 +199,24 @@ class BackupFolder:
             return Listed(name, None, str(error))
 
     def _manifest(self, backup_id: str) -> Manifest:
+        if not is_backup_id(backup_id):
+            raise self._no_backup(backup_id)
         try:
-            content = (self.path / backup_id / _MANIFEST_NAME).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            if (self.path / backup_id).is_dir() and not backup_id.endswith(_PART):
+            content = read_within(self.path, f"{backup_id}/{_MANIFEST_NAME}", MAX_BACKUP_MANIFEST_BYTES)
+        except UnexpectedFileError as error:
+            raise BackupDamagedError(f"backup {backup_id} is damaged: manifest.json {error}") from error
+        except FileNotFoundError:
+            if (self.path / backup_id).is_dir():
                 raise BackupDamagedError(f"backup {backup_id} is damaged: manifest.json is missing") from None
-            raise BackupError(f"{self.path} holds no backup {backup_id}: see `tidelog backup ls`") from None
+            raise self._no_backup(backup_id) from None
         return Manifest.decode(backup_id, content)
+
+    def _no_backup(self, name: str) -> BackupError:
+        return BackupError(f"{self.path} holds no backup {name!r}: see `tidelog backup ls`")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
@@ -201,12 +228,12 @@ class BackupFolder:
     def _copy(self, source: Path, part: Path, facts: Facts, taking: Taking) -> Manifest:
         """Fill ``part``, its manifest last, durably but for its name."""
         earlier = self._earlier(facts) if taking.reuse != "none" else {}
-        names = sorted(_names(source))
+        names = sorted(names_below(source))
         self._check_room(source, [name for name in names if name not in earlier])
-        (part / "data" / "db").mkdir(parents=True, mode=0o700)
+        make_folder(part / "data" / "db")
         files = []
         for name in names:
-            files.append(_take_file(source / name, part / "data" / name, name, earlier.get(name), taking))
+            files.append(_take_file(source, part / "data" / name, name, earlier.get(name), taking))
             hit(Failpoint.BACKUP_MID_COPY)
         for folder in (part / "data" / "db", part / "data"):
             sync_folder(folder)
@@ -224,7 +251,7 @@ class BackupFolder:
             return {}
         newest = max(same, key=lambda manifest: manifest.facts.tick)
         data = self.data_path(newest.backup_id)
-        return {file.name: (data / file.name, file) for file in newest.files if file.name.endswith(_IMMUTABLE)}
+        return {file.name: (data, file) for file in newest.files if file.name.endswith(_IMMUTABLE)}
 
     def _check_room(self, source: Path, names: Sequence[str]) -> None:
         needed = sum((source / name).stat().st_size for name in names) + _SPARE_BYTES
@@ -243,13 +270,14 @@ def open_backup_folder(path: Path, *, create: bool = False) -> BackupFolder:
         BackupError: It is none.
         OSError: The system refused.
     """
-    stamp_path = path / _STAMP_NAME
-    if create and (not path.exists() or not any(path.iterdir())):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(stamp_path, _STAMP)
-        sync_folder(path)
+    if create and (not path.exists() or _is_empty(path)):
+        with full_disk_told(path):
+            make_folder(path)
+            replace_file(path / _STAMP_NAME, _STAMP)
     try:
-        stamp = stamp_path.read_bytes()
+        stamp = read_within(path, _STAMP_NAME, len(_STAMP))
+    except UnexpectedFileError as error:
+        raise BackupError(f"{path} is no folder of backups: its file {_STAMP_NAME} {error}") from error
     except (FileNotFoundError, NotADirectoryError):
         raise BackupError(f"{path} is no folder of backups: choose an empty one, or correct the path") from None
     if stamp != _STAMP:
@@ -258,7 +286,23 @@ def open_backup_folder(path: Path, *, create: bool = False) -> BackupFolder:
     return BackupFolder(path)
 
 
-def check_recovers(data: Path, manifest: Manifest) -> None:
+def _is_empty(path: Path) -> bool:
+    """Return whether a folder has nothing, or what a crash left while it was made a folder of backups."""
+    return all(each.name == f"{_STAMP_NAME}.new" for each in path.iterdir())
+
+
+@contextmanager
+def full_disk_told(path: Path) -> Iterator[None]:
+    """Turn the system's error for a full disk, or a quota that is used up, into BackupError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(path) from error
+        raise
+
+
+def check_recovers(data: Path, manifest: Manifest, check: str = STORE_CHECK) -> None:
     """Open a copy read-only as a start would, and compare what it recovers to with the manifest.
 
     Raises:
@@ -266,7 +310,7 @@ def check_recovers(data: Path, manifest: Manifest) -> None:
     """
     facts = manifest.facts
     try:
-        found = inspect_copy(data)
+        found = inspect_copy(data, check)
     except DataLossError as error:
         raise BackupDamagedError(f"backup {manifest.backup_id} is damaged: {error.message}") from error
     expected = (facts.incarnation, facts.sequence, facts.chain_hash, facts.last_tick, False)
@@ -280,33 +324,42 @@ def check_recovers(data: Path, manifest: Manifest) -> None:
 def _take_file(
     source: Path, target: Path, name: str, earlier: tuple[Path, BackupFile] | None, taking: Taking
 ) -> BackupFile:
-    status = source.stat()
+    """Copy the file ``name`` of the folder ``source``, or link what an earlier backup has."""
+    status = (source / name).stat()
     if earlier is not None:
-        path, file = earlier
-        if _is_same(source, path, file, taking):
-            target.hardlink_to(path)
+        folder, file = earlier
+        if _is_same(source, folder, file, taking):
+            os.link(folder / name, target, follow_symlinks=False)
             return BackupFile(name, file.bytes, file.blake2b, status.st_mtime_ns, is_reused=True)
-    digest = copy_file(source, target, taking.meter)
+    digest = copy_file(source, name, target, taking.meter, status.st_size)
     return BackupFile(name, target.stat().st_size, digest, status.st_mtime_ns, is_reused=False)
 
 
-def _is_same(source: Path, path: Path, file: BackupFile, taking: Taking) -> bool:
-    """Tell whether a file is the one that an earlier backup has.
+def _is_same(source: Path, folder: Path, file: BackupFile, taking: Taking) -> bool:
+    """Return whether a file of the folder ``source`` is the one that an earlier backup has in ``folder``.
 
     Raises:
         BackupError: It has the same name and size but another content: RocksDB does not change such files.
     """
-    status = source.stat()
-    if status.st_size != file.bytes or not path.is_file() or path.stat().st_size != file.bytes:
+    status = (source / file.name).stat()
+    if status.st_size != file.bytes or not _is_regular(folder / file.name, file.bytes):
         return False
     if taking.reuse == "time" and status.st_mtime_ns == file.mtime_ns:
         return True
-    if hash_file(source, taking.meter) == file.blake2b:
+    if hash_file(source, file.name, taking.meter, file.bytes) == file.blake2b:
         return True
     raise BackupError(
         f"{file.name} of the data folder is not what it was in the backup before, and such files never change: one of "
         "them is damaged. Run `tidelog backup verify`; if that finds nothing, the data folder is: restore it"
     )
+
+
+def _is_regular(path: Path, size_bytes: int) -> bool:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == size_bytes
 
 
 def _disk_full(path: Path) -> BackupError:
@@ -318,9 +371,6 @@ def _id_of(facts: Facts) -> str:
     return f"{created:%Y%m%dT%H%M%SZ}-{facts.tick}"
 
 
-def _names(folder: Path) -> list[str]:
-    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
-
-
-def _damaged(manifest: Manifest, name: str, problem: str) -> BackupDamagedError:
+def damaged_file(manifest: Manifest, name: str, problem: str) -> BackupDamagedError:
+    """Return what is wrong with a file of a backup, as an error; ``problem`` is a predicate."""
     return BackupDamagedError(f"backup {manifest.backup_id} is damaged: data/{name} {problem}. Do not restore it")

@@ -1,15 +1,32 @@
 """The manifest of a backup: what it holds, file by file. It is written last, so a backup without one is none. Pure.
 
-``manifest.json``, one JSON object with a hash over the rest of itself; see FORMAT.md.
+``manifest.json``, one JSON object with a hash over the rest of itself; see FORMAT.md. The hash has no key: it proves
+that nothing was damaged, not who wrote it. So what a manifest says is checked as any input is: names are those that a
+backup writes, numbers are numbers.
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from tidelog_server.core.entries import HASH_BYTES
+from tidelog_server.core.limits import MAX_BACKUP_FILE_BYTES
+from tidelog_server.core.ticks import MAX_TICK
+
 MANIFEST_VERSION: Final = 1
 DIGEST_BYTES: Final = 32
+_BACKUP_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9]{1,20}")
+_VERSION: Final = re.compile(r"[0-9A-Za-z.+!_-]{1,64}")
+_HASH: Final = re.compile(rf"[0-9a-f]{{{2 * HASH_BYTES}}}")
+_DIGEST: Final = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}")
+_ALWAYS_THERE: Final = frozenset({"FORMAT", "HEAD", "db/CURRENT"})
+# The files of a checkpoint, and no others: a name decides where a restore writes.
+_NAME: Final = re.compile(
+    r"FORMAT|HEAD|db/(?:CURRENT|IDENTITY|rocksdict-config\.json|(?:MANIFEST|OPTIONS)-[0-9]{1,20}"
+    r"|[0-9]{1,20}\.(?:sst|blob|log))"
+)
 
 
 class BackupError(Exception):
@@ -107,16 +124,58 @@ class Manifest:
             if version != MANIFEST_VERSION:
                 raise BackupError(
                     f"backup {name} has a manifest of version {version}, this program reads version "
-                    f"{MANIFEST_VERSION}: use the one that took it, version {fields.get('version')}"
+                    f"{MANIFEST_VERSION}: use the one that took it, version {fields.get('version')!r:.64}"
                 )
             facts = Facts(**fields.pop("facts"))
             files = tuple(BackupFile(**file) for file in fields.pop("files"))
             manifest = cls(**fields, facts=facts, files=files)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            _check(manifest)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BackupDamagedError(f"backup {name} is damaged: manifest.json cannot be read ({error})") from error
         if manifest.backup_id != name:
             raise BackupDamagedError(f"the folder {name} holds the manifest of backup {manifest.backup_id}")
         return manifest
+
+
+def is_backup_id(name: str) -> bool:
+    """Return whether backups have names of this form."""
+    return _BACKUP_ID.fullmatch(name) is not None
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise ValueError if a manifest says what none that was written can say."""
+    facts = manifest.facts
+    _check_texts(_BACKUP_ID, backup_id=manifest.backup_id)
+    _check_texts(_VERSION, version=manifest.version)
+    _check_texts(_HASH, incarnation=facts.incarnation, chain_hash=facts.chain_hash)
+    _check_numbers(
+        MAX_TICK, tick=facts.tick, sequence=facts.sequence, last_tick=facts.last_tick, created_ms=facts.created_ms
+    )
+    for file in manifest.files:
+        _check_texts(_NAME, name=file.name)
+        _check_texts(_DIGEST, blake2b=file.blake2b)
+        _check_numbers(MAX_BACKUP_FILE_BYTES, bytes=file.bytes)
+        _check_numbers(MAX_TICK, mtime_ns=file.mtime_ns)
+        if not isinstance(file.is_reused, bool):
+            raise ValueError(f"is_reused of {file.name} is {file.is_reused!r:.64}")
+    names = {file.name for file in manifest.files}
+    if len(names) < len(manifest.files):
+        raise ValueError("a file is there twice")
+    if missing := _ALWAYS_THERE - names:
+        raise ValueError(f"{min(missing)} is not among its files")
+
+
+def _check_texts(form: re.Pattern[str], **values: object) -> None:
+    for name, value in values.items():
+        if not isinstance(value, str) or form.fullmatch(value) is None:
+            raise ValueError(f"{name} is {value!r:.64}, which no backup has")
+
+
+def _check_numbers(maximum: int, **values: object) -> None:
+    for name, value in values.items():
+        # In Python true is a number.
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+            raise ValueError(f"{name} is {value!r:.64}, expected a number from 0 to {maximum}")
 
 
 def _digest_of(fields: dict[str, Any]) -> str:

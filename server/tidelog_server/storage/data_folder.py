@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
-from tidelog_server.storage.durable_files import FILE_MODE, FOLDER_MODE, make_folder, replace_file, sync_folder
+from tidelog_server.storage.durable_files import FILE_MODE, make_folder, make_private_folder, replace_file, sync_folder
 from tidelog_server.storage.folder_errors import DataFolderError, FolderInUseError, folder_error
 
 FORMAT_STAMP: Final = b"tidelog data format 1\n"
@@ -76,7 +76,8 @@ class DataFolder:
 
     def make_folder(self, path: Path) -> None:
         """Make a folder in this one, durably, if it is not there."""
-        path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        if not path.is_dir():
+            make_private_folder(path)
         sync_folder(self.path)
 
     def remove_checkpoints(self) -> None:

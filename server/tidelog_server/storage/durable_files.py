@@ -34,14 +34,18 @@ def make_folder(path: Path) -> None:
     missing = [level for level in (path, *path.parents) if not level.is_dir()]
     for level in reversed(missing):
         try:
-            level.mkdir(FOLDER_MODE)
+            make_private_folder(level)
         except FileExistsError:
             # Another process made it just now, or it is no folder.
             if not level.is_dir():
                 raise
-        else:
-            level.chmod(FOLDER_MODE)
     sync_names_to(path)
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder for this user only, whatever the umask. Its name is not durable yet. Raises OSError."""
+    path.mkdir(FOLDER_MODE)
+    path.chmod(FOLDER_MODE)
 
 
 def sync_names_to(path: Path) -> None:

@@ -9,27 +9,32 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_bytes
 from typing import Final
 
 from tidelog_server.core.entries import HASH_BYTES
 from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.storage.backup_files import Meter, copy_file
-from tidelog_server.storage.backup_folder import BackupFolder, check_recovers
-from tidelog_server.storage.backup_manifest import BackupDamagedError, BackupError, Manifest
-from tidelog_server.storage.durable_files import sync_folder
+from tidelog_server.storage.backup_files import Meter, UnexpectedFileError, copy_file
+from tidelog_server.storage.backup_folder import BackupFolder, check_recovers, damaged_file, full_disk_told
+from tidelog_server.storage.backup_manifest import BackupError, Manifest
+from tidelog_server.storage.durable_files import make_folder, make_private_folder, sync_folder
 from tidelog_server.storage.rocksdb_restamp import restamp
+from tidelog_server.storage.start_gate import STORE_CHECK
 
 _SUFFIX: Final = ".restoring"
 
 
-def restore_copy(backups: BackupFolder, manifest: Manifest, target: Path, meter: Meter) -> str:
+def restore_copy(
+    backups: BackupFolder, manifest: Manifest, target: Path, meter: Meter, check: str = STORE_CHECK
+) -> str:
     """Make ``target`` a data folder with everything in a backup; return its incarnation, hexadecimal.
 
+    ``check`` is the program that checks the copy, as a start would; see ``pass_gate``.
+
     Raises:
-        BackupDamagedError: The backup is; there is no ``target`` then.
+        BackupDamagedError: The backup is, or has a file that no backup has; there is no ``target`` then.
         BackupError: ``target`` cannot be made.
         OSError: The system refused.
     """
@@ -37,7 +42,7 @@ def restore_copy(backups: BackupFolder, manifest: Manifest, target: Path, meter:
 
     def fill(path: Path) -> None:
         _copy_checked(backups, manifest, path, meter)
-        check_recovers(path, manifest)
+        check_recovers(path, manifest, check)
         restamp(path, incarnation)
 
     restore_with(target, fill)
@@ -52,7 +57,8 @@ def restore_with(target: Path, fill: Callable[[Path], None]) -> None:
     """
     target = target.absolute()
     _check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with full_disk_told(target.parent):
+        make_folder(target.parent)
     with _workshop(target.with_name(f".{target.name}{_SUFFIX}")) as path:
         fill(path)
         _sync_tree(path)
@@ -77,18 +83,18 @@ def _check_target(target: Path) -> None:
 @contextmanager
 def _workshop(path: Path) -> Iterator[Path]:
     """Yield an empty folder that nobody else restores into; what a restore left there that was cut off is removed."""
-    path.mkdir(mode=0o700, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = _open_workshop(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for left_behind in path.iterdir():
-            shutil.rmtree(left_behind) if left_behind.is_dir() else left_behind.unlink()
+            is_folder = left_behind.is_dir() and not left_behind.is_symlink()
+            shutil.rmtree(left_behind) if is_folder else left_behind.unlink()
         yield path
     except BlockingIOError:
         raise BackupError(f"another restore is at work in {path}: wait until it has ended") from None
     except OSError as error:
         shutil.rmtree(path, ignore_errors=True)
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BackupError(f"the disk of {path.parent} is full: make room, or restore elsewhere") from error
         raise
     except BaseException:
@@ -98,19 +104,35 @@ def _workshop(path: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
+def _open_workshop(path: Path) -> int:
+    """Make the workshop if it is missing, and open it. Raises BackupError if something else has its name."""
+    with suppress(FileExistsError):
+        make_private_folder(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise BackupError(f"{path} is a link, or no folder: a restore works there, so remove it first") from error
+    if os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise BackupError(f"{path} belongs to another user: a restore works there, so remove it first")
+    return descriptor
+
+
 def _copy_checked(backups: BackupFolder, manifest: Manifest, path: Path, meter: Meter) -> None:
-    data = backups.data_path(manifest.backup_id)
-    (path / "db").mkdir(mode=0o700)
-    (path / "quarantine").mkdir(mode=0o700)
+    make_private_folder(path / "db")
+    make_private_folder(path / "quarantine")
     for file in manifest.files:
+        source = f"{manifest.backup_id}/data/{file.name}"
         try:
-            digest = copy_file(data / file.name, path / file.name, meter)
+            digest = copy_file(backups.path, source, path / file.name, meter, file.bytes)
         except FileNotFoundError as error:
-            raise BackupDamagedError(f"backup {manifest.backup_id} is damaged: data/{file.name} is missing") from error
+            raise damaged_file(manifest, file.name, "is missing") from error
+        except UnexpectedFileError as error:
+            raise damaged_file(manifest, file.name, str(error)) from error
         if digest != file.blake2b:
-            raise BackupDamagedError(
-                f"backup {manifest.backup_id} is damaged: data/{file.name} has another content than when it was taken"
-            )
+            raise damaged_file(manifest, file.name, "has another content than when it was taken")
         hit(Failpoint.RESTORE_MID_COPY)
 
 

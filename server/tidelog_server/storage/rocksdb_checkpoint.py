@@ -8,7 +8,7 @@ from rocksdict import Checkpoint
 from tidelog_server.core.checkpoint_errors import CheckpointFailedError
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.storage.data_folder import FORMAT_STAMP, DataFolder
-from tidelog_server.storage.durable_files import sync_folder, write_file
+from tidelog_server.storage.durable_files import make_private_folder, sync_folder, write_file
 from tidelog_server.storage.head_file import Head, HeadFile
 from tidelog_server.storage.rocksdb_engine import FAMILIES, Engine, error_text, is_engine_error
 
@@ -38,7 +38,7 @@ def make_checkpoint(engine: Engine, folder: DataFolder, name: str, head: Head) -
     path = folder.checkpoints_path / name
     try:
         folder.make_folder(folder.checkpoints_path)
-        path.mkdir(mode=0o700)
+        make_private_folder(path)
         Checkpoint(engine.db).create_checkpoint(str(path / "db"))
         hit(Failpoint.MID_CHECKPOINT)
         _complete(path, head)

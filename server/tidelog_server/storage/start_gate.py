@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import GIB
+from tidelog_server.runtime.process_limits import check_process_limits
 from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage.data_folder import DataFolder
 from tidelog_server.storage.durable_files import sync_folder
@@ -107,8 +108,10 @@ def inspect_copy(path: Path, check: str = STORE_CHECK) -> CopyFacts:
     Raises:
         DataLossError: It would be refused.
         StoreUncheckedError, NoResourcesError: As ``pass_gate``.
+        ProcessLimitError: This process may have too few files, or too little address space.
         OSError: It could not be read.
     """
+    check_process_limits()
     if read_head(path / "HEAD") is None:
         raise DataLossError("HEAD is missing or both of its slots are damaged", file="HEAD")
     deadline_s = _deadline_s(path / "db")

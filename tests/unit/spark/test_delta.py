@@ -19,7 +19,7 @@ from deltalake.schema import PrimitiveType
 from tidelog.spark import manifest
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
 from tidelog.spark.pipelines import delta
-from tidelog.spark.pipelines.archiving import _make_folder, _Writer
+from tidelog.spark.pipelines.archiving import _Writer
 from tidelog.spark.pipelines.tasks import arrow_schema
 from tidelog.spark.ticks import LOGICAL_BITS
 
@@ -40,7 +40,7 @@ def batch(vchannel: str, ticks: range) -> pa.RecordBatch:
 
 
 def write(root: Path, vchannel: str, ticks: range) -> ArchivedFile:
-    _make_folder(root, manifest.lane_folder(vchannel))
+    manifest.make_folder(root / manifest.lane_folder(vchannel))
     writer = _Writer(root, "0" * 32, vchannel)
     writer.add(batch(vchannel, ticks))
     return writer.finish()

@@ -4,6 +4,7 @@ Method: real folders. Hypothesis draws runs of commits; damage is made by hand.
 """
 
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from tidelog.spark.option_error import OptionError
 
 
 def a_file(vchannel: str, first: int, last: int) -> ArchivedFile:
-    return ArchivedFile(f"data/{vchannel}-{first}", vchannel, first, last, 1, 9, "0" * 32, "0" * 32)
+    path = f"{manifest.lane_folder(vchannel)}/{first}.parquet"
+    return ArchivedFile(path, vchannel, first, last, 1, 9, "0" * 32, "0" * 32)
 
 
 def a_commit(number: int, begin: int, end: int, *vchannels: str) -> Commit:
@@ -191,3 +193,71 @@ def test_what_a_first_run_left_that_died_is_an_archive(tmp_path: Path) -> None:
         (tmp_path / manifest.DATA).mkdir()
     with manifest.writing(tmp_path):
         pass
+
+
+def forged(change: dict[str, object], **parts: object) -> str:
+    """Return the text of a commit whose one file has other values."""
+    fields = json.loads(a_commit(1, 0, 10).to_json())
+    fields["files"][0].update(change)
+    return json.dumps({**fields, **parts})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": "../../etc/passwd"},
+        {"path": "/etc/passwd"},
+        {"path": "data/channel=a/vchannel=0/../../../x.parquet"},
+        {"path": "data/channel=a/vchannel=1/0.parquet"},
+        {"path": "data/channel=a/vchannel=0/0.parquet\0"},
+        {"path": "data/channel=a/vchannel=0/.0.parquet"},
+        {"path": "data/channel=a/vchannel=0/0.json"},
+        {"path": 7},
+        {"vchannel": "../x/0", "path": "data/channel=../x/vchannel=0/0.parquet"},
+        {"vchannel": ["a/0"]},
+        {"bytes": -1},
+        {"messages": True},
+        {"first_tick": "0"},
+        {"last_tick": 1 << 63},
+        {"digest": "x"},
+        {"content_digest": 0},
+    ],
+)
+def test_a_value_that_no_run_writes_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ArchiveError, match="is damaged"):
+        Commit.from_json(forged(change), "x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"a":' * 100_000, "null", forged({}, run="a\nb"), forged({}, number="1"), forged({}, time=1)],
+)
+def test_a_text_that_no_run_writes_is_refused(text: str) -> None:
+    with pytest.raises(ArchiveError, match="is damaged"):
+        Commit.from_json(text, "x")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "endless", "folder", "link above"])
+def test_a_commit_that_is_no_regular_file_is_refused_without_being_read(tmp_path: Path, kind: str) -> None:
+    write(tmp_path, a_commit(1, 0, 10))
+    (path,) = (tmp_path / manifest.FOLDER).glob("*.json")
+    text, elsewhere = path.read_text(), tmp_path / "elsewhere"
+    if kind == "link above":
+        path.parent.rename(elsewhere)
+        path.parent.symlink_to(elsewhere)
+    else:
+        path.unlink()
+        elsewhere.write_text(text)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to(elsewhere)
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case _:
+            assert kind == "link above"
+    with pytest.raises(ArchiveError, match="restore it from a copy"):
+        manifest.load(tmp_path)

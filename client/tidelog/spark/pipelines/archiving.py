@@ -212,7 +212,7 @@ def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress:
         return StagedRun(run, ranges, ())
     _note_attempt(there.root, run)
     for vchannel in {partition.vchannel for partition in partitions}:
-        _make_folder(there.root, manifest.lane_folder(vchannel))
+        manifest.make_folder(there.root / manifest.lane_folder(vchannel))
     with told(spark, "archiving", on_progress):
         rows = over_partitions(spark, partitions, _Write(str(there.root), run)).collect()
     files = [ArchivedFile(*row) for row in rows]
@@ -346,19 +346,9 @@ def _commits(there: Archive) -> Iterator[Commit]:
 
 def _note_attempt(root: Path, run: str) -> None:
     folder = root / manifest.FOLDER / _ATTEMPTS
-    folder.mkdir(exist_ok=True)
+    manifest.make_folder(folder)
     (folder / run).touch()
     manifest.sync_folder(folder)
-    manifest.sync_folder(folder.parent)
-
-
-def _make_folder(root: Path, name: str) -> None:
-    folder = root / name
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in (folder, *folder.parents):
-        manifest.sync_folder(each)
-        if each == root:
-            return
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def check_compact(output: str | Path, options: SourceOptions) -> None:
     read, folder = _parsed(options), folder_of_snapshots(output)
     _check_writable(folder)
     _check_channels(read)
-    folder.mkdir(parents=True, exist_ok=True)
+    manifest.make_folder(folder)
 
 
 def check_verify(options: SourceOptions, *, digest: str | None = None, content_digest: str | None = None) -> None:
