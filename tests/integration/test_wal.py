@@ -6,14 +6,16 @@ What it reads is in test_wal_read.py.
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 import pytest
 
 import tidelog
 from tidelog import AsyncClient, AsyncWal, Message, ResourceKey, To, _transaction
+from tidelog.rocksmq import AsyncRocksMQ
 from tidelog.testing import server
+from tidelog_testing.fault_proxy import FaultProxy
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.reads import payloads
 
@@ -189,6 +191,45 @@ async def test_a_barrier_is_for_all_messages_of_a_call(client: AsyncClient, wal:
     assert await payloads(client, "orders/1") == [b"b", b"c"]
     # What was begun for it was rolled back.
     assert await client.list_txns() == []
+
+
+async def append_two(client: AsyncClient) -> None:
+    # With a barrier they are staged, and so the server knows of the transaction.
+    responses = await client.wal().append_messages([("orders", b"a"), ("orders", b"b")], barrier_tick=1)
+    assert len(responses.results()) == 2
+
+
+async def produce_two(client: AsyncClient) -> None:
+    # What is large is staged too.
+    assert len(await AsyncRocksMQ(client).produce("orders", [bytes(700_000)] * 2)) == 2
+
+
+@pytest.mark.parametrize("append", [append_two, produce_two])
+@pytest.mark.parametrize("is_aborted", [False, True])
+async def test_messages_whose_transaction_expires_are_appended_in_another(
+    tmp_path: Path, append: Callable[[AsyncClient], Coroutine[None, None, None]], *, is_aborted: bool
+) -> None:
+    settings = {"limits.txn_keepalive_ms": 300}
+    with await asyncio.to_thread(ServerProcess, tmp_path / "data", settings) as process:
+        async with AsyncClient(process.grpc) as direct, FaultProxy(process.grpc, delay_s=0.05) as proxy:
+            await direct.create_channel("orders")
+            async with AsyncClient(proxy.endpoint, timeout_s=60) as client:
+                appending = asyncio.create_task(append(client))
+                while not (begun := await direct.list_txns()):
+                    assert not appending.done()
+                proxy.cut()
+                if is_aborted:
+                    await direct.abort_txn(begun[0].txn_id, reason="maintenance")
+                async with asyncio.timeout(60):
+                    while await direct.list_txns():
+                        await asyncio.sleep(0.02)
+                proxy.heal()
+                if is_aborted:
+                    with pytest.raises(tidelog.TransactionExpiredError):
+                        await appending
+                else:
+                    await appending
+            assert len(await payloads(direct, "orders")) == (0 if is_aborted else 2)
 
 
 async def test_no_messages_are_no_responses_and_a_wrong_one_refuses_the_call(
