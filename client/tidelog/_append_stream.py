@@ -49,8 +49,8 @@ class AppendStream:
         self._runner: asyncio.Task[None] | None = None
         self._call: Any = None
         self._reader: asyncio.Task[TidelogError] | None = None
-        # Of transactions: one for each lane.
-        self._numberings: dict[tuple[str, AppendTerms], Numbering] = {}
+        # Of transactions, and of batches that are sent until they are answered: one for each lane.
+        self._numberings: dict[tuple[str, AppendTerms, bool], Numbering] = {}
         self._was_broken = False
         # Since when numbered batches have no answer, and how long to pause before the next try; None while all is well.
         self._lost_since_s: float | None = None
@@ -141,12 +141,47 @@ class AppendStream:
             ClosedError: The client was closed.
         """
         first = submission.vchannels[0]
-        numbering = self._numberings.pop((first, terms), None) or Numbering(is_independent=True)
+        self.put(first, terms, submission, self._numbering((first, terms, True)))
+
+    async def append_numbered(
+        self,
+        vchannel: str,
+        messages: Sequence[Appendable],
+        *,
+        is_plain: bool,
+        size_bytes: int,
+        terms: AppendTerms,
+        timeout_s: float,
+    ) -> AppendResult:
+        """Return where ``messages`` are once they are durable; sends them, and has them once, until that is known.
+
+        Cancelling ends the wait only: the messages may still be appended.
+
+        Raises:
+            TidelogError: Why they are not in the log, or AppendUnknownError: there was no answer in time.
+        """
+        deadline_s = self._loop.time() + timeout_s
+        submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
+        try:
+            if not self._queue.has_room:
+                async with asyncio.timeout_at(deadline_s):
+                    await self._room()
+            self.put(vchannel, terms, submission, self._numbering((vchannel, terms, False)))
+            self._watch(deadline_s)
+            result: AppendResult = await submission.future
+        except TimeoutError as error:
+            if isinstance(error, TidelogError):
+                raise
+            raise _give_up(submission, None, timeout_s) from None
+        return result
+
+    def _numbering(self, lane: tuple[str, AppendTerms, bool]) -> Numbering:
+        numbering = self._numberings.pop(lane, None) or Numbering(is_independent=True)
         # Those used last are at the end; one that goes is kept by its lane as long as that needs it.
-        self._numberings[first, terms] = numbering
+        self._numberings[lane] = numbering
         if len(self._numberings) > _NUMBERINGS_KEPT:
             del self._numberings[next(iter(self._numberings))]
-        self.put(first, terms, submission, numbering)
+        return numbering
 
     async def outcome(self, submission: TransactionSubmission, timeout_s: float) -> TransactionResult:
         """Wait for the outcome of a transaction that was given to ``commit``. Cancelling ends the wait only.

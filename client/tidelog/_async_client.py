@@ -330,12 +330,19 @@ class AsyncClient(
             appending = self._session().appends.append(
                 vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
             )
-        if (hooks := _tracing.hooks) is None:
-            return await appending
-        with hooks.within(_tracing.Operation.APPEND, [vchannel], messages=len(several)) as span:
-            result = await appending
-            span.note(first_tick=result.first_tick)
-            return result
+        return await _traced(vchannel, len(several), appending)
+
+    async def append_numbered(self, vchannel: str, messages: Sequence[Appendable]) -> AppendResult:
+        """Append messages as one batch, which is sent until its outcome is known, while there is time; for streams.
+
+        Raises:
+            TidelogError: As ``append``.
+        """
+        several, is_plain, size_bytes = measured(messages)
+        appending = self._session().appends.append_numbered(
+            vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=DEFAULT_TERMS, timeout_s=self.timeout_s
+        )
+        return await _traced(vchannel, len(several), appending)
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """Return a producer for many messages to one vchannel; use it with ``async with``.
@@ -514,3 +521,13 @@ class AsyncClient(
             is_idempotent=options.HasField("producer"),
         )  # fmt: skip
         return _wire.append_result(answer.result)
+
+
+async def _traced(vchannel: str, messages: int, appending: Awaitable[AppendResult]) -> AppendResult:
+    """Return what ``appending`` returns, in a span if spans are recorded."""
+    if (hooks := _tracing.hooks) is None:
+        return await appending
+    with hooks.within(_tracing.Operation.APPEND, [vchannel], messages=messages) as span:
+        result = await appending
+        span.note(first_tick=result.first_tick)
+        return result

@@ -46,7 +46,7 @@ class AsyncGroupCalls(ABC):
         authentication on, of those on which the caller has ``retention.hold`` or ``channel.truncate``.
 
         Args:
-            group: Its name; names are as those of channels.
+            group: Its name; names are as those of channels, and may have capital letters.
             channels: What it is subscribed to, channels or single vchannels; more may follow.
             start: Where it begins on what it is subscribed to, now and later. ``At.after`` takes one vchannel, as in
                 ``seek_group``.

@@ -26,7 +26,10 @@ PAIRS = [
     (rocksmq.AsyncIDAllocator, rocksmq.IDAllocator),
 ]
 # Needed by the synchronous twin itself, inside.
-INTERNAL = {"take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one"}
+INTERNAL = {
+    "take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one", "reach",
+    "append_numbered",
+}  # fmt: skip
 RENAMED = {"aclose": "close"}
 
 

@@ -3,6 +3,7 @@
 Method: both variants of streams, in memory and on a real server; the synchronous ones with each call on a thread.
 """
 
+import asyncio
 from itertools import pairwise
 
 import pytest
@@ -13,12 +14,14 @@ from tidelog.msgstream import (
     BadPositionError,
     CollectionMsg,
     DeleteMsg,
+    GeneralMsg,
     InsertMsg,
     MsgPack,
     MsgPosition,
     MsgType,
     NotSubscribedError,
     SubscriptionPosition,
+    TimeTickMsg,
 )
 from tidelog_testing.streams import (
     INTERVAL_MS,
@@ -102,6 +105,25 @@ async def test_a_seek_leaves_the_message_out_unless_it_is_to_be_included(
         assert await ids_from(stream, 2) == [2, 3]
 
 
+@pytest.mark.parametrize("include_message", [True, False])
+async def test_the_latest_id_of_an_empty_channel_leads_to_its_first_message(
+    broker: StreamBroker, new_stream: NewStream, *, include_message: bool
+) -> None:
+    [channel] = await broker.channels(1)
+    stream = new_stream()
+    await subscribed(stream, [channel], LATEST)
+    position = MsgPosition(channel, await stream.get_latest_msg_id(channel))
+    await stream.seek([position], include_message=include_message)
+    for number in (1, 2):
+        await stream.produce(pack(number))
+        assert await ids_from(stream, 1) == [number]
+    # Back from where the subscription was kept.
+    await stream.seek([position], include_message=include_message)
+    assert (await received(stream, 1))[0].id == 1
+    async with asyncio.timeout(20):
+        await stream.close()
+
+
 # ------------------------------------------------------------------------------------------------- plain
 
 
@@ -121,6 +143,21 @@ async def test_a_plain_pack_is_one_message_with_its_time(broker: StreamBroker) -
 
 
 # ------------------------------------------------------------------------------------------------- time tick
+
+
+async def test_ticks_that_are_stored_as_messages_are_in_no_pack(broker: StreamBroker) -> None:
+    ticks = MsgPack(msgs=[TimeTickMsg(id=7), GeneralMsg(type=MsgType.TIME_TICK, id=8)])
+    async with broker.factory.new_tt_msg_stream() as stream, broker.factory.new_msg_stream() as plain:
+        channels = await broker.channels(2)
+        await subscribed(stream, channels)
+        await plain.as_consumer(channels, "other")
+        await stream.broadcast(ticks)
+        await stream.produce(pack(1))
+        await stream.broadcast(ticks)
+        await stream.produce(pack(2))
+        assert await ids_from(stream, 2) == [1, 2]
+        # A plain stream hands out whatever was sent.
+        assert sorted(await ids_from(plain, 10)) == [1, 2, *[7] * 4, *[8] * 4]
 
 
 async def test_packs_lie_on_the_grid_and_follow_one_another(broker: StreamBroker) -> None:

@@ -35,7 +35,7 @@ def commit(group: str = "billing", vchannel: str = "orders/0", next_tick: int = 
     return wal_service_pb2.PositionCommit(group=group, vchannel=vchannel, next_tick=next_tick, **fields)
 
 
-NAMES = ["", "/", "a/b", "_ours", "Orders", "x" * 128, "ü", "a b"]
+NAMES = ["", "/", "a/b", "_ours", "_Ours", "x" * 128, "X" * 128, "ü", "a b", "-A"]
 CASES: list[tuple[str, Any, int, str]] = [
     *(("CreateGroup", pb.CreateGroupRequest(group=name), error_pb2.REASON_INVALID_NAME, "") for name in NAMES),
     ("CreateGroup", pb.CreateGroupRequest(group="billing"), error_pb2.REASON_GROUP_ALREADY_EXISTS, ""),

@@ -16,7 +16,9 @@ from tidelog.msgstream import (
     MsgType,
     SubscriptionPosition,
 )
+from tidelog.msgstream._group_subscriptions import GroupSubscriptionStore
 from tidelog.testing import server
+from tidelog_testing.fault_proxy import FaultProxy
 from tidelog_testing.processes import ServerProcess, lasting_port
 from tidelog_testing.reads import payloads
 from tidelog_testing.streams import full_packs, received
@@ -226,6 +228,39 @@ async def test_streams_go_on_when_the_server_was_killed(tmp_path: Path) -> None:
 
             assert [message.id for message in after.msgs] == [2, 2]
             assert await full_packs(other, 2) == [after]
+
+
+@pytest.mark.parametrize("channels", [["a/0"], ["a/0", "a/1"]])
+async def test_a_pack_is_sent_until_its_outcome_is_known_and_is_there_once(
+    client: AsyncClient, channels: list[str]
+) -> None:
+    async with FaultProxy(client.endpoint, delay_s=0.01) as proxy, AsyncClient(proxy.endpoint) as far:
+        stream = AsyncRmqMsgStreamFactory(far).new_msg_stream()
+        await stream.as_producer(channels)
+        for number in range(15):
+            produced = asyncio.create_task(stream.produce(pack(2 * number, 2 * number + 1)))
+            # At some time between the request and the answer, which take 20 ms.
+            await asyncio.sleep(number * 0.002)
+            proxy.break_connections()
+            assert sum(map(len, (await produced).values())) == 2
+        await stream.close()
+
+    factory = AsyncRmqMsgStreamFactory(client)
+    async with factory.new_msg_stream() as reader:
+        await reader.as_consumer(channels, "sub")
+        assert sorted([message.id for message in await received(reader, 30)]) == list(range(30))
+    assert sum([len(await payloads(client, channel)) for channel in channels]) == 30
+
+
+async def test_a_saved_position_that_cannot_be_kept_is_an_error_and_not_tried_for_ever(client: AsyncClient) -> None:
+    store = GroupSubscriptionStore(client)
+    await store.begin("sub", {"a/0": 0})
+    await store.save("sub", {"a/0": -5})
+    async with asyncio.timeout(20):
+        with pytest.raises(ValueError, match="tick"):
+            await store.flush("sub")
+        with pytest.raises(ValueError, match="tick"):
+            await store.save("sub", {"a/0": 1})
 
 
 async def test_a_subscription_outlives_programs_and_servers(tmp_path: Path) -> None:

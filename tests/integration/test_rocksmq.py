@@ -416,6 +416,22 @@ async def test_a_forced_seek_goes_to_the_next_message_that_there_is(mq: AsyncRoc
     assert await consumed(mq) == [b"a", b"b"]
 
 
+async def test_a_forced_seek_to_what_was_trimmed_goes_to_the_next_message(
+    client: AsyncClient, mq: AsyncRocksMQ
+) -> None:
+    ids = await mq.produce("orders", [b"a", b"b", b"c", b"d"])
+    await client.trim("shop.orders", before=Tick(ids[2]))
+    for trimmed in (0, 1, ids[0], ids[1]):
+        await mq.force_seek("billing", "orders", trimmed)
+        assert await consumed(mq) == [b"c", b"d"]
+
+    await client.trim("shop.orders", everything=True)
+    await mq.force_seek("billing", "orders", ids[0])
+    assert await consumed(mq) == []
+    await mq.produce("orders", [b"e"])
+    assert await consumed(mq) == [b"e"]
+
+
 async def test_a_seek_to_the_latest_passes_over_what_is_there(mq: AsyncRocksMQ) -> None:
     await mq.create_consumer_group("audit")
     await mq.produce("orders", [b"a"])

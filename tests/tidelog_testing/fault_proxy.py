@@ -36,6 +36,11 @@ class FaultProxy:
         """Pass everything on again."""
         self._passes.set()
 
+    def break_connections(self) -> None:
+        """End every connection, and lose what is on its way; new ones are passed on."""
+        for task in self._tasks:
+            task.cancel()
+
     async def wait_answered(self, count: int) -> None:
         """Return once ``count`` bytes of the target's were passed on."""
         async with self._answered:

@@ -11,7 +11,6 @@ from tidelog._errors import (
     DeadlineError,
     GroupNotFoundError,
     PositionTrimmedError,
-    TidelogError,
     UnavailableError,
 )
 from tidelog._positions import EARLIEST, At
@@ -35,7 +34,7 @@ class _Subscription:
         self.known: dict[str, int] = {}
         self.unsaved: dict[str, int] = {}
         self.saving: asyncio.Task[None] | None = None
-        self.failure: TidelogError | None = None
+        self.failure: Exception | None = None
 
 
 class GroupSubscriptionStore:
@@ -117,7 +116,7 @@ class GroupSubscriptionStore:
                     subscription.unsaved = {**ticks, **subscription.unsaved}
                     raise
             subscription.failure = None
-        except TidelogError as error:
+        except Exception as error:  # noqa: BLE001 - raised by the next save or flush, which else would try for ever
             subscription.failure = error
         finally:
             subscription.saving = None

@@ -165,7 +165,13 @@ class InsertMsg(ProtoMsg):
     @property
     def row_count(self) -> int:
         """How many rows it has."""
-        return max(len(self.timestamps), len(self.row_ids), len(self.row_data))
+        return max(self.column_lengths.values(), default=0)
+
+    @property
+    def column_lengths(self) -> dict[str, int]:
+        """How many elements each column of rows has that is not empty; the same, in a message that can be sent."""
+        columns = (("timestamps", self.timestamps), ("row_ids", self.row_ids), ("row_data", self.row_data))
+        return {name: len(column) for name, column in columns if len(column)}
 
 
 @dataclass(kw_only=True)

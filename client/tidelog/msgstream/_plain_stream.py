@@ -46,4 +46,5 @@ class AsyncPlainMsgStream(BaseStream):
 
     def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
         tick = tick_of_id(position, present)
-        return Place(At.tick(tick), tick - 1) if include_message else Place.after(tick)
+        # Tick 0 is no message's: it stands for the first one, with the message or without.
+        return Place(At.tick(tick), max(0, tick - 1)) if include_message else Place.after(tick)

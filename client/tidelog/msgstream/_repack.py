@@ -34,14 +34,17 @@ def default_repack(
     The rows of one insert that go to one channel stay one message, in their order. With one channel no keys are needed.
 
     Raises:
-        RepackError: A message has no key, or an insert not one for each row.
+        RepackError: A message has no key, or an insert not one for each row; or the columns of an insert differ in
+            length.
     """
     by_channel: dict[int, list[TsMsg]] = {}
     for number, (msg, found) in enumerate(zip(msgs, indexes, strict=True)):
+        if isinstance(msg, InsertMsg):
+            _check_columns(msg, number, needs_keys=channel_count > 1)
         if channel_count == 1:
             by_channel.setdefault(0, []).append(msg)
         elif isinstance(msg, InsertMsg):
-            for index, part in _divided(msg, found, number):
+            for index, part in _divided(msg, found):
                 by_channel.setdefault(index, []).append(part)
         elif found:
             by_channel.setdefault(found[0], []).append(msg)
@@ -74,16 +77,20 @@ def checked_packs(packs: Mapping[int, MsgPack], channel_count: int) -> Mapping[i
     return packs
 
 
-def _divided(msg: InsertMsg, indexes: Sequence[int], number: int) -> Iterable[tuple[int, InsertMsg]]:
-    """Yield the rows of ``msg`` for each channel."""
-    rows = msg.row_count
-    columns = (("timestamps", msg.timestamps), ("row_ids", msg.row_ids), ("row_data", msg.row_data))
-    lengths = {"hash_keys": len(msg.hash_keys), **{name: len(column) for name, column in columns if len(column)}}
-    if not rows or set(lengths.values()) != {rows}:
+def _check_columns(msg: InsertMsg, number: int, *, needs_keys: bool) -> None:
+    """Raise RepackError if rows and hash keys of ``msg`` do not belong to each other."""
+    lengths = msg.column_lengths
+    if needs_keys or msg.hash_keys:
+        lengths = {"hash_keys": len(msg.hash_keys), **lengths}
+    if len(set(lengths.values())) > 1 or (needs_keys and not msg.row_count):
         raise RepackError(
             f"message {number} of the pack, an InsertMsg, has {lengths}: expected at least one row, and in each column "
             "that is not empty one element for each row"
         )
+
+
+def _divided(msg: InsertMsg, indexes: Sequence[int]) -> Iterable[tuple[int, InsertMsg]]:
+    """Yield the rows of ``msg`` for each channel."""
     rows_by_channel: dict[int, list[int]] = {}
     for row, index in enumerate(indexes):
         rows_by_channel.setdefault(index, []).append(row)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
+from tidelog._append_together import append_together
 from tidelog._async_client import AsyncClient
 from tidelog._batch import Batch
 from tidelog._channel_types import VchannelDescription
@@ -68,16 +69,15 @@ class RmqBackend:
         return (await self._vchannels([channel]))[channel].last_tick
 
     async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        """Append to one channel in one append if it is small enough, else in one transaction."""
+        """Append to one channel in one batch if it is small enough, else in one transaction; until that is known."""
         if len(parts) == 1:
             [(channel, messages)] = parts.items()
             _, size_bytes = measure_all(messages)
             if size_bytes <= MAX_APPEND_BYTES and len(messages) <= _MAX_APPEND_MESSAGES:
-                return {channel: _ticks(await self._client.append(channel, messages))}
-        async with self._client.txn() as txn:
-            for channel, messages in parts.items():
-                await txn.append(channel, messages)
-        return {channel: _ticks(result) for channel, result in txn.result.results.items()}
+                # Why no transaction: a pack of a time-tick stream is never divided within one.
+                return {channel: _ticks(await self._client.append_numbered(channel, messages))}
+        result = await append_together(self._client, parts)
+        return {channel: _ticks(each) for channel, each in result.results.items()}
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> ScanReader:
         """Return a reader of these channels."""

@@ -6,7 +6,7 @@ from tidelog._message import Message
 from tidelog._tick import Tick
 from tidelog.msgstream._backend import Backend
 from tidelog.msgstream._errors import EmptyPackError, MalformedMessageError, MessageTooLargeError, StreamStateError
-from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._messages import InsertMsg, TsMsg
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._repack import RepackFunc, checked_packs, compute_produce_channel_indexes, default_repack
 
@@ -75,6 +75,12 @@ class Sending:
             raise MalformedMessageError(
                 f"the {type(msg).__name__} with id {msg.id} has type {msg.type}: expected 0 to {(1 << 32) - 1}, "
                 "such as a MsgType"
+            )
+        if isinstance(msg, InsertMsg) and len(set(msg.column_lengths.values())) > 1:
+            # Broadcasts, and what a repack function has made.
+            raise MalformedMessageError(
+                f"the InsertMsg with id {msg.id} has columns of different lengths, {msg.column_lengths}: expected in "
+                "each column that is not empty one element for each row"
             )
         message = Message(msg.marshal(), type=int(msg.type))
         if message.size_bytes > self._max_message_bytes:

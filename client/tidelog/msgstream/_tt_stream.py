@@ -11,7 +11,7 @@ from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
 from tidelog.msgstream._backend import Delivered, Place
 from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
 from tidelog.msgstream._messages import TsMsg
-from tidelog.msgstream._msg_type import DML_TYPES
+from tidelog.msgstream._msg_type import DML_TYPES, MsgType
 from tidelog.msgstream._pack import MsgPack, MsgPosition
 from tidelog.msgstream._pursuit import Pursuit
 
@@ -96,6 +96,9 @@ class AsyncTtMsgStream(BaseStream):
         seen: set[tuple[str, int, int, int]] = set()
         for piece in raw.pieces:
             for index in range(piece.begin, piece.end):
+                if piece.batch.types[index] == MsgType.TIME_TICK:
+                    # It says how far time has got, which the pack itself does.
+                    continue
                 message = self._message(piece.batch, index)
                 if message.id and message.type in DML_TYPES:
                     identity = (piece.batch.vchannel, message.source_id, message.id, int(message.type))

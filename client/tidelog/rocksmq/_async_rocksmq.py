@@ -18,6 +18,7 @@ from tidelog import (
     InvalidRequestError,
     Message,
     OnEvent,
+    PositionTrimmedError,
     StorageFailedError,
     Tick,
     VchannelDescription,
@@ -35,7 +36,7 @@ from tidelog.rocksmq._messages import (
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 # Without a dot, so that the first one ends it and no two queues meet in one channel.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_PART: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_PARTS: Final = {"channel": re.compile(r"[a-z0-9][a-z0-9._-]*"), "group": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")}
 
 _Result = TypeVar("_Result")
 
@@ -268,10 +269,16 @@ class AsyncRocksMQ:
     async def force_seek(self, group: str, channel: str, msg_id: int) -> None:
         """Let a group consume from a message on, or from the next one that there is. Otherwise as ``seek``.
 
+        Behind an id that was trimmed, 0 included, that is the first message that is left.
+
         Raises:
-            PositionTrimmedError, PositionBeyondEndError: As ``seek``.
+            PositionBeyondEndError: As ``seek``.
         """
-        await self._seek(group, channel, At.tick(checked_msg_id(msg_id)))
+        tick = checked_msg_id(msg_id)
+        try:
+            await self._seek(group, channel, At.tick(tick))
+        except PositionTrimmedError:
+            await self._seek(group, channel, At.earliest())
 
     async def seek_to_latest(self, group: str, channel: str) -> None:
         """Let a group consume what is produced from now on, durably."""
@@ -311,9 +318,9 @@ class AsyncRocksMQ:
         self._check_open()
         if not isinstance(given, str):
             raise TypeError(f"{what} is a name of type str, not {type(given).__name__}")
-        if not _PART.fullmatch(given):
+        if not _PARTS[what].fullmatch(given):
             raise InvalidRequestError(
-                f"{what} is {given!r}, expected a name that matches {_PART.pattern}", values={"field": what}
+                f"{what} is {given!r}, expected a name that matches {_PARTS[what].pattern}", values={"field": what}
             )
         return self._prefix + given
 

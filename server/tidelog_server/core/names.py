@@ -6,10 +6,16 @@ from functools import lru_cache
 from typing import Final
 
 from tidelog_server.core.errors import InvalidNameError
-from tidelog_server.core.limits import MAX_CHANNEL_NAME_CHARACTERS, MAX_VCHANNELS_PER_CHANNEL
+from tidelog_server.core.limits import (
+    MAX_CHANNEL_NAME_CHARACTERS,
+    MAX_GROUP_NAME_CHARACTERS,
+    MAX_VCHANNELS_PER_CHANNEL,
+)
 
 CHANNEL_NAME_PATTERN: Final = f"[a-z0-9][a-z0-9._-]{{0,{MAX_CHANNEL_NAME_CHARACTERS - 1}}}"
 _CHANNEL_NAME: Final = re.compile(CHANNEL_NAME_PATTERN, re.ASCII)
+GROUP_NAME_PATTERN: Final = f"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_GROUP_NAME_CHARACTERS - 1}}}"
+_GROUP_NAME: Final = re.compile(GROUP_NAME_PATTERN, re.ASCII)
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,3}", re.ASCII)
 RESERVED_PREFIX: Final = "_"
 AUDIT_CHANNEL: Final = "_audit"
@@ -58,12 +64,22 @@ def own_channel_name(name: str, node_id: str) -> str:
 
 
 def check_group_name(name: str) -> str:
-    """Return ``name`` if a consumer group may have it: those that channels may have.
+    """Return ``name`` if a consumer group may have it: those that channels may have, and capital letters.
+
+    Why capitals: subscriptions of message streams are groups, and those of other systems have capitals in their names.
 
     Raises:
         InvalidNameError: It may not. Nothing happened.
     """
-    return check_channel_name(name)
+    if not _GROUP_NAME.fullmatch(name):
+        hint = (
+            f"names that begin with {RESERVED_PREFIX!r} are reserved"
+            if name.startswith(RESERVED_PREFIX)
+            else "begin with a letter or digit, then letters, digits, '.', '_' or '-', "
+            f"at most {MAX_GROUP_NAME_CHARACTERS} characters"
+        )
+        raise InvalidNameError(shown(name), expected=hint)
+    return name
 
 
 @lru_cache(_NAMES_KEPT)

@@ -11,10 +11,11 @@ from enum import StrEnum
 from typing import Final
 
 from tidelog_server.core.limits import MAX_GRANTS
-from tidelog_server.core.names import CHANNEL_NAME_PATTERN, RESERVED_PREFIX, shown
+from tidelog_server.core.names import CHANNEL_NAME_PATTERN, GROUP_NAME_PATTERN, RESERVED_PREFIX, shown
 
 EVERYTHING: Final = "*"
 _PATTERN: Final = re.compile(rf"\*|{CHANNEL_NAME_PATTERN}|[a-z0-9][a-z0-9._-]{{0,124}}\.\*", re.ASCII)
+_GROUP_PATTERN: Final = re.compile(rf"\*|{GROUP_NAME_PATTERN}|[A-Za-z0-9][A-Za-z0-9._-]{{0,124}}\.\*", re.ASCII)
 
 
 class Verb(StrEnum):
@@ -85,7 +86,7 @@ def parse_grant(text: str) -> Grant:
         return Grant(verb)
     if not colon:
         raise GrantError(f"'{verb}' needs to know where: write '{verb}:orders', '{verb}:orders.*' or '{verb}:*'")
-    if not _PATTERN.fullmatch(pattern):
+    if not (_GROUP_PATTERN if verb in OF_GROUPS else _PATTERN).fullmatch(pattern):
         raise GrantError(f"'{shown(pattern)}' is no pattern: expected a name, a name and '.*', or '*'")
     return Grant(verb, pattern)
 
