@@ -1,8 +1,8 @@
 """The calls of the asynchronous client that are about consumer groups."""
 
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Final, Unpack
 
 from tidelog import _wire, _wire_group
@@ -12,14 +12,13 @@ from tidelog._group_types import Consumed, GroupDescription, GroupPosition, Grou
 from tidelog._positions import EARLIEST, Start
 from tidelog._scan import batches_of
 from tidelog._tick import Tick
-from tidelog._transport import Transport
+from tidelog._transport import Connection, Transport
 from tidelog._types import PositionCommit
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 
 _MAX_CONSUME_MESSAGES: Final = 100_000
 _MAX_WAIT_S: Final = 60.0
-_MAX_CONSUME_ID: Final = 1 << 64
 # How much later than it was asked to may the server answer.
 _SLACK_S: Final = 1.0
 
@@ -220,26 +219,40 @@ class AsyncGroupCalls(ABC):
             max_bytes=max_bytes,
             wait_ms=round(wait_s * 1_000),
             mode=pb.CONSUME_MODE_AT_ONCE if commit else pb.CONSUME_MODE_EXPLICIT,
-            consume_id=_consume_id(consume_id) if commit else 0,
             format=wal_service_pb2.SCAN_FORMAT_COLUMNS,
             is_repeated=commit and is_repeated,
         )
         transport = self._transport()
         connection = transport.lease()
         try:
-            answer = await transport.call(
-                connection.groups.Consume, request, timeout_s=self.timeout_s + wait_s + _SLACK_S, is_read=not commit,
-                is_idempotent=True,
-                # A close does not wait for messages that may never come.
-                holds_close=commit and not wait_s,
-                mark_repeated=_mark_repeated,
-            )  # fmt: skip
+            answer = await self._consume(transport, connection, request, consume_id, wait_s)
         finally:
             transport.release(connection)
         name = vchannel if "/" in vchannel else f"{vchannel}/0"
         page = _wire.scan_page(answer.messages.SerializeToString())
         batches = [batch for entry in page.entries for batch in batches_of(name, entry)]
         return Consumed(batches, Tick(answer.next_tick))
+
+    async def _consume(
+        self,
+        transport: Transport,
+        connection: Connection,
+        request: pb.ConsumeRequest,
+        consume_id: int | None,
+        wait_s: float,
+    ) -> pb.ConsumeResponse:
+        """Make a call; one that moves the position has a number, so that it may be repeated."""
+        commit = request.mode == pb.CONSUME_MODE_AT_ONCE
+        with transport.consume_ids.one(consume_id) if commit else nullcontext(0) as number:
+            request.consume_id = number
+            answer: pb.ConsumeResponse = await transport.call(
+                connection.groups.Consume, request, timeout_s=self.timeout_s + wait_s + _SLACK_S, is_read=not commit,
+                is_idempotent=True,
+                # A close does not wait for messages that may never come.
+                holds_close=commit and not wait_s,
+                mark_repeated=_mark_repeated,
+            )  # fmt: skip
+            return answer
 
     def consumer(self, group: str, channels: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
         """Return a consumer: a member of a group that shares the vchannels of channels with the other members.
@@ -265,12 +278,6 @@ class AsyncGroupCalls(ABC):
 
 def _mark_repeated(request: pb.ConsumeRequest) -> None:
     request.is_repeated = request.consume_id != 0
-
-
-def _consume_id(given: int | None) -> int:
-    if given is not None and not 1 <= given < _MAX_CONSUME_ID:
-        raise ValueError(f"consume_id is {given}, expected 1 to {_MAX_CONSUME_ID - 1}")
-    return given or secrets.randbelow(_MAX_CONSUME_ID - 1) + 1
 
 
 def _names(names: str | Iterable[str]) -> list[str]:

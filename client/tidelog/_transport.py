@@ -13,6 +13,7 @@ import grpc.aio
 from tidelog import _fork, _tracing
 from tidelog._absence import why_not_connected
 from tidelog._calls import Calls, Progress, closed_error
+from tidelog._consume_ids import ConsumeIds
 from tidelog._credentials import TlsOptions, TokenSource, authorization
 from tidelog._errors import ClosedError, DeadlineError, TidelogError, UnauthenticatedError, UnavailableError
 from tidelog._retry import Retry, may_repeat, retry_after_s
@@ -144,6 +145,7 @@ class Transport:
         self._tls = tls
         self._token = token
         self.open_transactions: set[OpenTransaction] = set()
+        self.consume_ids = ConsumeIds()
         self.connect_timeout_s = connect_timeout_s
         self.retry = retry
         # Streams may wait in it too: what begins outside of it is ended with CancelledError by a close.

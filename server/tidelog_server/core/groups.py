@@ -71,8 +71,12 @@ class GroupPosition(NamedTuple):
         return any(fields[0] >> _CALL_BITS == consume_id >> _CALL_BITS for fields in _TAKEN.iter_unpack(self.taken))
 
     def may_be_forgotten(self, consume_id: int) -> bool:
-        """Tell whether a ``Consume`` that is not remembered may have been evicted: that takes a full table."""
-        return self.taken_by(consume_id) is None and len(self.taken) >= MAX_REMEMBERED_CONSUMES * TAKEN_BYTES
+        """Tell whether a ``Consume`` that is not remembered may have been evicted.
+
+        That takes a full table, without the caller: of one that is there the last call is known, so a later one is new.
+        """
+        is_full = len(self.taken) >= MAX_REMEMBERED_CONSUMES * TAKEN_BYTES
+        return is_full and not self.has_called(consume_id)
 
     def after(self, end_tick: int, committed_ms: int, consume_id: int, tenant: Tenant = NO_TENANT) -> "GroupPosition":
         """Return the position behind what a ``Consume`` takes; 0 is one that does not name itself.

@@ -9,6 +9,7 @@ from tidelog_server.broker.group_catalog import GroupRecord
 from tidelog_server.broker.group_positions import GroupPositions
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import GroupKey, GroupPosition, Taken
+from tidelog_server.core.limits import MAX_REMEMBERED_CONSUMES
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 
@@ -72,6 +73,17 @@ def test_a_position_remembers_what_the_last_callers_took() -> None:
     assert position.taken_by(0) is None
     assert [number for number in range(1, 31) if position.taken_by(number << 24)] == [1, *range(14, 29)]
     assert position._replace(next_tick=50).taken_by(28 << 24) == Taken(28 << 24, 37, 38)
+
+
+def test_only_a_caller_that_a_full_table_does_not_know_may_be_forgotten() -> None:
+    position = GroupPosition(1, 10, 0)
+    for number in range(1, MAX_REMEMBERED_CONSUMES):
+        position = position.after(10 + number, 0, number << 24)
+        assert not position.may_be_forgotten(100 << 24)
+    position = position.after(50, 0, MAX_REMEMBERED_CONSUMES << 24)
+    assert position.may_be_forgotten(100 << 24)
+    # Its call before is remembered, so the next one took nothing yet.
+    assert not position.may_be_forgotten((1 << 24) + 1)
 
 
 def test_a_caller_is_remembered_however_often_others_come() -> None:
