@@ -14,6 +14,7 @@ from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedLane, ArchiveE
 from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
+from tidelog.spark.patience import patiently
 from tidelog.spark.plan import ReadPartition, created_ticks, cut_of, describe, naming_the_cut, plan, wanted_types
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 
@@ -100,6 +101,10 @@ def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
         lanes = [name for name in lanes_of(archive, options) if pushdown.passes(*parts_of(name))]
         ends = [archive.lanes[name].end_tick for name in lanes]
         return Divided(_archived(archive, lanes, options, pushdown, archived_end(options, ends)) if lanes else ())
+    return patiently(options.connection, lambda: _divided(options, pushdown))
+
+
+def _divided(options: ReadOptions, pushdown: Pushdown) -> Divided:
     with Owners(options.connection) as owners:
         described, channels = describe(owners, options)
         wanted = [lane for lane in described if pushdown.passes(*parts_of(lane.name))]

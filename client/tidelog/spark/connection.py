@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tidelog.spark.option_error import OptionError
+from tidelog.spark.option_values import number_of
 
 if TYPE_CHECKING:
     from tidelog import Client
 
 ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
+DEFAULT_SERVER_TIMEOUT_S: Final = 300
+MAX_SERVER_TIMEOUT_S: Final = 1_800
+"""What a client takes as ``Retry.give_up_s``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class Connection:
         endpoint: ``host:port``, or those of several nodes of a cluster, divided by commas.
         token, token_file: What to show; of both the token itself. Empty for nothing.
         tls_ca, tls_cert, tls_key: Files; all empty for plaintext.
+        server_timeout_s: How long reads wait for a server that is away.
     """
 
     endpoint: str
@@ -30,6 +35,7 @@ class Connection:
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    server_timeout_s: int = DEFAULT_SERVER_TIMEOUT_S
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -39,14 +45,15 @@ class Connection:
     def client(self) -> "Client":
         """Return a client of the one server named. Raises OptionError if the options cannot be used together."""
         # Here, so that gRPC is loaded where it is used, after Spark's forks.
-        from tidelog import Client, TlsOptions, TokenFile
+        from tidelog import Client, Retry, TlsOptions, TokenFile
 
         try:
             tls = None
             if self.tls_ca or self.tls_cert or self.tls_key:
                 tls = TlsOptions(self.tls_ca or None, self.tls_cert or None, self.tls_key or None)
             token = self.token or (TokenFile(self.token_file) if self.token_file else None)
-            return Client(self.endpoint, tls=tls, token=token)
+            retry = Retry(give_up_s=self.server_timeout_s)
+            return Client(self.endpoint, tls=tls, token=token, retry=retry)
         except ValueError as error:
             raise OptionError(str(error)) from error
 
@@ -66,4 +73,5 @@ def connection_of(options: Mapping[str, str]) -> Connection:
         tls_ca=of("tlsCa", "TIDELOG_TLS_CA"),
         tls_cert=of("tlsCert", "TIDELOG_TLS_CERT"),
         tls_key=of("tlsKey", "TIDELOG_TLS_KEY"),
+        server_timeout_s=number_of(options, "serverTimeout", DEFAULT_SERVER_TIMEOUT_S, 0, MAX_SERVER_TIMEOUT_S),
     )

@@ -38,6 +38,8 @@
 ``token``                     the token itself; better a file. Spark redacts it in plans. Default: ``TIDELOG_TOKEN``
 ``tlsCa``                     file of the authorities that vouch for the server; gives TLS. Default: ``TIDELOG_TLS_CA``
 ``tlsCert``, ``tlsKey``       files of a client certificate and its key; ``TIDELOG_TLS_CERT``, ``TIDELOG_TLS_KEY``
+``serverTimeout``             seconds that planning and tasks wait for a server that is away, with a warning: 0 to 1800,
+                              default 300
 ``failOnDataLoss``            ``true`` (default): a ``startingTick`` that was trimmed fails; ``false``: the read
                               starts at the first tick available and logs a warning
 ============================  ==========================================================================
@@ -76,7 +78,8 @@ _NAMES: Final = (
     "endpoint", "channel", "channels", "channelPattern", "vchannels", "startingTick", "startingTimestamp", "endingTick",
     "endingTimestamp", "asOfTick", "timestampAsOf", "types", "pushFilters", "moreColumns", "payloadFormat",
     "valueFormat", "payloadSchema", "mode", "minPartitions", "maxMessagesPerPartition", "maxBytesPerPartition",
-    "failOnDataLoss", "archive", "archiveOnly", "path", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey",
+    "failOnDataLoss", "serverTimeout", "archive", "archiveOnly", "path", "token", "tokenFile", "tlsCa", "tlsCert",
+    "tlsKey",
 )  # fmt: skip
 STREAM_NAMES: Final = (
     "startingOffsets", "maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",

@@ -22,6 +22,7 @@ from tidelog.spark.connection import Connection
 from tidelog.spark.names import channel_of, parts_of
 from tidelog.spark.options import OptionError, ReadOptions
 from tidelog.spark.owners import Owners
+from tidelog.spark.patience import patiently
 from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 
 _log = logging.getLogger("tidelog.spark")
@@ -71,6 +72,10 @@ def plan(options: ReadOptions, pushdown: Pushdown) -> list[ReadPartition]:
     if pushdown.is_empty or wanted == frozenset():
         return []
     types = tuple(sorted(wanted or ()))
+    return patiently(options.connection, lambda: _partitions(options, pushdown, types))
+
+
+def _partitions(options: ReadOptions, pushdown: Pushdown, types: tuple[int, ...]) -> list[ReadPartition]:
     with Owners(options.connection) as owners, naming_the_cut(options):
         try:
             splits = _plan(owners, options, pushdown)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidelog import At, Batch, Client, NotOwnerError, PositionTrimmedError, UnavailableError
 from tidelog.spark.arrow import BatchRun, to_record_batch
 from tidelog.spark.owners import owner_of
+from tidelog.spark.patience import patiently
 from tidelog.spark.payload_options import PayloadFormat
 from tidelog.spark.payloads import Payloads
 from tidelog.spark.plan import ReadPartition
@@ -47,7 +48,8 @@ def read_partition(
         # What was yielded cannot be taken back: then Spark's next attempt at the task comes here.
         if partition.seeds is None or is_begun:
             raise
-        found = owner_of(partition.seeds, partition.channel)
+        seeds = partition.seeds
+        found = patiently(seeds, lambda: owner_of(seeds, partition.channel))
         if found == partition.connection:
             raise
         _log.warning(

@@ -1,8 +1,8 @@
 """Reading a stream: what Spark calls, on the driver once a trigger and in each task."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.spark.stream_plan import StreamPlanner
 
 _log = logging.getLogger("tidelog.spark")
+_Answer = TypeVar("_Answer")
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,7 +64,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where the query ends: behind all that is acknowledged now."""
-        self._target = self._opened().now()
+        self._target = self._patiently(self._opened().now)
 
     @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -76,11 +77,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = offset_of(start)
         planner = self._opened()
         if begin.is_beginning:
-            return planner.first(self._target).to_json()
+            return self._patiently(lambda: planner.first(self._target)).to_json()
         if self._group is not None:
             # Spark has processed all before it, and tells by ``commit`` only when it begins another batch.
             self._group.tell(begin)
-        found = planner.next(begin, self._target, self._limits(limit))
+        limits = self._limits(limit)
+        found = self._patiently(lambda: planner.next(begin, self._target, limits))
         if found is None:
             self._latest = start
             return start
@@ -100,7 +102,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             OffsetError, TidelogError: As ``latestOffset``.
         """
-        return self._opened().partitions(offset_of(start), offset_of(end))
+        begin_offset, end_offset, planner = offset_of(start), offset_of(end), self._opened()
+        return self._patiently(lambda: planner.partitions(begin_offset, end_offset))
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """Yield the rows of one partition, in tick order.
@@ -122,6 +125,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         owners, self._owners, self._planner, self._group = self._owners, None, None, None
         if owners is not None:
             owners.close()
+
+    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+        from tidelog.spark.patience import patiently
+
+        return patiently(self._options.read.connection, ask)
 
     def _opened(self) -> "StreamPlanner":
         if self._planner is None:

@@ -387,7 +387,7 @@ def test_the_example_of_the_page_prints_what_the_page_says(
         ({"channel": "NOWHERE"}, "the name 'NOWHERE' is not allowed"),
         ({"channel": "a", "startingOffsets": "earliest"}, "the option 'startingOffsets' is one of spark.readStream"),
         ({"channel": "a", "asOfTick": "1", "endingTick": "1"}, "contradict each other"),
-        ({"channel": "a", "endpoint": "127.0.0.1:1"}, "127.0.0.1:1"),
+        ({"channel": "a", "endpoint": "127.0.0.1:1", "serverTimeout": "0"}, "127.0.0.1:1"),
     ],
 )
 def test_an_error_reaches_the_user_as_one_clear_sentence(read: Read, options: dict[str, str], message: str) -> None:

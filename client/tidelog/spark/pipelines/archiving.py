@@ -19,13 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
-from tidelog import VchannelDescription
+from tidelog import ChannelDescription, VchannelDescription
 from tidelog.spark import manifest
 from tidelog.spark.archive_plan import begin_behind, check_channels, plan_from
 from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.owners import Owners
+from tidelog.spark.patience import patiently
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, read_batches, told
 from tidelog.spark.pipelines.trim import Trimmed, trim_archived
@@ -226,8 +227,12 @@ def check_still_there(staged: StagedRun, read: ReadOptions) -> None:
     could not.
     """
     names = sorted({channel_of(vchannel) for vchannel in staged.ranges})
-    with Owners(read.connection) as owners:
-        created = created_ticks(owners.existing(names))
+
+    def look() -> Mapping[str, int]:
+        with Owners(read.connection) as owners:
+            return created_ticks(owners.existing(names))
+
+    created = patiently(read.connection, look)
     for vchannel, added in staged.ranges.items():
         channel = channel_of(vchannel)
         if created.get(channel, added.created_tick) != added.created_tick:
@@ -296,10 +301,14 @@ def delta_publisher(there: Archive, *, is_wanted: bool) -> Callable[[Archive], i
 
 def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], list[ReadPartition]]:
     """Return what a commit would add, and the partitions of the log that it is."""
-    with Owners(read.connection) as owners:
-        lanes, channels = describe(owners, read)
-        check_channels(there, channels)
-        end_tick = cut_of(owners, lanes)
+
+    def look() -> tuple[list[VchannelDescription], list[ChannelDescription], int]:
+        with Owners(read.connection) as owners:
+            lanes, channels = describe(owners, read)
+            check_channels(there, channels)
+            return lanes, channels, cut_of(owners, lanes)
+
+    lanes, channels, end_tick = patiently(read.connection, look)
     created = created_ticks(channels)
     ranges, begins = {}, {}
     for lane in lanes:

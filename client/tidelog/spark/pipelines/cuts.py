@@ -10,6 +10,7 @@ from tidelog.spark.manifest import ArchivedLane
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.owners import Owners
+from tidelog.spark.patience import patiently
 from tidelog.spark.pipelines.tasks import SourceOptions
 from tidelog.spark.plan import describe
 
@@ -45,7 +46,9 @@ def fix_cut(options: SourceOptions) -> Cut:
     """
     texts = {name: str(value) for name, value in options.items()}
     read = parse_options(texts)
-    end_tick, lanes, changed_tick = _of_archive(read) if read.archive_only else _of_log(read)
+    end_tick, lanes, changed_tick = (
+        _of_archive(read) if read.archive_only else patiently(read.connection, lambda: _of_log(read))
+    )
     if read.begin_tick >= end_tick:
         raise OptionError(
             f"the read is to start at tick {read.begin_tick}, and ends with {end_tick - 1}: choose an earlier start"

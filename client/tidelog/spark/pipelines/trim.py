@@ -12,6 +12,7 @@ from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
+from tidelog.spark.patience import patiently
 from tidelog.spark.pipelines.digest import Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, read_batches, told
 from tidelog.spark.plan import created_ticks, describe
@@ -50,14 +51,22 @@ def trim_archived(
     Raises:
         ArchiveError: A file is not what the manifest says. Nothing was trimmed.
     """
-    with Owners(read.connection) as owners:
-        lanes = _archived_lanes(owners, read, there)
+
+    def look() -> list[VchannelDescription]:
+        with Owners(read.connection) as owners:
+            return _archived_lanes(owners, read, there)
+
+    def trim_all() -> list[dict[str, Trimmed]]:
+        # Trimming twice is trimming once.
+        with Owners(read.connection) as owners:
+            lanes = _archived_lanes(owners, read, there)
+            return [_trim_node(client, part, there) for client, part in owners.by_node(lanes)]
+
+    lanes = patiently(read.connection, look)
     files = [file for lane in lanes for file in there.lanes[lane.name].files if file.last_tick >= lane.trim_tick]
     with told(spark, "reading the archive again", on_progress):
         check_files(spark, there, files)
-    with Owners(read.connection) as owners:
-        lanes = _archived_lanes(owners, read, there)
-        trimmed = [_trim_node(client, part, there) for client, part in owners.by_node(lanes)]
+    trimmed = patiently(read.connection, trim_all)
     return {name: each for part in trimmed for name, each in part.items()}
 
 
