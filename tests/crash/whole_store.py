@@ -83,7 +83,7 @@ async def facts_of(endpoint: str, txn_ids: Sequence[int]) -> Facts:
                 async for each in client.list_broadcasts(tuple(tidelog.BroadcastState))
             },
             "producers": [(each.last_sequence, each.last_tick) for each in producers],
-            "application": (await client.commit_prepared([], _APP, 3)).last_tick,
+            "application": await _last_version(client),
         }
     records["outcomes"] = [await _commit(endpoint, txn_id) for txn_id in txn_ids]
     return Facts({vchannel: await _rows(endpoint, vchannel) for vchannel in VCHANNELS}, records, tuple(txn_ids))
@@ -129,6 +129,15 @@ async def _fill(endpoint: str, number: int) -> list[int]:
 
 async def _positions(client: AsyncClient, group: str) -> dict[str, int]:
     return {name: each.next_tick for name, each in (await client.describe_group(group)).positions.items()}
+
+
+async def _last_version(client: AsyncClient) -> str:
+    """Return the last version that the application has committed, as the refusal of an earlier one has it."""
+    try:
+        await client.commit_prepared([], _APP, 0)
+    except tidelog.TidelogError as error:
+        return error.values["last_version"]
+    raise AssertionError("an earlier version was committed")
 
 
 async def _rows(endpoint: str, vchannel: str) -> list[Row] | str:
