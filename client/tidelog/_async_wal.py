@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from tidelog._append_responses import AppendResponse, AppendResponses, Group, To, grouped, in_order
+from tidelog._append_together import append_together
 from tidelog._batch import Batch
 from tidelog._broadcast_types import AckMode, BroadcastResult, ResourceKey
 from tidelog._deliver_filters import DeliverFilter, filter_options
@@ -95,7 +95,8 @@ class AsyncWal:
 
         Those for one vchannel are in the log in the order in which they are given, and together or not at all: one
         alone by a plain append, several in a transaction. Vchannels do not wait for each other, and one that fails
-        does not stop the others. Cancelling ends the wait only.
+        does not stop the others. A transaction that expires, which leaves nothing in the log, is made again while there
+        is time. Cancelling ends the wait only.
 
         Args:
             messages: Pairs of a vchannel and a message.
@@ -189,20 +190,15 @@ class AsyncWal:
                     timeout_s=timeout_s,
                 )  # fmt: skip
                 return [AppendResponse(result)]
-            txn = self._client.txn(durability=durability, timeout_s=timeout_s)
-            try:
-                await txn.append(group.vchannel, group.messages, barrier_tick=barrier_tick)
-                await txn.commit()
-            except TidelogError:
-                # Of what may be in the log this is refused, and the error below says so.
-                with suppress(TidelogError):
-                    await txn.rollback()
-                raise
+            committed = await append_together(
+                self._client, {group.vchannel: group.messages}, barrier_tick=barrier_tick, durability=durability,
+                timeout_s=timeout_s,
+            )  # fmt: skip
         except TidelogError as error:
             return [AppendResponse(error=error)] * len(group.messages)
-        whole = txn.result.results[group.vchannel]
+        whole = committed.results[group.vchannel]
         return [
-            AppendResponse(whole.part(index, index + 1), txn_id=txn.result.txn_id)
+            AppendResponse(whole.part(index, index + 1), txn_id=committed.txn_id)
             for index in range(len(group.messages))
         ]
 

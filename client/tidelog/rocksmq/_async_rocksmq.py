@@ -23,6 +23,7 @@ from tidelog import (
     Tick,
     VchannelDescription,
 )
+from tidelog._append_together import append_together
 from tidelog.rocksmq._lane import Lane
 from tidelog.rocksmq._messages import (
     ConsumerMessage,
@@ -197,9 +198,7 @@ class AsyncRocksMQ:
         if not appended:
             return []
         # Why no plain append: a transaction may be sent again after a lost answer, and may be larger than a batch.
-        async with self.client.txn() as txn:
-            await txn.append(vchannel, appended)
-        result = txn.result.results[vchannel]
+        result = (await append_together(self.client, {vchannel: appended})).results[vchannel]
         return [Tick(tick) for tick in range(result.first_tick, result.last_tick + 1)]
 
     async def consume(self, group: str, channel: str, n: int, *, wait_s: float = 0.0) -> list[ConsumerMessage]:
