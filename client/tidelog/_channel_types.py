@@ -92,7 +92,7 @@ def parse_age(text: str) -> timedelta:
 
 def parse_size(text: str) -> int:
     """Return the bytes of ``4096``, ``1GiB`` (2^30), ``1GB`` (10^9) or ``1.5G`` (as GiB). Raises ValueError."""
-    found = _SIZE.fullmatch(text.strip())
+    found = _SIZE.fullmatch(text.strip(" \t"))
     if found is None:
         raise ValueError(f"'{text}' is no size: write 4096, 500MB, 1GiB or 1.5GiB")
     number, unit = found[1], found[2].lower()

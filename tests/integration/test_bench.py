@@ -13,6 +13,7 @@ import pytest
 
 from tidelog_server.cli.bench.attacks import ATTACKS
 from tidelog_server.cli.child_environment import child_environment
+from tidelog_server.core.limits import MAX_TICK_LEAD_MS
 from tidelog_testing.commands import COMMAND
 
 FIGURES = {"messages_per_second", "megabytes_per_second"}
@@ -226,6 +227,28 @@ def test_an_attack_is_compared_with_a_process_that_burns_the_same(tmp_path: Path
     details = report["details"]
     assert details["hostile_answered"] > 0
     assert details["attacker_cpu_share"] > 0
+    for wrong in ("lost", "doubled", "restarted_lost", "restarted_doubled", "failed_appends"):
+        assert details[wrong] == 0
+    assert report["server_rss_bytes"] < 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("attack", "attacked", "bounds"),
+    [
+        # Refusals are recorded in part, the clock stays where it is, and fresh tokens are taken.
+        ("denials", "denied", {"recorded_denials": 100, "audit_bytes": 100_000}),
+        ("ticks", "taken", {"tick_lead_ms": MAX_TICK_LEAD_MS}),
+        ("bad-signatures", "resource_exhausted", {"fresh_tokens_refused": 0}),
+    ],
+)
+def test_an_attack_of_a_principal_takes_nothing_from_another(
+    tmp_path: Path, attack: str, attacked: str, bounds: dict[str, float]
+) -> None:
+    [report] = bench(tmp_path, "security", "--attack", attack, "--seconds", "2", "--rounds", "1")
+
+    details = report["details"]
+    assert details[f"hostile_{attacked}"] > 0
+    assert {name: details[name] for name in bounds if details[name] > bounds[name]} == {}
     for wrong in ("lost", "doubled", "restarted_lost", "restarted_doubled", "failed_appends"):
         assert details[wrong] == 0
     assert report["server_rss_bytes"] < 1 << 30

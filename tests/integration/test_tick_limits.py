@@ -14,7 +14,13 @@ import grpc.aio
 import pytest
 
 from tidelog.v1 import wal_service_pb2 as wal
-from tidelog_server.core.limits import MAX_TICK_LEAD_MS, MAX_TICKS_PER_REQUEST, MAX_TICKS_WHILE_AHEAD
+from tidelog_server.core.limits import (
+    DENIAL_COST_REQUESTS,
+    MAX_TICK_LEAD_MS,
+    MAX_TICKS_PER_REQUEST,
+    MAX_TICKS_WHILE_AHEAD,
+    REFUSAL_DELAY_S,
+)
 from tidelog_server.core.ticks import physical_ms
 from tidelog_testing.grpc_calls import Client, a_request, running_server
 from tidelog_testing.secured import Secured, secured_server
@@ -78,15 +84,44 @@ async def ticks(secured: Secured, token: str, count: int) -> None:
 async def test_requests_of_a_stream_count_in_the_quota_of_requests(tmp_path: Path) -> None:
     requests = 50
     async with secured_server(tmp_path, quota__requests_per_s=20, quota__request_burst=10) as secured:
+        async with secured.client() as admin:
+            await admin.create_channel("orders")
+        token = await secured.token("append:orders")
+        async with secured.channel() as channel:
+            appending: Any = channel.stream_stream("/tidelog.v1.WalService/AppendStream")
+            stream = appending(metadata=(("authorization", f"Bearer {token}"),))
+            begun_s = time.monotonic()
+            for number in range(1, requests + 1):
+                await stream.write(a_request("orders", b"x", request_id=number).SerializeToString())
+            for _ in range(requests):
+                assert await stream.read() is not grpc.aio.EOF
+            # All but those that a burst allows wait: 20 a second.
+            assert time.monotonic() - begun_s >= (requests - 12) / 20
+            stream.cancel()
+
+
+async def test_a_denied_request_of_a_stream_costs_its_principal_more(tmp_path: Path) -> None:
+    requests, burst = 30, 100
+    async with secured_server(tmp_path, quota__requests_per_s=200, quota__request_burst=burst) as secured:
         token = await secured.token("append:zzz")
         async with secured.channel() as channel:
             appending: Any = channel.stream_stream("/tidelog.v1.WalService/AppendStream")
             stream = appending(metadata=(("authorization", f"Bearer {token}"),))
             begun_s = time.monotonic()
             for number in range(1, requests + 1):
-                await stream.write(a_request(f"orders-{number}", b"x", request_id=number).SerializeToString())
+                await stream.write(a_request(f"c{number}", b"x", request_id=number).SerializeToString())
             for _ in range(requests):
                 assert await stream.read() is not grpc.aio.EOF
-            # All but those that a burst allows wait: 20 a second.
-            assert time.monotonic() - begun_s >= (requests - 12) / 20
+            assert time.monotonic() - begun_s >= 0.8 * ((requests - 2) * DENIAL_COST_REQUESTS - burst) / 200
             stream.cancel()
+
+
+async def test_who_repeats_a_refused_call_at_once_is_answered_late(tmp_path: Path) -> None:
+    async with secured_server(tmp_path, quota__ticks_per_s=1) as secured:
+        token = await secured.token("read:zzz")
+        await ticks(secured, token, MAX_TICKS_PER_REQUEST)
+        begun_s = time.monotonic()
+        for _ in range(10):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await ticks(secured, token, MAX_TICKS_PER_REQUEST)
+        assert time.monotonic() - begun_s >= 10 * REFUSAL_DELAY_S

@@ -187,6 +187,10 @@ DENY_LIST_INTERVAL_S: Final = 10.0
 BOOTSTRAP_LIFETIME_MS: Final = 15 * 60 * 1_000
 MAX_AUTHORIZATION_BYTES: Final = 4 * KIB
 MAX_JWT_FIELD_BYTES: Final = 256
+# A request that permissions forbid counts as this many in the quota of its principal: it costs its caller nothing.
+DENIAL_COST_REQUESTS: Final = 20
+# A refusal that tells how long to wait is answered this much later, so that a client that repeats it at once is slow.
+REFUSAL_DELAY_S: Final = 0.05
 # Signatures of tokens that are checked in vain, each some 0.2 ms: of each connection, at once and in the long run, and
 # of all connections that have used theirs up.
 BAD_SIGNATURES_PER_CONNECTION: Final = 3

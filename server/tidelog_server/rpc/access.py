@@ -82,6 +82,7 @@ class Access:
 
         The first of them is recorded, once for each call, verb and name.
         """
+        self.quota.note_denied()
         verb = verbs[0]
         key = (verb, name)
         if key not in self._denied:

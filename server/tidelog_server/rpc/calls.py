@@ -21,9 +21,11 @@ from tidelog_server.core.errors import (
     Effect,
     InnerError,
     MalformedRequestError,
+    RateLimitRejectedError,
     ShutdownError,
     TidelogServerError,
 )
+from tidelog_server.core.limits import REFUSAL_DELAY_S
 from tidelog_server.rpc import status
 from tidelog_server.rpc.call_metrics import CallMeter
 from tidelog_server.rpc.context import Context
@@ -188,6 +190,8 @@ class CallSupervisor:
 
     async def _abort(self, name: str, error: TidelogServerError, context: Context) -> None:
         self._metrics.rpc_errors.labels(name, status.reason_of(error)).inc()
+        if isinstance(error, RateLimitRejectedError) and "retry_after_ms" in error.values:
+            await asyncio.sleep(REFUSAL_DELAY_S)
         await context.abort(status.code_of(error), status.text_of(error), status.trailing_metadata_of(error))
 
 

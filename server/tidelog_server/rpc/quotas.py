@@ -6,7 +6,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import MAX_REMEMBERED_CALLERS, MAX_TICKS_PER_REQUEST
+from tidelog_server.core.limits import DENIAL_COST_REQUESTS, MAX_REMEMBERED_CALLERS, MAX_TICKS_PER_REQUEST
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.security.buckets import Bucket, Buckets
@@ -79,6 +79,11 @@ class PrincipalQuota:
         self._charge("requests", self._left.requests, 1, wanted=1)
         if size_bytes:
             self._charge("in_bytes", self._left.in_bytes, size_bytes)
+
+    def note_denied(self) -> None:
+        """Count a request that was forbidden as several: what comes next is slowed down or refused."""
+        if self._left.requests is not None:
+            self._left.requests.take(DENIAL_COST_REQUESTS - 1, self._clock.monotonic_s())
 
     def charge_ticks(self, count: int) -> None:
         """Count ticks that are handed out. Raises RateLimitRejectedError if the quota is spent."""

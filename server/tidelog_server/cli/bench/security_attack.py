@@ -61,7 +61,7 @@ async def measure_attack(attack: Attack, folder: Path, settings: AttackSettings)
     """Run ``attack`` against a server of its own below ``folder``."""
     log = folder / "server.log"
     limit = _disk_limit(attack, folder)
-    flags = {"limits.min_free_disk_bytes": str(limit), **attack.settings}
+    flags = {"limits.min_free_disk_bytes": str(limit), **attack.settings, **attack.configure(folder)}
     async with _server(attack, folder, flags, log) as server:
         order = await _order(attack, server)
         async with server.client(retry=_RETRY) as client:

@@ -18,7 +18,16 @@ beside a process that burns the CPU time that the attack took, without a connect
 
 from typing import Final
 
-from tidelog_server.cli.bench.attacks import connections, http_polls, malformed_http, metrics_polls, tenants
+from tidelog_server.cli.bench.attacks import (
+    bad_signatures,
+    connections,
+    denials,
+    http_polls,
+    malformed_http,
+    metrics_polls,
+    tenants,
+    ticks,
+)
 from tidelog_server.cli.bench.attacks.attack import Attack
 
 ATTACKS: Final[tuple[Attack, ...]] = (
@@ -29,4 +38,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     malformed_http.ATTACK,
     metrics_polls.ATTACK,
     *tenants.ATTACKS,
+    bad_signatures.ATTACK,
+    denials.ATTACK,
+    ticks.ATTACK,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -63,6 +64,10 @@ class Assault:
     under_way: Callable[[], None]
 
 
+def _no_settings(_: Path) -> Mapping[str, str]:
+    return {}
+
+
 async def _nothing(_: BenchServer) -> Mapping[str, Any]:
     return {}
 
@@ -79,6 +84,7 @@ class Attack:
         grants: What its token permits; None for an attack without credentials.
         is_open: Whether the server has neither TLS nor tokens.
         settings: Settings of the server that differ from the defaults.
+        configure: Called with an empty folder before the server starts; returns more settings, such as files in it.
         files: The server's limit of open files; None for that of the benchmark.
         disk_bytes: The free-disk limit is set so that the server may use about so much; None for the default limit.
         prepare: Called before the attack with the server; what it returns, JSON, gets to ``run`` as ``order.facts``.
@@ -91,6 +97,7 @@ class Attack:
     grants: Sequence[str] | None = None
     is_open: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    configure: Callable[[Path], Mapping[str, str]] = _no_settings
     files: int | None = None
     disk_bytes: int | None = None
     prepare: Callable[[BenchServer], Awaitable[Mapping[str, Any]]] = _nothing
