@@ -179,7 +179,7 @@ class _Race(Generic[_Result]):
         deadline_s: float,
         absent: dict[str, TidelogError],
     ) -> None:
-        """Ask nobody yet; nodes that are absent are noted in ``absent`` with the reason."""
+        """Ask no node yet; nodes that are absent are noted in ``absent`` with the reason."""
         self._call = call
         self._client_at = client_at
         self._deadline_s = deadline_s

@@ -116,7 +116,7 @@ class GroupSubscriptionStore:
                     subscription.unsaved = {**ticks, **subscription.unsaved}
                     raise
             subscription.failure = None
-        except Exception as error:  # noqa: BLE001 - raised by the next save or flush, which else would try for ever
+        except Exception as error:  # noqa: BLE001 - raised by the next save or flush, which would retry indefinitely
             subscription.failure = error
         finally:
             subscription.saving = None
