@@ -5,9 +5,11 @@ Method: authorities and certificates made here; real handshakes on both ports; f
 
 import asyncio
 import datetime
+import socket
 import ssl
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -270,6 +272,30 @@ def test_an_insecure_server_says_so(tmp_path: Path) -> None:
         assert "tidelog_insecure 0.0" in server.get("/metrics")[1], "both addresses are of loopback"
     config = load_config(None, {}, {"server.host": "0.0.0.0", "server.insecure": "true"})
     assert config.server.insecure
+
+
+def test_failed_handshakes_are_no_lines_of_the_log(tmp_path: Path) -> None:
+    authority = Authority.make(tmp_path)
+    files = {name.replace("__", "."): value for name, value in authority.server().items()}
+    with ServerProcess(
+        tmp_path / "log", {**files, "tls.client_ca": authority.ca}, program=("-m", "tidelog_server")
+    ) as server:
+        before = server.errors
+        host, port = server.grpc.rsplit(":", 1)
+        context = ssl.create_default_context(cafile=str(authority.ca))
+        context.set_alpn_protocols(["h2"])
+        for _ in range(10):
+            with suppress(ConnectionError), socket.create_connection((host, int(port)), 5) as plain:
+                plain.sendall(b"no handshake of TLS" * 10)
+                plain.recv(100)
+            with (
+                suppress(OSError),
+                socket.create_connection((host, int(port)), 5) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as encrypted,
+            ):
+                # Without a certificate: with TLS 1.3 the refusal comes with the first read.
+                encrypted.recv(100)
+        assert server.errors == before
 
 
 async def test_a_client_never_sends_a_token_unencrypted_to_another_machine() -> None:

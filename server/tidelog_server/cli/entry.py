@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 from tidelog_server.cli.extras import extra_of
-from tidelog_server.cli.grpc_stack import use_polling_stack
+from tidelog_server.cli.grpc_stack import log_errors_only, use_polling_stack
 
 _NEED_SERVER: Final = frozenset(("backup", "bench", "config", "serve"))
 
@@ -19,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: Without the program's name; None for those of the process.
     """
     use_polling_stack()
+    log_errors_only()
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         if given[:1] == ["check"]:

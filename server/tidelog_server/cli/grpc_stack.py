@@ -13,11 +13,21 @@ from typing import Final
 
 VARIABLE: Final = "GRPC_EXPERIMENTS"
 POLLING_STACK: Final = "-event_engine_client,-event_engine_listener"
+VERBOSITY_VARIABLE: Final = "GRPC_VERBOSITY"
+_ERRORS: Final = "ERROR"
 
 
 def use_polling_stack() -> None:
     """Choose the older stack for this process and its children, unless somebody chose already."""
     os.environ.setdefault(VARIABLE, POLLING_STACK)
+
+
+def log_errors_only() -> None:
+    """Have gRPC itself write only errors to stderr, unless a level was chosen already.
+
+    Why: by default it writes a line for each handshake that fails, and any stranger can fail as many as he likes.
+    """
+    os.environ.setdefault(VERBOSITY_VARIABLE, _ERRORS)
 
 
 def without_choice(environment: Mapping[str, str]) -> dict[str, str]:
