@@ -6,7 +6,7 @@ Method: hypothesis draws callers who ask, wait as long as they are told, and tak
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.security.buckets import Bucket, Buckets
+from tidelog_server.runtime.buckets import Bucket, Buckets
 
 RATES = st.floats(0.1, 1e6)
 STEPS = st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 1e6)), min_size=1, max_size=60)

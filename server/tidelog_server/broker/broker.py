@@ -385,9 +385,10 @@ class Broker:
 
     # -- Vchannels -----------------------------------------------------------------------------------------
 
-    def scanner(self, sources: Sequence[ScanSource], plan: ScanPlan) -> Scanner:
-        """Return a scanner over vchannels of this node."""
-        return Scanner(self._node.shared, self._readers, self._node.metrics, sources, plan)
+    def scanner(self, sources: Sequence[ScanSource], plan: ScanPlan, reader: str = "") -> Scanner:
+        """Return a scanner over vchannels of this node; its memory is that of ``reader``, by default the node's own."""
+        memory = self._node.read_budget.memory(reader)
+        return Scanner(self._node.shared, self._readers, self._node.metrics, sources, plan, memory=memory)
 
     async def fence(self, name: str, fencing_token: int) -> None:
         """Set the fencing token of a vchannel, durably. Setting the one that it has is no error.

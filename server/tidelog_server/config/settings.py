@@ -20,6 +20,7 @@ from tidelog_server.core.limits import (
     MAX_BATCH_BYTES_CEILING,
     MAX_KEEPALIVE_US,
     MAX_NODE_ID_CHARACTERS,
+    MAX_RESPONSE_BYTES,
     WHOLE_PERCENT,
     Limits,
 )
@@ -137,6 +138,15 @@ class LimitSettings(Section):
     max_in_flight_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_in_flight_bytes), gt=0, description="unacknowledged on the server"
     )
+    max_unread_bytes: Bytes = Field(
+        ByteSize(_DEFAULT_LIMITS.max_unread_bytes), ge=MAX_RESPONSE_BYTES,
+        description="responses of scans that clients have not taken; a principal has a third of it",
+    )  # fmt: skip
+    max_open_streams: int = Field(_DEFAULT_LIMITS.max_open_streams, gt=0, description="open streams on the server")
+    max_open_streams_per_principal: int = Field(
+        _DEFAULT_LIMITS.max_open_streams_per_principal, gt=0,
+        description="open streams of a principal, or of an address without authentication",
+    )  # fmt: skip
     tail_ring_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.tail_ring_bytes), gt=0, description="memory that serves live scans"
     )

@@ -154,6 +154,20 @@ MAX_RESPONSE_BYTES: Final = 4 * MIB
 DEFAULT_WATERMARK_INTERVAL_MS: Final = 200
 MIN_WATERMARK_INTERVAL_MS: Final = 10
 MAX_WATERMARK_INTERVAL_MS: Final = 60_000
+# Memory for responses that clients have not taken. A reader (a principal, or an address without authentication) has at
+# most this part of what the other readers leave of the server's; a scan this part of what its reader has free. This
+# much a scan always gets. After this time without memory a scan is ended.
+READER_PART: Final = 3
+SCAN_PART: Final = 8
+SMALL_PAGE_BYTES: Final = 64 * KIB
+READ_MEMORY_WITHIN_S: Final = 30.0
+# Turns of all following scans in a tick, of some 0.2 ms each: the most while the event loop is on time, the fewest
+# while it is late.
+FOLLOW_TICK_S: Final = 0.002
+FOLLOW_TURN_BYTES: Final = 16 * KIB
+FOLLOW_TURN_ENTRIES: Final = 16
+MAX_FOLLOW_TURNS_PER_TICK: Final = 8
+MIN_FOLLOW_TURNS_PER_TICK: Final = 1
 DEFAULT_SPLIT_BYTES: Final = 64 * MIB
 MAX_SPLITS: Final = 100_000
 # Headers that a plan reads of chunks that its range cuts, to count them exactly: some 150 ms.
@@ -298,6 +312,9 @@ class Limits:
     max_batch_bytes: int = 4 * MIB
     max_in_flight_bytes_per_stream: int = 8 * MIB
     max_in_flight_bytes: int = 256 * MIB
+    max_unread_bytes: int = 256 * MIB
+    max_open_streams: int = 10_000
+    max_open_streams_per_principal: int = 2_000
     tail_ring_bytes: int = 64 * MIB
     min_free_disk_bytes: int = 1 * GIB
     max_txn_bytes: int = 1 * GIB
@@ -312,6 +329,9 @@ class Limits:
         assert self.max_batch_bytes <= self.max_in_flight_bytes_per_stream
         assert self.max_batch_bytes <= MAX_BATCH_BYTES_CEILING
         assert self.max_in_flight_bytes_per_stream <= self.max_in_flight_bytes
+        assert MAX_RESPONSE_BYTES <= self.max_unread_bytes
+        assert 0 < self.max_open_streams_per_principal
+        assert 0 < self.max_open_streams
         assert 0 < self.tail_ring_bytes
         assert 0 <= self.min_free_disk_bytes
         assert self.max_batch_bytes <= self.max_txn_bytes <= self.max_staged_bytes

@@ -123,7 +123,8 @@ class VchannelLog:
         fencing_token: The token that was set last, durable or not; 0 when none was.
         trim_tick: Messages below it are gone.
         ring: Its part of the tail ring.
-        followers: Set when an entry becomes durable, when the channel closes, and when storage fails.
+        followers: Set, and taken out, when an entry becomes durable, when the channel closes, and when storage fails.
+            So those that are busy cost nothing: a follower puts itself in before it looks whether to wait.
     """
 
     __slots__ = (
@@ -142,7 +143,8 @@ class VchannelLog:
 
     def wake_followers(self) -> None:
         """Let everybody who waits on this vchannel look again."""
-        for follower in self.followers:
+        followers, self.followers = self.followers, set()
+        for follower in followers:
             follower.set()
 
 

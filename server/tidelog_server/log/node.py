@@ -15,6 +15,7 @@ from tidelog_server.log.channel_log import Admission, ChannelLog, NodeLog, Vchan
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, PositionChange
 from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable
+from tidelog_server.log.read_budget import ReadBudget
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tail_ring import TailRing
 from tidelog_server.log.tenure import Tenure
@@ -68,6 +69,7 @@ class LogNode:
             slow_appends=self.slow_appends, on_committed=self._committed, on_failure=self._failed,
         )  # fmt: skip
         self.shared: NodeLog
+        self.read_budget = ReadBudget(limits.max_unread_bytes)
         # Is told of positions of consumer groups once they are durable, before whoever committed them is.
         self.on_positions: Callable[[Sequence[PositionChange]], None] = lambda _: None
 
@@ -125,6 +127,8 @@ class LogNode:
         self.committer.refresh_metrics()
         metrics = self.metrics
         metrics.in_flight_bytes.set(self.admission.in_flight_bytes)
+        metrics.unread_bytes.set(self.read_budget.used_bytes)
+        metrics.scans_waiting.set(self.read_budget.waiting)
         metrics.producers.set(len(self.shared.producers))
         metrics.tail_ring_bytes.set(self.shared.ring.size_bytes)
         metrics.tick_lead_seconds.set(self.shared.oracle.lead_s())

@@ -14,6 +14,7 @@ from tidelog_server.core.limits import KIB
 from tidelog_server.core.ticks import MAX_TICK, NO_TICK, Tick, physical_ms
 from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
 from tidelog_server.log.positions import check_not_trimmed
+from tidelog_server.log.read_budget import ReadMemory
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.storage.log_store import VchannelTail
 
@@ -135,6 +136,7 @@ _Chosen = list[tuple[ScanSource, EntryHeader | NewEntry, Tick]]
 @dataclass(frozen=True, slots=True)
 class _PageInReading:
     chosen: _Chosen
+    size_bytes: int
     stored: asyncio.Future[list[bytes | None]]
 
 
@@ -143,13 +145,22 @@ class Scanner:
 
     While the caller sends a page, the next ones are read.
 
-    Memory: the columns of ``_PAGES_AHEAD`` + 2 pages, and headers of ``_LOOK_AHEAD`` entries.
+    Memory: the columns of ``_PAGES_AHEAD`` + 1 pages, as far as ``memory`` permits, and headers of ``_LOOK_AHEAD``
+    entries. What a page takes is given back when the next one is asked for.
     """
 
     def __init__(
-        self, node: NodeLog, readers: Executor, metrics: Metrics, sources: Sequence[ScanSource], plan: ScanPlan
+        self,
+        node: NodeLog,
+        readers: Executor,
+        metrics: Metrics,
+        sources: Sequence[ScanSource],
+        plan: ScanPlan,
+        *,
+        memory: ReadMemory,
     ) -> None:
         self._node = node
+        self._memory = memory
         self._readers = readers
         self._metrics = metrics
         self._sources = sources
@@ -164,8 +175,7 @@ class Scanner:
         self._keeps_transactions_whole = plan.end_tick is not None and not plan.cuts_transactions
 
     async def __aenter__(self) -> "Scanner":
-        for source in self._sources:
-            source.vchannel.followers.add(self._wake)
+        self._follow()
         self._metrics.scanners.inc()
         return self
 
@@ -177,7 +187,14 @@ class Scanner:
                 reading.stored.exception()
         for source in self._sources:
             source.vchannel.followers.discard(self._wake)
+        self._memory.close()
         self._metrics.scanners.dec()
+
+    def _follow(self) -> None:
+        """Be woken once, by whatever happens next on a source. Ordering: before a look at what is there."""
+        self._wake.clear()
+        for source in self._sources:
+            source.vchannel.followers.add(self._wake)
 
     async def pages(self) -> AsyncIterator[Page]:
         """Yield pages until the end of the scan.
@@ -187,6 +204,7 @@ class Scanner:
             ChannelNotExistError: A channel was destroyed.
             ShutdownError, OwnershipLostError: The node serves no more; the caller may resume elsewhere or later.
             DataLossError: An entry is damaged or missing.
+            RateLimitRejectedError: There was no memory for the next page for too long.
         """
         plan = self._plan
         horizon = self._horizon()
@@ -197,25 +215,35 @@ class Scanner:
             elif plan.end_tick is not None:
                 source.end_tick = plan.end_tick
         while True:
-            self._wake.clear()
             if not plan.ends_at_durable:
+                self._follow()
                 horizon = self._horizon()
             last: list[Piece] = []
-            async for page, is_last in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
+            last_bytes = 0
+            async for page, is_last, size_bytes in self._drain(MAX_TICK if plan.ends_at_durable else horizon + 1):
+                self._memory.charge_turn(size_bytes, len(page))
                 beginning, rest = ([], page) if has_begun else _with_small_beginning(page)
                 has_begun = True
                 if beginning:
                     yield Page(beginning, NO_TICK, is_caught_up=False)
                 if is_last:
-                    last = rest
+                    last, last_bytes = rest, size_bytes
+                    del page, beginning, rest
                 else:
                     yield Page(rest, NO_TICK, is_caught_up=False)
+                    # Ordering: nothing here holds it any more when others may have its memory.
+                    del page, beginning, rest
+                    self._memory.give_back(size_bytes)
+                    await self._memory.next_page_turn()
             # The last page carries the watermark: a follower that keeps up gets one response a group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
             yield Page(last, self._told(horizon), is_caught_up=is_ended or self._is_caught_up())
+            del last
+            self._memory.give_back(last_bytes)
             if is_ended:
                 return
             await self._wait(horizon)
+            await self._memory.next_turn()
 
     def _told(self, horizon: Tick) -> Tick:
         """Return the watermark to tell: not beyond the scan's own end, for whoever goes on behind it misses nothing."""
@@ -247,8 +275,11 @@ class Scanner:
             log.check_open()
         return min(log.watermark() for log in self._logs)
 
-    async def _drain(self, limit_tick: int) -> AsyncIterator[tuple[list[Piece], bool]]:
-        """Yield everything below ``limit_tick``, merged in tick order, a page at a time, and whether it is the last."""
+    async def _drain(self, limit_tick: int) -> AsyncIterator[tuple[list[Piece], bool, int]]:
+        """Yield everything below ``limit_tick``, merged in tick order, a page at a time.
+
+        With each page comes whether it is the last, and its bytes of columns.
+        """
         merge = [
             (source.buffer[0].base_tick, source.index)
             for source in self._sources
@@ -269,10 +300,11 @@ class Scanner:
                 heapq.heapreplace(merge, (source.buffer[0].base_tick, source.index))
             else:
                 heapq.heappop(merge)
-            if page_bytes >= self._max_page_bytes or page_entries >= _MAX_PAGE_ENTRIES:
+            if page_bytes >= self._page_limit() or page_entries >= _MAX_PAGE_ENTRIES:
                 self._max_page_bytes = min(max(2 * self._max_page_bytes, _SECOND_PAGE_BYTES), self._plan.max_page_bytes)
-                if chosen:
-                    self._reading.append(self._read_page(chosen))
+                async for page in self._begin_page(chosen, page_bytes):
+                    yield page
+                    del page
                 if len(self._reading) > pages_ahead:
                     # Not from the beginning, for the first page shall come soon.
                     pages_ahead = min(pages_ahead + 1, _PAGES_AHEAD)
@@ -281,15 +313,29 @@ class Scanner:
                 await asyncio.sleep(0)
                 chosen, page_bytes, page_entries = [], 0, 0
                 self._horizon()
-        if chosen:
-            self._reading.append(self._read_page(chosen))
+        async for page in self._begin_page(chosen, page_bytes):
+            yield page
         while self._reading:
             yield await self._next_page(is_last=True)
 
-    async def _next_page(self, *, is_last: bool) -> tuple[list[Piece], bool]:
+    def _page_limit(self) -> int:
+        return min(self._max_page_bytes, self._memory.page_bytes())
+
+    async def _begin_page(self, chosen: _Chosen, size_bytes: int) -> AsyncIterator[tuple[list[Piece], bool, int]]:
+        """Begin to read a page; until there is memory for it, yield the pages that were begun before it."""
+        if not chosen:
+            return
+        while not self._memory.try_take(size_bytes):
+            if not self._reading:
+                await self._memory.take(size_bytes)
+                break
+            yield await self._next_page(is_last=False)
+        self._reading.append(self._read_page(chosen, size_bytes))
+
+    async def _next_page(self, *, is_last: bool) -> tuple[list[Piece], bool, int]:
         """Wait for the page that was begun first; it can be the last one only when none was begun after it."""
         reading = self._reading.popleft()
-        return await _pieces(reading), is_last and not self._reading
+        return await _pieces(reading), is_last and not self._reading, reading.size_bytes
 
     def _is_wanted(self, entry: EntryHeader | NewEntry) -> bool:
         types = self._plan.broadcast_types if entry.broadcast_id else self._plan.message_types
@@ -334,14 +380,14 @@ class Scanner:
         source.log.check_open()
         return headers
 
-    def _read_page(self, chosen: _Chosen) -> _PageInReading:
+    def _read_page(self, chosen: _Chosen, size_bytes: int) -> _PageInReading:
         """Begin to read the columns that are not in memory, all in one call."""
         headers = [entry for _, entry, _ in chosen if isinstance(entry, EntryHeader)]
         if headers:
-            return _PageInReading(chosen, self._in_reader(lambda: self._node.store.columns(headers)))
+            return _PageInReading(chosen, size_bytes, self._in_reader(lambda: self._node.store.columns(headers)))
         nothing: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
         nothing.set_result([])
-        return _PageInReading(chosen, nothing)
+        return _PageInReading(chosen, size_bytes, nothing)
 
     def _in_reader(self, call: Callable[[], Result]) -> asyncio.Future[Result]:
         return asyncio.get_running_loop().run_in_executor(self._readers, call)

@@ -14,7 +14,7 @@ from tidelog_server.core.limits import (
     MAX_REFUSAL_EVENTS_PER_S,
     MAX_REMEMBERED_CALLERS,
 )
-from tidelog_server.security.buckets import Bucket, Buckets
+from tidelog_server.runtime.buckets import Bucket, Buckets
 
 OTHERS: Final = "(others)"
 # What an event takes of the disk beyond its line: its header, the write-ahead log, and both once more when they move.

@@ -25,11 +25,12 @@ from tidelog_server.core.errors import (
     ShutdownError,
     TidelogServerError,
 )
-from tidelog_server.core.limits import REFUSAL_DELAY_S
+from tidelog_server.core.limits import REFUSAL_DELAY_S, Limits
 from tidelog_server.rpc import status
 from tidelog_server.rpc.call_metrics import CallMeter
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.guard import Guard
+from tidelog_server.rpc.open_streams import OpenStreams, caller_of
 from tidelog_server.rpc.permissions import ROWS, Row
 from tidelog_server.rpc.quotas import PrincipalQuota
 from tidelog_server.runtime.clock import Clock
@@ -49,13 +50,19 @@ class CallSupervisor:
     """Wraps handlers so that errors become statuses and defects are logged, not told."""
 
     def __init__(
-        self, metrics: Metrics, clock: Clock, guard: Guard | None = None, tracer: "CallTracer | None" = None
+        self,
+        metrics: Metrics,
+        clock: Clock,
+        limits: Limits,
+        guard: Guard | None = None,
+        tracer: "CallTracer | None" = None,
     ) -> None:
         """Supervise calls.
 
         Args:
             metrics: Count calls and errors.
             clock: Times them.
+            limits: Bound the number of streams.
             guard: Lets calls in; None where everybody may do everything.
             tracer: Makes spans; None for none.
         """
@@ -67,6 +74,7 @@ class CallSupervisor:
         self.unanswered = 0
         self.last_answered_s = float("-inf")
         self._tracer = tracer
+        self._streams = OpenStreams(limits, metrics)
         self._meter = CallMeter(metrics, clock)
 
     def handlers(self, service: ServiceDescriptor, methods: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
@@ -83,6 +91,8 @@ class CallSupervisor:
         assert not descriptor.client_streaming or descriptor.server_streaming
         parse = None if descriptor.client_streaming else _parser(descriptor)
         name, is_stream = descriptor.name, descriptor.server_streaming
+        if is_stream:
+            method = self._limited(method)
         supervised = self._supervised(name, self._guarded(descriptor, method, parse))
         if not is_stream:
             supervised = self._counted(supervised)
@@ -174,6 +184,15 @@ class CallSupervisor:
             except Exception as error:  # noqa: BLE001 - a defect must not reach the caller as it is
                 await self._abort(name, _defect(name, error), context)
             return None
+
+        return call
+
+    def _limited(self, method: Method) -> Method:
+        """Return what makes a stream, unless too many are open. Behind the guard: the caller is known there."""
+
+        async def call(request: Any, context: Context) -> Any:
+            with self._streams.one_more(caller_of(context)):
+                return await method(request, context)
 
         return call
 

@@ -125,13 +125,13 @@ class ConsumeCalls:
     async def _has_more(self, wanted: _Wanted, position: GroupPosition, deadline_s: float) -> bool:
         """Wait until something is durable behind the position; return False if it is not so in time."""
         woken, vchannel = asyncio.Event(), wanted.vchannel
-        vchannel.followers.add(woken)
         self._node.watchers.add(woken)
         try:
             while vchannel.durable_tick < max(position.next_tick, _FIRST_TICK):
                 wanted.log.check_open()
                 self._node.admission.check_storage()
                 woken.clear()
+                vchannel.followers.add(woken)
                 async with asyncio.timeout(deadline_s - self._node.shared.clock.monotonic_s()):
                     await woken.wait()
         except TimeoutError:

@@ -17,9 +17,9 @@ from tidelog_server.core.limits import (
 from tidelog_server.rpc.http_listener import HttpListener
 from tidelog_server.rpc.http_log import http_logger
 from tidelog_server.rpc.shared_result import SharedResult
+from tidelog_server.runtime.buckets import Bucket
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.security.buckets import Bucket
 
 _log = structlog.get_logger()
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

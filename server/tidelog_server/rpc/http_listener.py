@@ -18,9 +18,9 @@ from tidelog_server.core.limits import (
     MAX_HTTP_ACCEPTS_PER_S,
     MAX_HTTP_CONNECTIONS,
 )
+from tidelog_server.runtime.buckets import Bucket
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.security.buckets import Bucket
 
 _log = structlog.get_logger()
 _BACKLOG: Final = 128

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import DENIAL_COST_REQUESTS, MAX_REMEMBERED_CALLERS, MAX_TICKS_PER_REQUEST
+from tidelog_server.runtime.buckets import Bucket, Buckets
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
-from tidelog_server.security.buckets import Bucket, Buckets
 
 # A call rests for at most this time at once, so that it notices the end of its credentials in time.
 _LONGEST_REST_S: Final = 1.0

@@ -22,6 +22,7 @@ from tidelog_server.log.positions import check_start_of_several, resolve_start
 from tidelog_server.log.scanner import ScanPlan, ScanSource
 from tidelog_server.rpc.access import current_access
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.open_streams import caller_of
 from tidelog_server.rpc.pages import (
     ColumnEncoder,
     Filters,
@@ -57,17 +58,21 @@ class ScanCalls:
         created = wal_service_pb2.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
         prefix = created.SerializeToString()
         metrics, access = self._node.metrics, current_access()
-        async with self._broker.scanner(sources, plan) as scanner:
+        async with self._broker.scanner(sources, plan, caller_of(context)) as scanner:
             async for page in scanner.pages():
                 for response, messages in encoder.responses(page):
                     # Serialised messages that stand behind each other are one message.
                     encoded, prefix = prefix + response if prefix else response, b""
+                    size_bytes = len(encoded)
                     await context.write(encoded)
+                    # Before a wait: a scan that waits holds nothing, or its memory is not counted.
+                    del response, encoded
                     metrics.scan_responses.inc()
                     metrics.scan_messages.inc(messages)
-                    metrics.scan_bytes.inc(len(encoded))
+                    metrics.scan_bytes.inc(size_bytes)
                     if access is not None:
-                        await access.quota.sent(len(encoded))
+                        await access.quota.sent(size_bytes)
+                del page
 
     async def plan_scan(self, request: wal_service_pb2.PlanScanRequest, _: Context) -> wal_service_pb2.PlanScanResponse:
         """Fix a cut and divide what lies before it."""

@@ -158,7 +158,7 @@ class RpcServer:
         self._server = grpc.aio.server(options=_options(node.admission.limits, connections))
         self._security = security
         self._health = health.aio.HealthServicer()
-        self._supervisor = supervisor = CallSupervisor(node.metrics, node.clock, guard, tracer)
+        self._supervisor = supervisor = CallSupervisor(node.metrics, node.clock, node.admission.limits, guard, tracer)
         names = [service.full_name for service in _SERVICES]
         theirs: Any = _Captured()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, theirs)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from tidelog_server.runtime.buckets import Bucket
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.security.buckets import Bucket
 
 Result = TypeVar("Result")
 

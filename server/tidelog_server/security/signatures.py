@@ -9,7 +9,7 @@ from tidelog_server.core.limits import (
     MAX_BAD_SIGNATURES_PER_S,
     MAX_REMEMBERED_CONNECTIONS,
 )
-from tidelog_server.security.buckets import Bucket, Buckets
+from tidelog_server.runtime.buckets import Bucket, Buckets
 
 
 class SignatureBudget:

@@ -129,7 +129,10 @@ def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bo
     from tidelog_server.cli.bench.server_process import ServerProcess, running_target
 
     # What is measured is the cost of a call, not its quota.
-    flags = {"quota.requests_per_s": "0"}
+    flags = {
+        "quota.requests_per_s": "0", "limits.max_open_streams": str(2 * settings.streams + 1_000),
+        "limits.max_open_streams_per_principal": str(settings.streams + 1_000),
+    }  # fmt: skip
 
     async def tls(plain: ServerProcess, bench: Path) -> Report:
         async with secured_server(bench, flags) as secured:

@@ -27,6 +27,7 @@ from tidelog_server.cli.bench.attacks import (
     metrics_polls,
     tenants,
     ticks,
+    unread_scans,
 )
 from tidelog_server.cli.bench.attacks.attack import Attack
 
@@ -41,4 +42,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     bad_signatures.ATTACK,
     denials.ATTACK,
     ticks.ATTACK,
+    unread_scans.COLUMNS,
+    unread_scans.ROWS,
+    unread_scans.FOLLOWERS,
 )  # fmt: skip

@@ -1,0 +1,63 @@
+"""How many streams are open: of each caller, and of all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.limits import Limits
+from tidelog_server.rpc.access import current_access
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.guard import address_of
+from tidelog_server.runtime.metrics import Metrics
+
+_RETRY_AFTER_MS = 1_000
+
+
+def caller_of(context: Context) -> str:
+    """Return who makes the running call: its principal, or its address where there are no principals."""
+    access = current_access()
+    return address_of(context.peer()) if access is None else access.principal.name
+
+
+class OpenStreams:
+    """Counts streams that are open, and refuses those above a limit."""
+
+    def __init__(self, limits: Limits, metrics: Metrics) -> None:
+        self._limits = limits
+        self._metrics = metrics
+        self._of_caller: dict[str, int] = {}
+        self._count = 0
+
+    @contextmanager
+    def one_more(self, caller: str) -> Iterator[None]:
+        """Count a stream while this lasts.
+
+        Raises:
+            RateLimitRejectedError: There are too many.
+        """
+        limits, own = self._limits, self._of_caller.get(caller, 0)
+        if own >= limits.max_open_streams_per_principal:
+            raise self._too_many("of this caller", own, "max_open_streams_per_principal")
+        if self._count >= limits.max_open_streams:
+            raise self._too_many("on this server", self._count, "max_open_streams")
+        self._of_caller[caller] = own + 1
+        self._note(1)
+        try:
+            yield
+        finally:
+            self._note(-1)
+            self._of_caller[caller] -= 1
+            if not self._of_caller[caller]:
+                del self._of_caller[caller]
+
+    def _note(self, by: int) -> None:
+        self._count += by
+        self._metrics.open_streams.set(self._count)
+
+    def _too_many(self, whose: str, count: int, limit: str) -> RateLimitRejectedError:
+        self._metrics.throttled.labels("open_streams").inc()
+        return RateLimitRejectedError(
+            f"{count} streams {whose} are open, which is the most (limits.{limit}): close scans that are not needed, "
+            "or have the limit raised",
+            limit="open_streams", retry_after_ms=_RETRY_AFTER_MS,
+        )  # fmt: skip
