@@ -206,7 +206,7 @@ def judge_batches(source: list[Row], copy: list[Row], checkpoint: Path, where: s
     """Fail if the copy is not the batches of the checkpoint, one after the other; return how many there were."""
     files = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     offsets = [json.loads(path.read_text(encoding="utf-8").splitlines()[-1]) for path in files]
-    ends = [offset["tick"] for offset in offsets]
+    ends = [offsets[0]["begin"]["tick"], *(offset["tick"] for offset in offsets)]
     for offset in offsets[1:]:
         positions = [tick for channel in offset["channels"].values() for tick in channel.values()]
         assert positions == [offset["tick"]] * len(SOURCES), where

@@ -7,12 +7,14 @@ Spark keeps them in the checkpoint as JSON::
 Each number of a vchannel is the first tick that was not read; ``created`` has the ticks at which the channels were
 made, which tell them from others of their names. Version 1 has no ``created``: there a channel counts as another one if
 it was made behind what was read of it. A vchannel that is not there is read from its first message: it is new.
-The offset in which nothing is there is where a query without a checkpoint begins; what it stands for is written into
-the checkpoint with the first batch, which is empty, so that no restart begins somewhere else.
+The offset in which nothing is there is where a query without a checkpoint begins. What it stands for is in the end of
+the first batch, as ``begin``, so that no restart begins somewhere else::
+
+    {"v": 2, "tick": 471, ..., "begin": {"tick": 0, "channels": {"orders": {"0": 0, "1": 12}}}}
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidelog import ChannelDescription, VchannelDescription
@@ -35,11 +37,13 @@ class Offset:
         positions: First tick that was not read, by vchannel (``orders/0``). They differ from the tick where a query
             begins, and for channels that were made behind the cut: those begin with their creation.
         created: By channel, when it was made; without those of which that is not known.
+        begin: Of the end of a query's first batch: where that batch begins. None for all others.
     """
 
     tick: int = 0
     positions: Mapping[str, int] = field(default_factory=dict)
     created: Mapping[str, int] = field(default_factory=dict)
+    begin: "Offset | None" = None
 
     @property
     def is_beginning(self) -> bool:
@@ -60,14 +64,18 @@ class Offset:
         known = self.created.get(channel)
         return created_tick > read_to > 0 if known is None else created_tick != known
 
+    def begun_at(self, begin: "Offset") -> "Offset":
+        """Return this as the end of a query's first batch, which begins at ``begin``."""
+        return replace(self, begin=Offset(begin.tick, begin.positions))
+
     def to_json(self) -> dict[str, Any]:
         """Return what Spark keeps; equal offsets have equal text."""
-        channels: dict[str, dict[str, int]] = {}
-        for vchannel, tick in sorted(self.positions.items(), key=lambda item: parts_of(item[0])):
-            channel, index = parts_of(vchannel)
-            channels.setdefault(channel, {})[str(index)] = tick
+        channels = _by_channel(self.positions)
         created = {channel: self.created[channel] for channel in channels if channel in self.created}
-        return {"v": VERSION, "tick": self.tick, "channels": channels, "created": created}
+        kept = {"v": VERSION, "tick": self.tick, "channels": channels, "created": created}
+        if self.begin is not None:
+            kept["begin"] = {"tick": self.begin.tick, "channels": _by_channel(self.begin.positions)}
+        return kept
 
 
 BEGINNING: Final = Offset()
@@ -79,25 +87,47 @@ def offset_of(raw: Mapping[str, Any]) -> Offset:
     Raises:
         OffsetError: It is of another version, or no offset.
     """
-    version = raw.get("v")
+    if "v" not in raw:
+        raise OffsetError(
+            f"the checkpoint belongs to another source, because its offset is {str(raw)[:200]}: give this query a "
+            "checkpointLocation of its own"
+        )
+    version = raw["v"]
     if version not in _VERSIONS:
         raise OffsetError(
             f"the checkpoint has offsets of version {version!r}, and this tidelog reads versions 1 to {VERSION}: use "
             "the version that wrote it, or begin with a new checkpoint"
         )
     try:
-        positions = {
-            f"{channel}/{int(index)}": int(tick)
-            for channel, indexes in raw["channels"].items()
-            for index, tick in indexes.items()
-        }
         created = {str(channel): int(tick) for channel, tick in raw.get("created", {}).items()}
-        return Offset(int(raw["tick"]), positions, created)
+        begin = raw.get("begin")
+        return Offset(
+            int(raw["tick"]),
+            _positions_of(raw["channels"]),
+            created,
+            begin=None if begin is None else Offset(int(begin["tick"]), _positions_of(begin["channels"])),
+        )
     except (KeyError, AttributeError, TypeError, ValueError) as error:
         raise OffsetError(
             f"the checkpoint has an offset that is none of tidelog's ({error!r} in {str(raw)[:200]}): it belongs to "
             "another source, or was edited; begin with a new checkpoint"
         ) from error
+
+
+def _by_channel(positions: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return positions by channel and index, in the order of names and indexes."""
+    channels: dict[str, dict[str, int]] = {}
+    for vchannel, tick in sorted(positions.items(), key=lambda item: parts_of(item[0])):
+        channel, index = parts_of(vchannel)
+        channels.setdefault(channel, {})[str(index)] = tick
+    return channels
+
+
+def _positions_of(channels: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Return what ``_by_channel`` was given."""
+    return {
+        f"{channel}/{int(index)}": int(tick) for channel, indexes in channels.items() for index, tick in indexes.items()
+    }
 
 
 def cut_at(tick: int, vchannels: Collection[str], born: Mapping[str, int]) -> Offset:

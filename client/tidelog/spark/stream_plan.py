@@ -6,7 +6,7 @@ Nothing here reads messages, and no call costs more because the log is long.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from tidelog import (
@@ -140,8 +140,10 @@ class StreamPlanner:
             OffsetError: ``end`` is none that ``next`` could have returned.
             TidelogError: As ``next``.
         """
-        # The first batch only writes down what the beginning stands for.
-        if start.is_beginning or start == end:
+        if start.is_beginning:
+            # Checkpoints of older versions do not have it: there the first batch is empty.
+            start = replace(end.begin or end, created=end.created)
+        if (start.tick, start.positions) == (end.tick, end.positions):
             return []
 
         def look() -> list[ReadPartition]:

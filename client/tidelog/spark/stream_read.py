@@ -76,12 +76,15 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = offset_of(start)
         planner = self._opened()
+        limits = self._limits(limit)
         if begin.is_beginning:
-            return self._patiently(lambda: planner.first(self._target)).to_json()
+            # With what lies behind it, for a query that is triggered once has this one batch.
+            first = self._patiently(lambda: planner.first(self._target))
+            found = self._patiently(lambda: planner.next(first, self._target, limits))
+            return (first if found is None else found[0]).begun_at(first).to_json()
         if self._group is not None:
             # Spark has processed all before it, and tells by ``commit`` only when it begins another batch.
             self._group.tell(begin)
-        limits = self._limits(limit)
         found = self._patiently(lambda: planner.next(begin, self._target, limits))
         if found is None:
             self._latest = start

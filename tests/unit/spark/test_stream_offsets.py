@@ -39,6 +39,8 @@ def test_an_offset_survives_json_and_equal_ones_have_equal_text(offset: Offset) 
     turned = Offset(offset.tick, dict(reversed(list(offset.positions.items()))), offset.created)
     assert json.dumps(turned.to_json()) == text
     assert json.dumps(json.loads(text)) == text
+    first = offset.begun_at(turned)
+    assert offset_of(json.loads(json.dumps(first.to_json()))) == first
 
 
 def test_an_offset_looks_as_documented() -> None:
@@ -56,7 +58,8 @@ def test_an_offset_looks_as_documented() -> None:
     ("raw", "message"),
     [
         ({"v": 3, "tick": 1, "channels": {}}, "offsets of version 3, and this tidelog reads versions 1 to 2"),
-        ({"orders": {"0": 5}}, "version None"),
+        ({"orders": {"0": 5}}, "belongs to another source, because its offset is {'orders': {'0': 5}}"),
+        ({"v": 2, "tick": 1, "channels": {}, "begin": {"tick": 1}}, "none of tidelog's"),
         ({"v": 1, "tick": 1}, "none of tidelog's"),
         ({"v": 1, "tick": "x", "channels": {}}, "none of tidelog's"),
         ({"v": 1, "tick": 1, "channels": {"orders": 5}}, "none of tidelog's"),
