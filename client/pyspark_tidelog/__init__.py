@@ -6,7 +6,7 @@ Spark imports each package whose name begins with ``pyspark_`` in its first work
 try:
     from tidelog.spark import TidelogDataSource as DefaultSource
 except ModuleNotFoundError as error:
-    # Spark imports this package for whoever uses any source in Python, and an error here would end their query. Without
+    # Spark imports this package for every query that uses a source in Python, and an error here would end it. Without
     # the extra `spark` there is no source to offer.
     if (error.name or "").partition(".")[0] not in ("numpy", "pyarrow", "pyspark"):
         raise

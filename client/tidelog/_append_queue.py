@@ -348,7 +348,7 @@ class AppendQueue:
 
 
 def _again(batch: Batch) -> Batch:
-    """Return a batch that is sent again; it says so if an earlier try may have arrived."""
+    """Return a batch that is sent again, marked as repeated if an earlier try may have arrived."""
     numbering = batch.lane.numbering
     if batch.was_lost and not batch.says_repeated and numbering is not None:
         batch.request += numbering.repeated_mark

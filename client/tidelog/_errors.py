@@ -24,7 +24,7 @@ The tree::
     │   ├── TransactionForeignError  use the client that began it, or its client_id
     │   ├── TransactionTooLargeError use several transactions, or raise the server's limit
     │   ├── ApplicationForgottenError read back, then commit with is_first
-    │   ├── AppVersionPassedError    go on with greater versions, or take another app_id
+    │   ├── AppVersionPassedError    use greater versions, or take another app_id
     │   └── AppCommitMismatchError   take another app_id, or a greater version
     ├── ResourceAcquiredError        wait until the broadcast that has the key is acknowledged, or give ``wait_s``
     ├── BroadcastError

@@ -88,7 +88,7 @@ class Routes:
         return owner
 
     def forget(self, channels: Iterable[str]) -> None:
-        """Ask anew who owns channels, when somebody wants to know."""
+        """Ask again who owns channels, when a caller wants to know."""
         for channel in channels:
             self._owners.pop(channel, None)
 
@@ -187,7 +187,7 @@ class _Race(Generic[_Result]):
         self._asked: dict[asyncio.Task[_Result], str] = {}
 
     async def run(self, endpoints: Sequence[str]) -> tuple[str, _Result] | None:
-        """Return the first answer with the endpoint that gave it; None if there is none by the deadline.
+        """Return the first answer with the endpoint that gave it; None if no endpoint answers by the deadline.
 
         Raises:
             TidelogError: A node is there, and answered with an error.

@@ -319,7 +319,7 @@ class Transport:
             method: What is called.
             request: Its request.
             timeout_s: How long it may take, its repetitions included.
-            is_read: Whether it changes nothing, so that its effect is none whatever happens.
+            is_read: Whether it changes nothing, so that it has no effect whatever happens.
             is_append: Whether it appends messages.
             is_idempotent: Whether twice is the same as once.
             holds_close: Whether a close of the client waits for it; None: unless it is a read.

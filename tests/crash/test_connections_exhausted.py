@@ -1,7 +1,7 @@
-"""No number of connections takes the file descriptors that the store needs, and one that stands goes on.
+"""No number of connections takes the file descriptors that the store needs, and an established one continues to work.
 
 Method: a real server under a limit of files that prlimit sets. A stranger holds more connections on both ports than the
-limit has files, and opens anew what the server closes, while a client appends until RocksDB has written several tables
+limit has files, and opens again what the server closes, while a client appends until RocksDB has written several tables
 and WAL files. Then the server is killed, and everything acknowledged must be there.
 
 Promises of GUARANTEES.md: G1, G14.
@@ -40,7 +40,7 @@ class Stranger:
         self.opened = 0
 
     async def hold(self) -> None:
-        """Open them, and anew whatever the server closes, for ever."""
+        """Open them, and open again what the server closes, until this process ends."""
         try:
             while True:
                 for place in range(len(self._held)):
@@ -111,7 +111,7 @@ async def a_client(server: ServerProcess, authority: Authority | None, folder: P
 
 
 async def append_until_tables(client: AsyncClient, folder: Path, wanted: int) -> list[bytes]:
-    """Append until there are so many tables; return what was acknowledged."""
+    """Append until there is this number of tables; return what was acknowledged."""
     acknowledged: list[bytes] = []
     async with asyncio.timeout(_WITHIN_S), client.vchannel("orders").producer() as producer:
         while tables(folder) < wanted:

@@ -90,7 +90,7 @@ async def facts_of(endpoint: str, txn_ids: Sequence[int]) -> Facts:
 
 
 def is_complete(found: Facts, expected: Facts) -> bool:
-    """Tell whether nothing is missing: every vchannel is whole or refused with DATA_LOSS, and the rest is the same."""
+    """Return whether nothing is missing: each vchannel is whole or refused with DATA_LOSS, the rest is the same."""
     return found.records == expected.records and all(
         rows in (DATA_LOSS, expected.rows[vchannel]) for vchannel, rows in found.rows.items()
     )

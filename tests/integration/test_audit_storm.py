@@ -119,7 +119,7 @@ async def test_administrators_trim_old_events_and_that_is_an_event(secured: Secu
         async with secured.client(await secured.token("channel.truncate:*", "admin.read", "read:*")) as other:
             with pytest.raises(PermissionDeniedError):
                 await other.trim("_audit", end)
-        # Not as a whole: then nothing would tell of it.
+        # Not as a whole: then no event would record it.
         with pytest.raises(tidelog.InvalidRequestError, match="as a whole"):
             await admin.trim("_audit", everything=True)
         count = len(await lines_of(secured))
@@ -131,7 +131,7 @@ async def test_administrators_trim_old_events_and_that_is_an_event(secured: Secu
         assert check_chain(lines) == len(lines)
         last = json.loads(lines[-1])
         assert (last["method"], last["request"]["vchannel"]) == ("tidelog.v1.WalService/Trim", "_audit")
-        # Beyond all events: the newest one, which tells of the trim, stays.
+        # Beyond all events: the newest one, which records the trim, stays.
         await admin.trim("_audit", Tick(await admin.latest_mvcc_tick("_audit") + (1 << 30)))
         [line] = await lines_of(secured)
         assert json.loads(line)["method"].endswith("/Trim")

@@ -136,7 +136,7 @@ async def test_producers_of_one_principal_evict_none_of_another(scene: Scene, mo
     assert await load(other.client, "b", batches) == 0
     assert await payloads(other.client, "b") == [*batches, b"before", b"behind"]
     assert scene.evictions("producers") == HOARD + 2 - MAXIMUM
-    # The hoarder itself is told what it has lost, and loses nothing twice.
+    # The hoarder itself receives an error for what it has lost, and loses nothing twice.
     with pytest.raises(ProducerForgottenError):
         await hoarder.client.open_producer("a", "p0")
     assert (await hoarder.client.open_producer("a", "p0", accept_forgotten=True)).last_sequence == 0

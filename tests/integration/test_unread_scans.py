@@ -1,4 +1,4 @@
-"""Scans that nobody reads take bounded memory, and leave other principals what they need.
+"""Scans that no client reads take bounded memory, and leave other principals what they need.
 
 Method: real servers; scans by gRPC itself whose responses are never asked for, of more than all windows hold.
 """

@@ -16,7 +16,7 @@ TENANTS = [tenant_of(name) for name in "abcdefgh"]
 
 
 def may_take(usage: Usage, tenant: Tenant, amount: int, percent: int) -> bool:
-    """Tell whether a tenant may take more, as callers find out."""
+    """Return whether a tenant may take more, as callers find out."""
     if usage.total + amount > MAXIMUM:
         return False
     try:

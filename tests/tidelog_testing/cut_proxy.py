@@ -1,4 +1,4 @@
-"""A client behind a proxy that closes every connection when it is told to, as a network does."""
+"""A client behind a proxy that closes every connection on request, as a network does."""
 
 import asyncio
 from collections.abc import AsyncIterator

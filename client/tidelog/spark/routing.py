@@ -95,7 +95,7 @@ class Router:
 
 
 def _has_unplaced(said: pa.Array | None, keys: pa.Array | None) -> bool:
-    """Tell whether a row has neither a vchannel nor a key."""
+    """Return whether a row has neither a vchannel nor a key."""
     given = [column.is_valid() for column in (said, keys) if column is not None]
     if not given:
         return True

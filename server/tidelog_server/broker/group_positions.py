@@ -44,7 +44,7 @@ class GroupPositions:
         return self._by_vchannel.get(vchannel, _NONE)
 
     def held_tick(self, vchannel: str) -> tuple[int, str] | None:
-        """Return the smallest position that holds retention on a vchannel, and whose it is; None if there is none."""
+        """Return the smallest position that holds retention on a vchannel, and its group; None if no position does."""
         positions = self.of_vchannel(vchannel).items()
         return min(((each.next_tick, group) for group, each in positions if each.is_holding), default=None)
 

@@ -16,7 +16,7 @@ class Commit(NamedTuple):
         group: Its name.
         vchannel: As it was given.
         next_tick: The first tick that was not consumed.
-        member_id: The member whose vchannel it is; empty for nobody's.
+        member_id: The member whose vchannel it is; empty where no member has it.
         epoch: Under which the member holds it.
         expected_tick: Where the position must stand; None for anywhere.
     """
@@ -38,7 +38,7 @@ class Subscriber(NamedTuple):
 
     Attributes:
         tenant: The tenant of the principal.
-        may_hold: Tells whether the group holds retention back on a channel.
+        may_hold: Whether the group holds retention back on a channel.
     """
 
     tenant: Tenant = NO_TENANT
@@ -49,7 +49,7 @@ ANYBODY: Final = Subscriber()
 
 
 class PositionState(NamedTuple):
-    """What can be told of a position; ``lag`` is None where it was not asked for."""
+    """What is known of a position; ``lag`` is None where it was not asked for."""
 
     vchannel: str
     position: GroupPosition
@@ -58,7 +58,7 @@ class PositionState(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """What can be told of a group; positions are in order of vchannel."""
+    """What is known of a group; positions are in order of vchannel."""
 
     record: GroupRecord
     positions: list[PositionState]

@@ -457,7 +457,7 @@ class Groups:
         return found
 
     def _check_share(self, name: str, positions: int, subscriber: Subscriber) -> None:
-        """Check that the principal whose group it is may have so many more positions."""
+        """Check that the principal whose group it is may have that number of further positions."""
         record = self._catalog.records.get(name)
         tenant = subscriber.tenant if record is None else bytes.fromhex(record.tenant)
         if not (tenant and positions):

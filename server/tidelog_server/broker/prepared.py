@@ -303,5 +303,5 @@ class PreparedTransactions:
 
 
 def _is_within(commit: AppCommit, outcome: TxnOutcome) -> bool:
-    """Tell whether ``commit`` has committed the transaction of an outcome."""
+    """Return whether ``commit`` has committed the transaction of an outcome."""
     return commit.first_tick <= outcome.first_tick and outcome.last_tick <= commit.last_tick

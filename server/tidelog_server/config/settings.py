@@ -44,7 +44,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _check_text(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse what pydantic would read as a number though it is none, such as ``true`` and ``1_0``."""
+        """Refuse what pydantic would read as a number and is not written as one, such as ``true`` and ``1_0``."""
         assert info.field_name is not None
         kind = cls.model_fields[info.field_name].annotation
         return check_whole_number(value) if kind is int else check_number(value) if kind is float else value
@@ -362,7 +362,7 @@ def _broken_addresses(server: ServerSettings, cluster: ClusterSettings) -> Itera
 
 
 def is_unspecified(host: str) -> bool:
-    """Tell whether ``host`` stands for all addresses of a machine, such as 0.0.0.0: to listen on, not to connect to."""
+    """Return whether ``host`` stands for all addresses of a machine, as 0.0.0.0 does: not one to connect to."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:

@@ -28,7 +28,7 @@ class PermissionDeniedError(TidelogServerError):
     """The caller may not do this here. The answer is the same whether there is something of that name or not."""
 
     def __init__(self, verbs: Sequence[str], name: str) -> None:
-        """Make the error for a call that needs one of ``verbs``, of which the caller has none, on ``name``."""
+        """Make the error for a call that needs one of ``verbs``, which the caller lacks, on ``name``."""
         where = f" on '{name}'" if name else ""
         needed = f"the permission '{verbs[0]}'" if len(verbs) == 1 else f"one of the permissions {', '.join(verbs)}"
         super().__init__(

@@ -9,7 +9,7 @@ class AppVersionPassedError(TidelogServerError):
     def __init__(self, app_id: str, *, app_version: int, last_version: int) -> None:
         super().__init__(
             f"application '{app_id}' commits version {app_version}, and has committed version {last_version} before: "
-            "whether the earlier one was committed is not known any more; go on with greater versions, or under "
+            "whether the earlier one was committed is not known any more; use greater versions, or under "
             "another app_id if this is a new run of numbers",
             app_id=app_id, app_version=app_version, last_version=last_version,
         )  # fmt: skip

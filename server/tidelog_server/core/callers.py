@@ -25,5 +25,5 @@ class Caller(NamedTuple):
 
 
 def is_clean(text: str) -> bool:
-    """Tell whether ``text`` can be part of an identity: it has no control characters and no lone surrogates."""
+    """Return whether ``text`` can be part of an identity: it has no control characters and no lone surrogates."""
     return not any(char < " " or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\udfff" for char in text)

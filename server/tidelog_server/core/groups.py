@@ -67,11 +67,11 @@ class GroupPosition(NamedTuple):
         )
 
     def has_called(self, consume_id: int) -> bool:
-        """Tell whether a ``Consume`` of the same caller is remembered."""
+        """Return whether a ``Consume`` of the same caller is remembered."""
         return any(fields[0] >> _CALL_BITS == consume_id >> _CALL_BITS for fields in _TAKEN.iter_unpack(self.taken))
 
     def may_be_forgotten(self, consume_id: int) -> bool:
-        """Tell whether a ``Consume`` that is not remembered may have been evicted.
+        """Return whether a ``Consume`` that is not remembered may have been evicted.
 
         That takes a full table, without the caller: of one that is there the last call is known, so a later one is new.
         """

@@ -281,8 +281,8 @@ MAX_HTTP_ACCEPTS_AT_ONCE: Final = 16
 MAX_HTTP_ACCEPTS_PER_S: Final = 100
 MAX_HTTP_REQUESTS_PER_S: Final = 100
 HTTP_REQUEST_WITHIN_S: Final = 10.0
-# Metrics are rendered once a second at most, after so many at once; callers that come meanwhile share what is rendered
-# next.
+# Metrics are rendered once a second at most, after this number at once; callers that come meanwhile share what is
+# rendered next.
 METRICS_RENDERS_PER_S: Final = 1
 METRICS_RENDERS_AT_ONCE: Final = 10
 # A kind of log line that a stranger can cause is written once in this time, with the number of its occurrences.

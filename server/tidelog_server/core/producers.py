@@ -102,7 +102,7 @@ ONE_PROCESS_PREFIX: Final = "~"
 
 
 def is_of_one_process(producer_id: str) -> bool:
-    """Tell whether a producer's name was made at random for one process."""
+    """Return whether a producer's name was made at random for one process."""
     return producer_id.startswith(ONE_PROCESS_PREFIX)
 
 

@@ -136,7 +136,7 @@ class ProducerTable:
         return window
 
     def may_be_forgotten(self, key: ProducerKey) -> bool:
-        """Tell whether an unknown producer may have had a window on the vchannel."""
+        """Return whether an unknown producer may have had a window on the vchannel."""
         return self._find(key) is None and (key[0], FORGOTTEN_NAMED) in self._reserved
 
     def in_flight(self, key: ProducerKey, sequence: int) -> PendingAppend | None:

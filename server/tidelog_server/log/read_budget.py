@@ -28,9 +28,9 @@ _RETRY_AFTER_MS: Final = 1_000
 class ReadBudget:
     """The memory of all readers of a node. Lives on the event loop.
 
-    A reader is a principal, or an address where there are none. It has at most a ``READER_PART``-th of what the others
-    leave, and a scan a ``SCAN_PART``-th of what its reader has free, so neither is ever left without. A scan that holds
-    nothing may always have SMALL_PAGE_BYTES.
+    A reader is a principal, or an address without authentication. It has at most a ``READER_PART``-th of what the
+    others leave, and a scan a ``SCAN_PART``-th of what its reader has free, so neither is ever left without. A scan
+    that holds nothing may always have SMALL_PAGE_BYTES.
 
     Attributes:
         used_bytes: Held by all scans.
@@ -148,7 +148,7 @@ class ReadMemory:
         """Wait for memory for a page of columns. Called by a scan that holds nothing.
 
         Raises:
-            RateLimitRejectedError: There was none for too long. The scan may be resumed.
+            RateLimitRejectedError: There was no memory for too long. The scan may be resumed.
         """
         assert not self._held_bytes
         if self.try_take(size_bytes):
@@ -168,7 +168,7 @@ class ReadMemory:
         self._change(-_COPIES * size_bytes)
 
     def may_begin(self, size_bytes: int) -> bool:
-        """Tell whether a scan that holds nothing may read a page of this size."""
+        """Return whether a scan that holds nothing may read a page of this size."""
         needed = _COPIES * size_bytes
         # The first page of a reader may be of any size: a batch may be larger than all that there is.
         if needed <= SMALL_PAGE_BYTES or not self._reader.used_bytes:

@@ -1,4 +1,4 @@
-"""Taking a producer over on a vchannel: raises its epoch, so that whoever had it before appends no more."""
+"""Taking a producer over on a vchannel: raises its epoch, so that the process that had it before appends no more."""
 
 from collections.abc import Callable
 

@@ -490,7 +490,7 @@ class TxnTable:
 
 
 def _is_of_caller(txn_id: int, owner: Caller, caller: Caller | None) -> bool:
-    """Tell whether a transaction is the caller's, or an operator asks; False for one of another principal.
+    """Return whether a transaction is the caller's, or an operator asks; False for one of another principal.
 
     Raises:
         TransactionForeignError: It belongs to another client of the same principal.
@@ -504,10 +504,10 @@ def _is_of_caller(txn_id: int, owner: Caller, caller: Caller | None) -> bool:
 
 
 def _may_know(outcome: TxnOutcome, caller: Caller | None) -> bool:
-    """Tell whether a caller may know of an outcome.
+    """Return whether a caller may know of an outcome.
 
     Those of earlier servers have no tenant. They stay known to all callers, for a client that repeats its commit must
-    not learn that there was none; CommitTxn looks at permissions as well.
+    not learn that it has no outcome; CommitTxn looks at permissions as well.
     """
     if caller is None or not caller.principal:
         return True

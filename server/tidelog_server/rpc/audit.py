@@ -143,7 +143,7 @@ class AuditLog:
         """Write an event, durably.
 
         Raises:
-            AuditFailedError: It cannot be written, so what it tells of must not be done. While the disk is too full for
+            AuditFailedError: It cannot be written, so what it records must not be done. While the disk is too full for
                 appends, events have a reserve, half of which is for administrators.
         """
         if len(self._waiting) >= MAX_WAITING_AUDIT_EVENTS:
@@ -206,7 +206,7 @@ class AuditLog:
         self._refusals.lose(caller)
         self._node.metrics.audit_lost.inc()
         if is_first:
-            # So that it is told in time, also if nothing else happens.
+            # So that it is recorded in time, also if nothing else happens.
             self._wake.set()
 
     def _may_tell_lost(self) -> bool:

@@ -38,7 +38,7 @@ class Refusals:
         self.lost = 0
 
     def admits(self, caller: str, now_s: float) -> bool:
-        """Tell whether a refusal of a caller is written, and count it in if it is."""
+        """Return whether a refusal of a caller is written, and count it in if it is."""
         own = self._callers.of(caller, now_s)
         if own.wait_s(now_s, 1) > 0 or self._node.wait_s(now_s, 1) > 0:
             return False
@@ -53,18 +53,18 @@ class Refusals:
         self._by_caller[caller if known else OTHERS] += count
 
     def due_in_s(self, now_s: float) -> float | None:
-        """Return how long until the lost ones may be told; None if there are none."""
+        """Return how long until the lost ones may be recorded; None if no event was lost."""
         return max(0.0, self._told_s + LOST_EVENT_INTERVAL_S - now_s) if self.lost else None
 
     def take_lost(self, now_s: float) -> dict[str, object]:
-        """Return the event that tells of all that were lost so far, and begin to count anew."""
+        """Return the event that records all that were lost so far, and reset the counts."""
         event: dict[str, object] = {"event": "lost", "denials": self.lost, "callers": dict(self._by_caller)}
         self.lost, self._told_s = 0, now_s
         self._by_caller.clear()
         return event
 
     def give_back(self, event: Mapping[str, object]) -> None:
-        """Count again what an event tells of that could not be written."""
+        """Count again what an event records that could not be written."""
         callers = event["callers"]
         assert isinstance(callers, dict)
         for caller, count in callers.items():
@@ -85,7 +85,7 @@ class DiskReserve:
         self._used_bytes = 0
 
     def take(self, line_bytes: int, min_free_disk_bytes: int, *, is_administrator: bool) -> bool:
-        """Tell whether an event may be written, and count it in if it may."""
+        """Return whether an event may be written, and count it in if it may."""
         whole = min(AUDIT_RESERVE_BYTES, min_free_disk_bytes // 4)
         used = self._used_bytes + 2 * line_bytes + _OVERHEAD_BYTES
         if used > (whole if is_administrator else whole // 2):

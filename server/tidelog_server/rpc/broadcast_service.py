@@ -159,7 +159,7 @@ class BroadcastService:
         return known
 
     def _may_know(self, broadcast_id: int, *, if_unknown: bool = True) -> bool:
-        """Tell whether the caller may learn of a broadcast: its own, or an open one on a vchannel that it reads."""
+        """Return whether the caller may learn of a broadcast: its own, or an open one on a vchannel that it reads."""
         access, found = current_access(), self._broker.broadcasts.find(broadcast_id)
         if access is None or access.principal.grants.allow_somewhere(Verb.ADMIN_READ):
             return True

@@ -31,7 +31,7 @@ class SharedResult(Generic[Result]):
             rate_per_s: How often, at most.
             burst: How often at once, after a pause.
             now_s: Tells the time.
-            tasks: Run ``make``, which goes on when the callers are gone.
+            tasks: Run ``make``, which continues when the callers are gone.
         """
         self._make = make
         self._now_s = now_s

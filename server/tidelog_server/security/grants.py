@@ -19,7 +19,7 @@ _GROUP_PATTERN: Final = re.compile(rf"\*|{GROUP_NAME_PATTERN}|[A-Za-z0-9][A-Za-z
 
 
 class Verb(StrEnum):
-    """What can be permitted. Those of ``group`` have patterns of group names; the last four have none.
+    """What can be permitted. Those of ``group`` have patterns of group names; the last four have no pattern.
 
     ``broadcast.key`` has patterns of domains of resource keys.
     """

@@ -148,7 +148,7 @@ def test_a_principal_with_many_applications_evicts_its_own_only(monkeypatch: pyt
         # Of the other principal nothing was forgotten, so what is unknown is new.
         for is_last in (False, True):
             known.check_new(AppVersion("new", 0, "jwt:other"), is_last=is_last, latest_tick=2_000)
-        # Of the hoarder, whoever is unknown may have been committed.
+        # Of the hoarder, an application that is unknown may have been committed.
         for app_id, is_last in (("a2", False), ("f2", True), ("never seen", False)):
             with pytest.raises(ApplicationForgottenError) as refused:
                 known.check_new(AppVersion(app_id, 0, "jwt:hoarder"), is_last=is_last, latest_tick=2_000)

@@ -223,7 +223,7 @@ def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress:
 def check_still_there(staged: StagedRun, read: ReadOptions) -> None:
     """Raise ArchiveError if a channel that was read was destroyed meanwhile, and another one has its name.
 
-    Each task has read the channel that was planned, or failed. But an archive goes on with one channel, and this one
+    Each task has read the channel that was planned, or failed. But an archive continues with one channel, and this one
     could not.
     """
     names = sorted({channel_of(vchannel) for vchannel in staged.ranges})

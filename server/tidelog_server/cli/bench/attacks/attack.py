@@ -80,7 +80,7 @@ class Attack:
         name: As ``--attack`` takes it.
         what: What it does, in one sentence.
         run: Attacks until it is cancelled, and then closes whatever it has open. A server that refuses, closes or
-            resets is no failure of the attack: ``run`` counts that and goes on. It is run anew in each round.
+            resets is no failure of the attack: ``run`` counts that and continues. It runs once in each round.
         grants: What its token permits; None for an attack without credentials.
         is_open: Whether the server has neither TLS nor tokens.
         settings: Settings of the server that differ from the defaults.

@@ -1,7 +1,7 @@
 """More connections than the server may have files, on both its ports, without credentials.
 
 A third of them says nothing, a third begins a handshake of TLS and stops, and a third sends half a request of HTTP.
-The server closes those above its limits; they are opened anew.
+The server closes those above its limits; they are opened again.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Requests on the HTTP port that are none, each on a connection of its own."""
+"""Invalid requests on the HTTP port, each on a connection of its own."""
 
 import asyncio
 from contextlib import suppress
