@@ -166,7 +166,8 @@ async def test_a_restore_to_a_tick_before_a_common_commit_tells_nothing_of_it(tm
 
     async with running_server(tmp_path / "log") as server, AsyncClient(server.grpc_endpoint) as client:
         await client.create_channel("c")
-        before = await client.commit_prepared([await prepared(client, b"kept", "early")], "early", 1)
+        early = await prepared(client, b"kept", "early")
+        before = await client.commit_prepared([early], "early", 1)
         first, second = [await prepared(client, payload) for payload in (b"1", b"2")]
         done = await client.commit_prepared([first, second], "etl", 7)
         await client.commit_prepared([], "empty", 7)
@@ -182,7 +183,7 @@ async def test_a_restore_to_a_tick_before_a_common_commit_tells_nothing_of_it(tm
             for gone in (first, second):
                 with pytest.raises(tidelog.TransactionExpiredError):
                     await client.describe_txn(gone.txn_id)
-            assert (await client.commit_prepared([], "early", 1)).first_tick == before.first_tick
+            assert (await client.commit_prepared([early], "early", 1)).first_tick == before.first_tick
             for app_id in ("etl", "empty"):
                 again = await prepared(client, b"again", app_id)
                 assert not (await client.commit_prepared([again], app_id, 7)).duplicate
@@ -190,7 +191,7 @@ async def test_a_restore_to_a_tick_before_a_common_commit_tells_nothing_of_it(tm
     report = await restore_until(backups, manifest, target, int(end.first_tick) - 1)
     assert (report.kept_messages, report.forgotten_apps) == (6, 0)
     async with running_server(target) as server, AsyncClient(server.grpc_endpoint) as client:
-        assert (await client.commit_prepared([], "etl", 7)).first_tick == done.first_tick
+        assert (await client.commit_prepared([first, second], "etl", 7)).first_tick == done.first_tick
         assert (await client.commit_prepared([], "empty", 7)).duplicate
 
 

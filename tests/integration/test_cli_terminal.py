@@ -73,10 +73,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             )  # fmt: skip
             token = client.create_token("all", [*grants, *(f"{verb}:*" for verb in verbs)]).token
         with Client(server.grpc, token=token) as client:
-            yield {
+            world = {
                 **_filled(client, folder),
                 "TIDELOG_ENDPOINT": server.grpc, "TIDELOG_TOKEN": token, "http": server.http,
             }  # fmt: skip
+            started(world, "backup create {backups}", "file")
+            yield world
 
 
 def _filled(client: Client, folder: Path) -> World:

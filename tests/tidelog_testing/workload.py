@@ -129,7 +129,8 @@ class Load:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _follow(self, channel: grpc.aio.Channel, following: Following) -> None:
-        policy = wal_service_pb2.DeliverPolicy(after_tick=following.reached)
+        # Exact over several vchannels: no broadcast is sent, so no two messages have a tick in common.
+        policy = wal_service_pb2.DeliverPolicy(from_tick=following.reached + 1)
         end = wal_service_pb2.ScanEnd(follow=wal_service_pb2.ScanEndFollow())
         try:
             async for response in scan(channel, following.vchannels, policy, end):
@@ -139,6 +140,8 @@ class Load:
         except grpc.aio.AioRpcError as error:
             if detail_of(error) is None:
                 check_is_gone(error)
+            elif error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ def test_a_micro_batch_that_was_planned_before_fails_or_is_left_out(
 ) -> None:
     options = {"endpoint": server.endpoint, "path": channel, "startingOffsets": "earliest", "failOnDataLoss": fails}
     reader = TidelogDataSource(options).streamReader(SCHEMA)
-    start = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     partitions = reader.partitions(start, end)
     assert end["created"] == {channel: int(client.describe_channels([channel])[0].created_tick)}

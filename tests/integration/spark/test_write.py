@@ -8,7 +8,7 @@ Promises of GUARANTEES.md: G47.
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import At, Client, Message, TransactionDescription
 from tidelog_server.log import app_commits
-from tidelog_server.testing import RunningServer
+from tidelog_server.testing import RunningServer, start
 from tidelog_testing.documents import ENDPOINT, page, run_example
 from tidelog_testing.spark_rows import error_of
 
@@ -84,11 +84,12 @@ def test_every_part_of_a_row_is_in_the_log(spark: SparkSession, client: Client, 
 def test_rows_of_all_tasks_are_one_transaction(spark: SparkSession, client: Client, channel: str, write: Write) -> None:
     frame = spark.range(0, 1_000, 1, 4).selectExpr("CAST(id AS STRING) AS payload", "CAST(id % 10 AS STRING) AS key")
     before = client.append(f"{channel}/0", b"before").last_tick
+    begin = {f"{channel}/{index}": before for index in range(2)}
 
     write(frame, channel)
 
     after = client.append(f"{channel}/0", b"after").first_tick
-    with client.scan([f"{channel}/0", f"{channel}/1"], start=At.after(before), until=At.tick(after)) as scan:
+    with client.scan([f"{channel}/0", f"{channel}/1"], start=begin, until=At.tick(after)) as scan:
         batches = list(scan)
     assert sorted(int(payload) for batch in batches for payload in batch.payloads) == list(range(1_000))
     ticks = sorted(tick for batch in batches for tick in batch.ticks)
@@ -163,35 +164,46 @@ def test_rows_that_are_written_at_least_once_are_there_without_a_commit_of_the_d
     assert sorted(payloads(client, f"{channel}/0", f"{channel}/1")) == [b"%d" % i for i in range(10)]
 
 
-def test_writes_without_a_name_make_none_with_one_forgotten(
-    spark: SparkSession, client: Client, channel: str, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, channel: str) -> Iterator[Client]:
+    """A client of a server of its own that remembers one application, so that others of this process forget nothing."""
     monkeypatch.setattr(app_commits, "MAX_APPS", 1)
     monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 1)
+    running = start()
+    with Client(running.endpoint) as client:
+        client.create_channel(channel, vchannels=2)
+        yield client
+    running.stop()
+
+
+def test_writes_without_a_name_make_none_with_one_forgotten(
+    spark: SparkSession, small: Client, channel: str, write: Write
+) -> None:
     named, unnamed = (spark.sql(f"SELECT '{payload}' AS payload") for payload in ("named", "unnamed"))
+    where = {"endpoint": small.endpoint}
 
-    write(named, channel, txnAppId=f"{channel}-daily", txnVersion=1)
+    write(named, channel, txnAppId=f"{channel}-daily", txnVersion=1, **where)
     for _ in range(2):
-        write(unnamed, channel)
-    write(named, channel, txnAppId=f"{channel}-daily", txnVersion=1)
+        write(unnamed, channel, **where)
+    write(named, channel, txnAppId=f"{channel}-daily", txnVersion=1, **where)
 
-    assert sorted(payloads(client, f"{channel}/0", f"{channel}/1")) == [b"named", b"unnamed", b"unnamed"]
+    assert sorted(payloads(small, f"{channel}/0", f"{channel}/1")) == [b"named", b"unnamed", b"unnamed"]
 
 
 def test_a_name_that_may_be_forgotten_is_refused_unless_it_is_said_to_be_new(
-    spark: SparkSession, client: Client, channel: str, write: Write, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, small: Client, channel: str, write: Write
 ) -> None:
-    monkeypatch.setattr(app_commits, "MAX_APPS", 1)
     frame = spark.sql("SELECT 'a' AS payload")
+    where = {"endpoint": small.endpoint}
     for name in ("one", "two"):
-        write(frame, channel, txnAppId=f"{channel}-{name}", txnVersion=1, txnIsNew=True)
+        write(frame, channel, txnAppId=f"{channel}-{name}", txnVersion=1, txnIsNew=True, **where)
 
-    again = {"txnAppId": f"{channel}-one", "txnVersion": 1}
+    again = {"txnAppId": f"{channel}-one", "txnVersion": 1, **where}
     assert "may be in the log" in error_of(lambda: write(frame, channel, **again))
-    assert len(payloads(client, f"{channel}/0", f"{channel}/1")) == 2
+    assert len(payloads(small, f"{channel}/0", f"{channel}/1")) == 2
 
     write(frame, channel, **again, txnIsNew=True)
-    assert len(payloads(client, f"{channel}/0", f"{channel}/1")) == 3
+    assert len(payloads(small, f"{channel}/0", f"{channel}/1")) == 3
 
 
 def test_an_empty_frame_writes_nothing(spark: SparkSession, client: Client, channel: str, write: Write) -> None:
