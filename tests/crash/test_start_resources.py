@@ -180,7 +180,8 @@ from tidelog_server.storage.rocksdb_gate_child import main
 {preparation}
 sys.exit(main())
 """
-LOWER_FILES = "resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) + 2,) * 2)"
+# One file at a time, which Python's imports need; the directory that is listed is closed again.
+LOWER_FILES = "resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')),) * 2)"
 DROP_ROOT = "os.setuid(65534)"
 
 
