@@ -19,11 +19,12 @@ from typing import Any, Final
 import pytest
 
 from tidelog import AsyncClient, TlsOptions
+from tidelog_server.cli.bench.attacks.connections import is_gone
 from tidelog_server.core.limits import MAX_HTTP_CONNECTIONS, STORE_FILES
 from tidelog_testing.certificates import Authority
 from tidelog_testing.processes import ServerDiedError, ServerProcess
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.crash
 
 _PAYLOAD_BYTES: Final = 100_000
 _GRANTS: Final = ("append:*", "read:*", "channel.create:*")
@@ -44,7 +45,7 @@ class Stranger:
         try:
             while True:
                 for place in range(len(self._held)):
-                    if self._is_gone(place):
+                    if is_gone(self._held[place]):
                         self._held[place] = self._open(place)
                     if place % 100 == 0:
                         await asyncio.sleep(0)
@@ -66,20 +67,6 @@ class Stranger:
                 [b"GET /metrics HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"", b"PRI * HTTP/2.0\r\n"][place % 4]
             )
         return opened
-
-    def _is_gone(self, place: int) -> bool:
-        held = self._held[place]
-        if held is None:
-            return True
-        try:
-            is_open = held.recv(4_096) != b""
-        except BlockingIOError:
-            is_open = True
-        except OSError:
-            is_open = False
-        if not is_open:
-            held.close()
-        return not is_open
 
 
 def descriptors(server: ServerProcess, *, sockets_only: bool = False) -> int:

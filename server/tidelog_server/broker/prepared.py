@@ -197,7 +197,7 @@ class PreparedTransactions:
 
         Raises:
             AppCommitMismatchError: It is not.
-            TidelogServerError: What a transaction has is not known any more: why it is none that can be committed.
+            TidelogServerError: What a transaction has is not known any more: why it cannot be committed.
         """
         outcomes = [content for content in contents if isinstance(content, TxnOutcome)]
         if outcomes and len(outcomes) == len(contents) and all(_is_within(commit, outcome) for outcome in outcomes):

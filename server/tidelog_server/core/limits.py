@@ -266,7 +266,7 @@ OPEN_SPARE_BYTES: Final = 8 * MIB
 HEAD_INTERVAL_MS: Final = 100
 
 # What a process needs of the system's limits. File descriptors (RLIMIT_NOFILE): RocksDB keeps this number of tables and
-# blob files open; beside them its WAL, MANIFEST, LOG and folders, and what flushes, compactions and checkpoints write.
+# blob files open. Others are its WAL, MANIFEST, LOG and folders, and what flushes, compactions and checkpoints write.
 STORE_TABLE_FILES: Final = 512
 STORE_OTHER_FILES: Final = 64
 STORE_FILES: Final = STORE_TABLE_FILES + STORE_OTHER_FILES

@@ -76,7 +76,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a small file, or make it, atomically and durably; ``<name>.new`` beside it is used. Raises OSError."""
+    """Replace a small file, or make it, atomically and durably. Uses ``<name>.new`` in its folder. Raises OSError."""
     new_path = path.with_name(f"{path.name}.new")
     write_file(new_path, content)
     new_path.replace(path)

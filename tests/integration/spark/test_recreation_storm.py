@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has none
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 

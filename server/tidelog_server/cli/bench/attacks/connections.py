@@ -28,7 +28,7 @@ async def run(assault: Assault) -> None:
         while True:
             for begin in range(0, len(held), _AT_ONCE):
                 for place in range(begin, min(begin + _AT_ONCE, len(held))):
-                    if _is_gone(held[place]):
+                    if is_gone(held[place]):
                         held[place] = _opened(assault, place)
                 await asyncio.sleep(_PAUSE_S if assault.counts["rounds"] else 0)
             assault.counts["rounds"] += 1
@@ -53,7 +53,8 @@ def _opened(assault: Assault, place: int) -> socket.socket | None:
     return opened
 
 
-def _is_gone(held: socket.socket | None) -> bool:
+def is_gone(held: socket.socket | None) -> bool:
+    """Return whether the server has closed a connection, or there is no connection; closes this side too."""
     if held is None:
         return True
     try:
