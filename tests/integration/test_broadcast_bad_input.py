@@ -55,7 +55,7 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
      R.REASON_CHANNEL_NOT_EXIST, MISSING, "create the channel, or correct the name"),
     ("a vchannel beyond", "Broadcast", broadcast("four/4"), R.REASON_CHANNEL_NOT_EXIST, MISSING, "vchannels 0 to 3"),
     ("several vchannels", "Broadcast", broadcast("four"), R.REASON_INVALID_ARGUMENT, INVALID, "say which"),
-    ("a wrong name", "Broadcast", broadcast("UPPER"), R.REASON_INVALID_NAME, INVALID, "begin with a small letter"),
+    ("a wrong name", "Broadcast", broadcast("UPPER"), R.REASON_INVALID_NAME, INVALID, "begin with a lowercase letter"),
     ("no message", "Broadcast", pb.BroadcastRequest(vchannels=["one"]),
      R.REASON_INVALID_ARGUMENT, INVALID, "no message: give one, which may be empty"),
     ("a large message", "Broadcast", broadcast(payload=bytes(2_000_001)),
@@ -91,7 +91,7 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("an ack of a wrong name", "Ack", pb.AckRequest(broadcast_id=1, vchannels=["one/x"]),
      R.REASON_INVALID_NAME, INVALID, "<channel>/<index>"),
     ("an ack of an unknown one", "Ack", pb.AckRequest(broadcast_id=5, vchannels=["one"]),
-     R.REASON_BROADCAST_NOT_EXIST, MISSING, "broadcast 5 is not known"),
+     R.REASON_BROADCAST_NOT_EXIST, MISSING, "broadcast 5 is unknown"),
     ("a wait for nothing", "WaitAcked", pb.WaitAckedRequest(), R.REASON_INVALID_ARGUMENT, INVALID, "say what to wait"),
     ("a wait for no id", "WaitAcked", pb.WaitAckedRequest(broadcast_ids=[0]),
      R.REASON_INVALID_ARGUMENT, INVALID, "stands for none"),
@@ -104,7 +104,7 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("a wait for a key without name", "WaitAcked", pb.WaitAckedRequest(resource_key=key(key="")),
      R.REASON_INVALID_ARGUMENT, INVALID, "key has 0 bytes"),
     ("a wait for an unknown one", "WaitAcked", pb.WaitAckedRequest(broadcast_ids=[5]),
-     R.REASON_BROADCAST_NOT_EXIST, MISSING, "broadcast 5 is not known"),
+     R.REASON_BROADCAST_NOT_EXIST, MISSING, "broadcast 5 is unknown"),
     ("a large page", "ListBroadcasts", pb.ListBroadcastsRequest(page_size=101),
      R.REASON_INVALID_ARGUMENT, INVALID, "at most 100"),
     ("a made up token", "ListBroadcasts", pb.ListBroadcastsRequest(page_token="x"),
@@ -122,7 +122,7 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("an abort with a long reason", "AbortBroadcast", pb.AbortBroadcastRequest(broadcast_id=5, reason="x" * 257),
      R.REASON_INVALID_ARGUMENT, INVALID, "reason has 257 bytes"),
     ("an abort of an unknown one", "AbortBroadcast", pb.AbortBroadcastRequest(broadcast_id=5, reason="x"),
-     R.REASON_BROADCAST_NOT_EXIST, MISSING, "broadcast 5 is not known"),
+     R.REASON_BROADCAST_NOT_EXIST, MISSING, "broadcast 5 is unknown"),
 ]  # fmt: skip
 
 

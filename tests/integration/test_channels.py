@@ -93,7 +93,7 @@ async def test_a_refusal_names_every_channel_that_is_in_the_way() -> None:
         async with refused() as found:
             await client.create(*wanted, vchannels=2)
         assert found[0].values == {"name": "c", "names": "c,a"}
-        assert found[0].text == "channels 'c', 'a' exist already: use them, or choose other names"
+        assert found[0].text == "channels 'c', 'a' already exist: use them, or choose other names"
         async with refused() as found:
             request = pb.CreateChannelsRequest(names=wanted, vchannels=3, if_not_exists=True)
             await client.channels.CreateChannels(request)

@@ -89,7 +89,7 @@ def test_retention_is_set_shown_altered_and_taken_away(endpoint: str) -> None:
     assert "below retention.bytes" in refused(
         endpoint, ExitCode.USAGE, "channel", "create", "x", "--retention-bytes", "2", "--retention-hard-bytes", "1"
     )
-    assert "the hard cap cuts" in refused(
+    assert "the hard cap would remove" in refused(
         endpoint, ExitCode.USAGE, "channel", "alter", name, "--retention-hard-bytes", "1"
     )
 
@@ -310,7 +310,7 @@ def test_nothing_is_removed_without_a_word(endpoint: str, channel: str) -> None:
 def test_exit_codes_tell_what_went_wrong(endpoint: str, channel: str) -> None:
     assert "does not exist" in refused(endpoint, ExitCode.NOT_FOUND, "scan", "nowhere")
     assert "does not exist" in refused(endpoint, ExitCode.NOT_FOUND, "append", "nowhere", "-i", os.devnull)
-    assert "exists already" in refused(endpoint, ExitCode.CONFLICT, "channel", "create", channel)
+    assert "already exists" in refused(endpoint, ExitCode.CONFLICT, "channel", "create", channel)
     assert "not allowed" in refused(endpoint, ExitCode.USAGE, "channel", "create", "Not A Name")
     assert "write" in refused(endpoint, ExitCode.USAGE, "scan", channel, "--from", "yesterday")
     assert "--timeout" in refused(endpoint, ExitCode.TIMEOUT, "tail", "-f", channel, "--timeout", "0.5")

@@ -67,7 +67,7 @@ async def test_names_that_begin_with_an_underscore_are_the_servers_own(client: A
 async def test_a_gap_is_refused_with_what_was_expected(client: AsyncClient) -> None:
     await client.append("orders/0", b"1", producer=ProducerSequence("p", 1))
 
-    with pytest.raises(tidelog.SequenceGapError, match="append the batches before it") as caught:
+    with pytest.raises(tidelog.SequenceGapError, match="append the missing batches") as caught:
         await client.append("orders/0", b"3", producer=ProducerSequence("p", 3))
 
     assert (caught.value.sequence, caught.value.expected_sequence, caught.value.effect) == (3, 2, "none")

@@ -207,7 +207,7 @@ async def test_outcomes_of_one_principal_evict_none_of_another(scene: Scene, mon
 
     assert await commit_txn(scene, scene.other, mine) == first_tick
     assert scene.evictions("outcomes") == HOARD + 1 - MAXIMUM
-    with pytest.raises(grpc.aio.AioRpcError, match="only those from id"):
+    with pytest.raises(grpc.aio.AioRpcError, match="only outcomes from id"):
         await commit_txn(scene, scene.hoarder, theirs[0])
     # Of an id of the other one that was never begun the server is still sure.
     with pytest.raises(grpc.aio.AioRpcError, match="was not begun"):

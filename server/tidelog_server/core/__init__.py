@@ -1,1 +1,1 @@
-"""What every layer speaks of: ticks, names, limits, entries and errors. Standard library only."""
+"""Types used by every layer: ticks, names, limits, entries and errors. Standard library only."""

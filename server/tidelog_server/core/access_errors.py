@@ -1,4 +1,4 @@
-"""Domain errors about who may do what; part of the tree in ``core.errors``."""
+"""Errors of authentication and permissions; part of the tree in ``core.errors``."""
 
 from collections.abc import Sequence
 
@@ -6,45 +6,46 @@ from tidelog_server.core.errors import Effect, TidelogServerError
 
 
 class UnauthenticatedError(TidelogServerError):
-    """The call has no credentials that this server takes. What is wrong with them is logged, and not told."""
+    """The call has no valid credentials. The reason is logged, not returned to the caller."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the call has no valid credentials: give a token that is neither expired nor revoked, over TLS, or a "
-            "client certificate; the server's log says what is wrong with these"
+            "the call has no valid credentials: send a token that is neither expired nor revoked, over TLS, or use a "
+            "client certificate; the server's log has the reason"
         )
 
 
 class CredentialsExpiredError(TidelogServerError):
-    """The credentials of an open call ran out or were revoked. What the call did before may have had an effect."""
+    """The credentials of an open call expired or were revoked. Earlier requests of the call may have had an effect."""
 
     effect = Effect.UNKNOWN
 
     def __init__(self) -> None:
-        super().__init__("the credentials of this call ran out or were revoked: open it again with new ones")
+        super().__init__("the credentials of this call expired or were revoked: open it again with new ones")
 
 
 class PermissionDeniedError(TidelogServerError):
-    """The caller may not do this here. The answer is the same whether there is something of that name or not."""
+    """The caller lacks a permission. The answer does not depend on whether ``name`` exists."""
 
     def __init__(self, verbs: Sequence[str], name: str) -> None:
-        """Make the error for a call that needs one of ``verbs``, which the caller lacks, on ``name``."""
+        """Make the error for a call that needs one of the permissions ``verbs`` on ``name``."""
         where = f" on '{name}'" if name else ""
         needed = f"the permission '{verbs[0]}'" if len(verbs) == 1 else f"one of the permissions {', '.join(verbs)}"
         super().__init__(
-            f"{needed}{where} is missing: have it granted, or correct the name", verb=" ".join(verbs), name=name
-        )
+            f"{needed}{where} is missing: ask for it to be granted, or correct the name",
+            verb=" ".join(verbs), name=name,
+        )  # fmt: skip
 
 
 class TokenNotExistError(TidelogServerError):
     """No token has this id."""
 
     def __init__(self, token_id: str) -> None:
-        super().__init__(f"there is no token {token_id}: list them", token_id=token_id)
+        super().__init__(f"token {token_id} does not exist: list the tokens", token_id=token_id)
 
 
 class AuditFailedError(TidelogServerError):
-    """An administrative call was not made, for it could not be written to the audit log first."""
+    """An administrative call was refused because it could not be written to the audit log first."""
 
     def __init__(self, cause: str) -> None:
-        super().__init__(f"nothing was done, for the audit log cannot be written: {cause}", cause=cause)
+        super().__init__(f"the call was refused because the audit log cannot be written: {cause}", cause=cause)

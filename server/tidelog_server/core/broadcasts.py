@@ -1,32 +1,32 @@
-"""What is said of broadcasts on every layer: states, and the keys that they hold."""
+"""Broadcast states and resource keys, used by every layer."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 
 class BroadcastState(StrEnum):
-    """How far a broadcast is. In the metadata since format 1."""
+    """State of a broadcast. In the metadata since format 1."""
 
     PENDING = "pending"
-    """Accepted: it will be in the log of each of its vchannels, whatever crashes. Holds its keys."""
+    """Accepted: it will be in the log of each of its vchannels despite any crash. Holds its keys."""
     WAIT_ACK = "wait_ack"
-    """In the log of each of its vchannels, and not acknowledged by all. Holds its keys."""
+    """In the log of each of its vchannels, but not acknowledged on all. Holds its keys."""
     DONE = "done"
-    """Acknowledged by all."""
+    """Acknowledged on all vchannels."""
     ABORTED = "aborted"
-    """Given up by an operator; its message stays in the log."""
+    """Aborted by an operator; its message stays in the log."""
 
 
 OPEN_STATES: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
-"""Those of broadcasts that are not finished."""
+"""States of unfinished broadcasts."""
 
 
 class KeyName(NamedTuple):
-    """What a resource key is known by.
+    """Name of a resource key.
 
     Attributes:
-        domain: What kind of thing it names.
-        key: The thing.
+        domain: Kind of the resource.
+        key: The resource.
     """
 
     domain: str
@@ -34,11 +34,11 @@ class KeyName(NamedTuple):
 
 
 class ResourceKey(NamedTuple):
-    """A key as a broadcast wants it.
+    """A resource key and the mode in which a broadcast requests it.
 
     Attributes:
-        name: Which one.
-        is_shared: Whether others may hold it as well, if they share it too.
+        name: Name of the key.
+        is_shared: True for shared mode, which other shared holders do not exclude; False for exclusive mode.
     """
 
     name: KeyName

@@ -1,44 +1,44 @@
-"""Domain errors of a cluster: who owns what, and metadata that cannot be reached. See ``core.errors``."""
+"""Errors of a cluster: ownership, and unavailable metadata; part of the tree in ``core.errors``."""
 
 from tidelog_server.core.errors import Effect, StorageFailedError, TidelogServerError
 
 
 class MetadataUnavailableError(TidelogServerError):
-    """The metadata store does not answer, or no longer takes this node's changes; or no leader hands out ticks."""
+    """The metadata store does not answer or rejects this node's changes, or no leader allocates ticks."""
 
     def __init__(self, cause: str, *, effect: Effect = Effect.NONE, message: str = "") -> None:
         super().__init__(
             message
-            or f"the metadata store cannot be used ({cause}): appends and scans of owned channels go on while the "
-            "node's lease lasts; repeat this later",
+            or f"the metadata store cannot be used ({cause}): appends and scans of owned channels continue while the "
+            "node's lease lasts; retry later",
             cause=cause,
         )
         self.effect = effect
 
     @classmethod
     def without_ticks(cls, waited_s: float, cause: str) -> "MetadataUnavailableError":
-        """Return the error of a node that the leader has given no ticks. Nothing happened."""
+        """Return the error of a node that received no ticks from the leader. Nothing happened."""
         return cls(
-            cause, message=f"no ticks from the leader of the cluster for {waited_s:.0f} s ({cause}): repeat this later"
+            cause, message=f"no ticks from the leader of the cluster for {waited_s:.0f} s ({cause}): retry later"
         )
 
 
 class OwnershipLostError(TidelogServerError):
-    """The node may no longer speak for its channels: its lease ran out. It registers anew by itself.
+    """The node's lease expired, so it no longer serves its channels. It registers again automatically.
 
-    An append that was in flight then has an unknown effect: it may be in the log once the node is back.
+    An append in flight at that moment has an unknown effect: it may be in the log once the node is back.
     """
 
     def __init__(self, node_id: str, *, effect: Effect = Effect.NONE) -> None:
         super().__init__(
-            f"the lease of node '{node_id}' ran out, so it serves none of its channels until it has a new one: repeat "
-            "this in a moment, and look at the node and at its way to etcd if it lasts",
+            f"the lease of node '{node_id}' expired, so it serves none of its channels until it has a new one: retry "
+            "shortly; if this persists, check the node and its connection to etcd",
             node_id=node_id,
         )
         self.effect = effect
 
     def with_effect(self, effect: Effect) -> "OwnershipLostError":
-        """Return the same failure for a request that it had this effect on."""
+        """Return a copy with another effect."""
         return OwnershipLostError(self.values["node_id"], effect=effect)
 
 
@@ -52,16 +52,16 @@ class NotOwnerError(TidelogServerError):
     def __init__(self, name: str, *, node_id: str, address: str, term: int) -> None:
         where = f"at {address}" if address else "which is not running"
         super().__init__(
-            f"the channel of '{name}' belongs to node '{node_id}' {where}: ask there",
+            f"the channel of '{name}' belongs to node '{node_id}' {where}: send the request there",
             name=name, node_id=node_id, address=address, term=term,
         )  # fmt: skip
 
 
 class NotLeaderError(TidelogServerError):
-    """Another node hands out ticks. Nothing happened."""
+    """Another node allocates ticks. Nothing happened."""
 
     def __init__(self, *, node_id: str, address: str) -> None:
         super().__init__(
-            f"ticks are handed out by node '{node_id}' at {address}" if node_id else "no node hands out ticks just now",
+            f"ticks are allocated by node '{node_id}' at {address}" if node_id else "no node allocates ticks now",
             node_id=node_id, address=address,
         )  # fmt: skip

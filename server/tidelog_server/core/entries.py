@@ -1,4 +1,4 @@
-"""Entries: batches as the log keeps them."""
+"""Entries: batches as stored in the log."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 from tidelog_server.core.ticks import Tick
 
 MIXED_TYPES: Final = -1
-"""Stands for the type of an entry whose messages have several."""
+"""Message type of an entry whose messages have several types."""
 
 HASH_BYTES: Final = 16
 
 
 class EntryKind(IntEnum):
-    """What an entry is. On disk since format 1; a number is never reused."""
+    """Kind of an entry. On disk since format 1; a number is never reused."""
 
     MESSAGES = 1
     TXN_MESSAGES = 2
@@ -22,13 +22,13 @@ class EntryKind(IntEnum):
 
 
 class TxnSpan(NamedTuple):
-    """The transaction that an entry belongs to.
+    """The transaction of an entry, and its ticks.
 
-    Invariant: nothing but the transaction has a tick of the span, on any vchannel of the node.
+    Invariant: on every vchannel of the node, only messages of the transaction have ticks in the span.
 
     Attributes:
-        txn_id: Its number.
-        first_tick, last_tick: Of all its messages, on all its vchannels; both inclusive.
+        txn_id: Id of the transaction.
+        first_tick, last_tick: First and last tick of its messages on all its vchannels; both inclusive.
     """
 
     txn_id: int
@@ -37,13 +37,13 @@ class TxnSpan(NamedTuple):
 
 
 class StagedBatch(NamedTuple):
-    """A batch of a begun transaction, to be kept in the store until the transaction ends.
+    """A batch of a begun transaction, stored until the transaction ends.
 
     Attributes:
-        vchannel_id: The vchannel that it is for.
-        txn_id: Its transaction.
-        sequence: Its number among those of the transaction on the vchannel, from 1.
-        columns: The batch as it came.
+        vchannel_id: Target vchannel.
+        txn_id: Id of the transaction.
+        sequence: Number of the batch within the transaction on this vchannel, from 1.
+        columns: The batch as received.
     """
 
     vchannel_id: int
@@ -53,10 +53,10 @@ class StagedBatch(NamedTuple):
 
 
 class StagedColumns(NamedTuple):
-    """Where the columns of an entry are that were staged before its transaction committed.
+    """Reference to the columns of an entry that were staged before its transaction was committed.
 
     Attributes:
-        sequence: As in StagedBatch.
+        sequence: See StagedBatch.
         columns_bytes: Length of the columns.
         stored_crc32c: CRC-32C of the columns' bytes.
     """
@@ -68,18 +68,18 @@ class StagedColumns(NamedTuple):
 
 @dataclass(slots=True)
 class NewEntry:
-    """A batch with its ticks, ready to be written. Never changed; freezing it would triple the time that it takes.
+    """A batch with its ticks, ready to be written. Immutable; not frozen, because that triples its construction time.
 
     Attributes:
-        vchannel_id: The vchannel.
+        vchannel_id: Id of the vchannel.
         base_tick: Tick of the first message; above every earlier tick of the vchannel.
-        count: Number of messages, at least 1; message i has ``base_tick + i``.
-        message_type: The type of all messages, or MIXED_TYPES.
-        columns_crc32c: The CRC-32C that came with the columns (not that of the bytes below).
-        columns: The batch as it came, opaque here. Never changed. Empty if they are staged.
-        txn: Its transaction; None for an append of its own.
-        staged: Where its columns are, if the store has them already; only with ``txn``.
-        broadcast_id: Its broadcast, which no transaction can be a part of; 0 for none.
+        count: Number of messages, at least 1; message i has tick ``base_tick + i``.
+        message_type: Type of all messages, or MIXED_TYPES.
+        columns_crc32c: CRC-32C that the client sent with the columns (not that of the bytes below).
+        columns: The batch as received, opaque here. Immutable. Empty if staged.
+        txn: Transaction of the entry; None outside of transactions.
+        staged: Reference to columns that are already in the store; only with ``txn``.
+        broadcast_id: Id of the broadcast, 0 outside of broadcasts. A broadcast is never part of a transaction.
     """
 
     vchannel_id: int
@@ -105,19 +105,19 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """What the log knows about an entry without its messages.
+    """An entry without its messages.
 
     Attributes:
-        vchannel_id, base_tick, count, message_type, columns_crc32c, txn, broadcast_id: As in NewEntry.
-        previous_tick: Last tick of the entry before it in the same vchannel; 0 for the first ever. It makes a hole
-            visible to any reader.
-        sequence: Dense number of the entry in the whole store, from 1.
+        vchannel_id, base_tick, count, message_type, columns_crc32c, txn, broadcast_id: See NewEntry.
+        previous_tick: Last tick of the previous entry of the vchannel; 0 for the first ever. It reveals a missing
+            entry to any reader.
+        sequence: Number of the entry in the whole store, from 1, without gaps.
         chain_hash: Hash over this header and the chain hash of entry ``sequence - 1``.
         columns_bytes: Length of the columns.
-        stored_crc32c: CRC-32C of the columns' bytes as they are stored; the store checks it on each read.
-        staged_sequence: Number of the staged batch that its columns are; 0 if they were written with the entry.
-        inline_columns: Its columns, if the store keeps them beside the header, as they were read; None if not. Whoever
-            wants columns asks the store, which checks them.
+        stored_crc32c: CRC-32C of the columns' bytes as stored; the store checks it on each read.
+        staged_sequence: Sequence of the staged batch that has its columns; 0 if they were written with the entry.
+        inline_columns: Columns stored in the header's row, not checked; None if stored elsewhere. Read columns through
+            the store, which checks them.
     """
 
     vchannel_id: int
@@ -143,7 +143,7 @@ class EntryHeader:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry as it was read: its header, and the columns exactly as they were written."""
+    """An entry as read: its header, and the columns exactly as written."""
 
     header: EntryHeader
     columns: bytes

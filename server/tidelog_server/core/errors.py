@@ -1,6 +1,6 @@
-"""Domain errors: what the caller can do (the class) and what may have happened (the effect).
+"""Domain errors: the class states what the caller can do, the effect whether the log may have changed.
 
-``rpc.status`` gives each class one gRPC code and one wire reason; a test proves that none is missing::
+``rpc.status`` maps each class to one gRPC code and one wire reason; a test proves that the table is complete::
 
     TidelogServerError
     ├── InvalidRequestError
@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-# A text names so many channels; the values name all.
+# Maximum channels named in a text after the first; the values name all.
 _NAMES_IN_TEXT: Final = 5
 
 
@@ -46,11 +46,11 @@ class Effect(Enum):
 
 
 class TidelogServerError(Exception):
-    """An answer, not a bug: it reaches the caller as a gRPC status with its values.
+    """An expected error, not a bug; the caller receives it as a gRPC status with its values.
 
     Attributes:
-        effect: Whether the request may have changed the log.
-        values: What the error speaks of; decimal integers or short texts.
+        effect: Effect of the request on the log.
+        values: Details for programs: decimal integers or short texts.
     """
 
     effect: Effect = Effect.NONE
@@ -66,7 +66,7 @@ class InvalidRequestError(TidelogServerError):
 
 
 class InvalidNameError(InvalidRequestError):
-    """A name is not allowed."""
+    """A name is invalid."""
 
     def __init__(self, name: str, *, expected: str) -> None:
         super().__init__(f"the name '{name}' is not allowed: {expected}", name=name, expected=expected)
@@ -80,7 +80,7 @@ class EmptyBatchError(InvalidRequestError):
 
 
 class MessageTooLargeError(InvalidRequestError):
-    """One message is over the limit."""
+    """One message exceeds the limit."""
 
     def __init__(self, *, size_bytes: int, max_bytes: int, index: int, part: str = "payload") -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class MessageTooLargeError(InvalidRequestError):
 
 
 class BatchTooLargeError(InvalidRequestError):
-    """A batch is over the limit in bytes or messages."""
+    """A batch exceeds the limit in bytes or messages."""
 
     def __init__(self, *, actual: int, maximum: int, unit: str) -> None:
         super().__init__(
@@ -108,12 +108,12 @@ class MalformedColumnsError(InvalidRequestError):
 
 
 class ChecksumMismatchError(InvalidRequestError):
-    """The CRC-32C that came with a batch is not that of its columns."""
+    """The CRC-32C sent with a batch does not match its columns."""
 
     def __init__(self, *, expected: int, actual: int) -> None:
         super().__init__(
-            f"the batch says CRC-32C {expected:#010x} but its columns have {actual:#010x}: it was damaged on the "
-            "way, or the client computes the CRC differently (see Columns.crc32c)",
+            f"the batch was sent with CRC-32C {expected:#010x}, but its columns have {actual:#010x}: it was damaged in "
+            "transit, or the client computes the CRC differently (see Columns.crc32c)",
             expected=expected, actual=actual,
         )  # fmt: skip
 
@@ -126,11 +126,11 @@ class ReservedPropertyError(InvalidRequestError):
 
 
 class MalformedRequestError(InvalidRequestError):
-    """The bytes of a request are not the message that its method takes."""
+    """The request cannot be decoded as the message of its method."""
 
     def __init__(self, method: str) -> None:
         super().__init__(
-            f"the request is no valid message for {method}: build it from the service's .proto files", method=method
+            f"the request is not a valid message for {method}: build it from the service's .proto files", method=method
         )
 
 
@@ -139,14 +139,14 @@ class WalNameMismatchError(InvalidRequestError):
 
     def __init__(self, message_id: bytes, *, wal_name: str) -> None:
         super().__init__(
-            f"the message id {message_id[:16].hex()} is none of this server's: its '{wal_name}' log store "
+            f"the message id {message_id[:16].hex()} was not made by this server: its '{wal_name}' log store "
             "makes ids of 8 bytes",
             message_id=message_id[:16].hex(), wal_name=wal_name,
         )  # fmt: skip
 
 
 class ChannelNotExistError(TidelogServerError):
-    """A channel or vchannel does not exist here, or several do not."""
+    """One or more channels or vchannels do not exist on this server."""
 
     def __init__(
         self, name: str, problem: str = "does not exist: create the channel, or correct the name", *more: str
@@ -162,9 +162,9 @@ class ChannelNotExistError(TidelogServerError):
 
 
 class ChannelAlreadyExistsError(TidelogServerError):
-    """A channel exists already, or exists with another shape, or several do."""
+    """One or more channels already exist, or exist with another shape."""
 
-    def __init__(self, name: str, problem: str = "exists already: use it, or choose another name", *more: str) -> None:
+    def __init__(self, name: str, problem: str = "already exists: use it, or choose another name", *more: str) -> None:
         channels = "channels" if more else "channel"
         super().__init__(f"{channels} '{name}'{_and(more)} {problem}", name=name, names=",".join((name, *more)))
 
@@ -173,37 +173,37 @@ class ChannelAlreadyExistsError(TidelogServerError):
         """Return the error that names all of them."""
         if len(names) == 1:
             return cls(names[0])
-        return cls(names[0], "exist already: use them, or choose other names", *names[1:])
+        return cls(names[0], "already exist: use them, or choose other names", *names[1:])
 
 
 class BarrierNotReachedError(TidelogServerError):
-    """The deadline ended before the oracle reached the barrier tick."""
+    """The deadline passed before the oracle reached the barrier tick."""
 
     def __init__(self, *, barrier_tick: int, latest_tick: int) -> None:
         super().__init__(
-            f"the barrier tick {barrier_tick} lies {(barrier_tick - latest_tick) >> 18} ms ahead of the oracle "
+            f"the barrier tick {barrier_tick} is {(barrier_tick - latest_tick) >> 18} ms ahead of the oracle "
             f"({latest_tick}) and was not reached in time: take barrier ticks from AllocateTicks, or wait longer",
             barrier_tick=barrier_tick, latest_tick=latest_tick,
         )  # fmt: skip
 
 
 class LastTickMismatchError(TidelogServerError):
-    """Something was appended since the caller looked."""
+    """The vchannel's last tick is not the expected one: another append came first."""
 
     def __init__(self, *, vchannel: str, expected_last_tick: int, last_tick: int) -> None:
         super().__init__(
-            f"the last tick of {vchannel} is {last_tick}, expected {expected_last_tick}: read what came since, decide "
-            "anew, and append with the new last tick",
+            f"the last tick of {vchannel} is {last_tick}, expected {expected_last_tick}: read the messages in between, "
+            "then retry with the new last tick if the append is still valid",
             vchannel=vchannel, expected_last_tick=expected_last_tick, last_tick=last_tick,
         )  # fmt: skip
 
 
 class FencingTokenMismatchError(TidelogServerError):
-    """A fencing token is not the one that the vchannel has, or would lower it."""
+    """A fencing token differs from the vchannel's, or is lower than it."""
 
     def __init__(self, *, vchannel: str, fencing_token: int, actual_fencing_token: int) -> None:
         advice = (
-            "a newer writer has taken over, stop writing"
+            "a newer writer has taken over; stop writing"
             if fencing_token < actual_fencing_token
             else "set it first with SetFencingToken"
         )
@@ -214,13 +214,13 @@ class FencingTokenMismatchError(TidelogServerError):
 
 
 class ProducerFencedError(TidelogServerError):
-    """The epoch of a batch is not that of its producer."""
+    """The epoch of a batch is not its producer's current epoch."""
 
     def __init__(self, *, vchannel: str, producer_id: str, epoch: int, actual_epoch: int) -> None:
         advice = (
-            "a newer process has taken it over, stop appending"
+            "a newer process has taken it over; stop appending"
             if epoch < actual_epoch
-            else "epochs come from OpenProducer; if this one did, the server has forgotten the producer since"
+            else "get epochs from OpenProducer; if this one came from it, the server has since forgotten the producer"
         )
         super().__init__(
             f"producer '{producer_id}' has epoch {actual_epoch} on {vchannel}, not {epoch}: {advice}",
@@ -229,96 +229,96 @@ class ProducerFencedError(TidelogServerError):
 
 
 class SequenceGapError(TidelogServerError):
-    """A batch before this one is missing."""
+    """An earlier batch of the producer is missing."""
 
     def __init__(self, *, vchannel: str, producer_id: str, sequence: int, expected_sequence: int) -> None:
         advice = (
-            "append the batches before it first"
+            "append the missing batches first"
             if expected_sequence > 1
-            else "the server does not know this producer, or forgot it: begin with 1, under a new producer id unless "
-            "nothing was appended under this one"
+            else "the producer is unknown or was forgotten; start at 1, with a new producer id unless nothing was "
+            "appended with this one"
         )
         super().__init__(
-            f"batch {sequence} of producer '{producer_id}' came to {vchannel}, expected {expected_sequence}: {advice}",
+            f"{vchannel} received batch {sequence} of producer '{producer_id}', expected {expected_sequence}: {advice}",
             vchannel=vchannel, producer_id=producer_id, sequence=sequence, expected_sequence=expected_sequence,
         )  # fmt: skip
 
 
 class SequenceReusedError(TidelogServerError):
-    """A sequence came again with other content."""
+    """A sequence was reused with different content."""
 
     def __init__(self, *, vchannel: str, producer_id: str, sequence: int) -> None:
         super().__init__(
-            f"batch {sequence} of producer '{producer_id}' is in {vchannel} with other content: repeat a batch exactly "
-            "as it was, or take the next sequence",
+            f"batch {sequence} of producer '{producer_id}' is already in {vchannel} with different content: retry a "
+            "batch unchanged, or use the next sequence",
             vchannel=vchannel, producer_id=producer_id, sequence=sequence,
         )  # fmt: skip
 
 
 class TxnSequenceGapError(TidelogServerError):
-    """A batch of a transaction before this one is missing on its vchannel."""
+    """An earlier batch of the transaction is missing on the vchannel."""
 
     def __init__(self, txn_id: int, *, sequence: int, expected_sequence: int) -> None:
         super().__init__(
-            f"batch {sequence} of transaction {txn_id} came, expected {expected_sequence} on this vchannel: append the "
-            "batches before it first",
+            f"received batch {sequence} of transaction {txn_id}, expected {expected_sequence} on this vchannel: append "
+            "the missing batches first",
             txn_id=txn_id, sequence=sequence, expected_sequence=expected_sequence,
         )  # fmt: skip
 
 
 class TransactionIncompleteError(TidelogServerError):
-    """A transaction has another number of batches than its client has appended."""
+    """A transaction does not have the number of batches that its client appended."""
 
     def __init__(self, txn_id: int, *, expected_batches: int, batches: int) -> None:
         super().__init__(
-            f"transaction {txn_id} has {batches} batches, expected {expected_batches}: append those that are missing, "
-            "or roll back",
+            f"transaction {txn_id} has {batches} batches, expected {expected_batches}: append the missing ones, or "
+            "roll back",
             txn_id=txn_id, expected_batches=expected_batches, batches=batches,
         )  # fmt: skip
 
 
 class TxnSequenceReusedError(TidelogServerError):
-    """A batch of a transaction came again with other content."""
+    """A sequence of a transaction was reused with different content."""
 
     def __init__(self, txn_id: int, *, sequence: int) -> None:
         super().__init__(
-            f"batch {sequence} of transaction {txn_id} came before with other content: repeat a batch exactly as it "
-            "was, or take the next sequence",
+            f"batch {sequence} of transaction {txn_id} was already staged with different content: retry a batch "
+            "unchanged, or use the next sequence",
             txn_id=txn_id, sequence=sequence,
         )  # fmt: skip
 
 
 class SequenceForgottenError(TidelogServerError):
-    """A batch is in the log already, so long that its position is forgotten."""
+    """A batch is already in the log, but its position is no longer remembered."""
 
     def __init__(self, *, vchannel: str, producer_id: str, sequence: int, oldest_sequence: int) -> None:
         super().__init__(
-            f"batch {sequence} of producer '{producer_id}' is in {vchannel} already, but only those from "
-            f"{oldest_sequence} on are remembered with their positions: take it as appended",
+            f"batch {sequence} of producer '{producer_id}' is already in {vchannel}, but positions are remembered only "
+            f"from batch {oldest_sequence} on: treat it as appended",
             vchannel=vchannel, producer_id=producer_id, sequence=sequence, oldest_sequence=oldest_sequence,
         )  # fmt: skip
 
 
 class TransactionNotExistError(TidelogServerError):
-    """No transaction was ever begun under an id."""
+    """No transaction with this id was ever begun."""
 
     def __init__(self, txn_id: int) -> None:
         super().__init__(
-            f"transaction {txn_id} was not begun on this server: correct the id; one that was committed in a single "
-            "request, as small ones are, is known from its messages only",
+            f"transaction {txn_id} was not begun on this server: correct the id; a transaction committed in a single "
+            "request, as small ones are, can only be found by its messages",
             txn_id=txn_id,
         )
 
 
 class TransactionExpiredError(TidelogServerError):
-    """A transaction ended without a commit, and not because its owner rolled it back.
+    """A transaction was aborted for another reason than a rollback by its client.
 
     Attributes of ``values``: ``cause`` is ``keepalive``, ``aborted``, ``channel_destroyed`` or ``forgotten``.
     """
 
     def __init__(self, txn_id: int, *, cause: str, detail: str) -> None:
         super().__init__(
-            f"transaction {txn_id} is over, and none of it is in the log: {detail}; begin a new one",
+            f"transaction {txn_id} was aborted, and none of it is in the log: {detail}; begin a new one",
             txn_id=txn_id, cause=cause,
         )  # fmt: skip
 
@@ -328,91 +328,91 @@ class TransactionForeignError(TidelogServerError):
 
     def __init__(self, txn_id: int) -> None:
         super().__init__(
-            f"transaction {txn_id} was begun by another client: use the one that began it, or its client id",
+            f"transaction {txn_id} was begun by another client: use that client, or its client id",
             txn_id=txn_id,
         )
 
 
 class InvalidTransactionStateError(TidelogServerError):
-    """A transaction is in a state that does not allow what is asked."""
+    """The transaction's state does not allow the request."""
 
     def __init__(self, txn_id: int, *, state: str, advice: str = "begin a new one") -> None:
         super().__init__(f"transaction {txn_id} is {state}: {advice}", txn_id=txn_id, state=state)
 
 
 class VchannelNotInTransactionError(InvalidRequestError):
-    """A vchannel is not among those that a transaction was begun for."""
+    """The transaction was begun for other vchannels."""
 
     def __init__(self, txn_id: int, vchannel: str) -> None:
         super().__init__(
-            f"transaction {txn_id} was begun without {vchannel}: name all vchannels when it begins, or none",
+            f"transaction {txn_id} was begun without {vchannel}: name all of its vchannels at the beginning, or none",
             txn_id=txn_id, vchannel=vchannel,
         )  # fmt: skip
 
 
 class TransactionTooLargeError(TidelogServerError):
-    """A transaction would have more bytes, batches or vchannels than one may have."""
+    """A transaction would exceed its limit of bytes, batches or vchannels."""
 
     def __init__(self, txn_id: int, *, actual: int, maximum: int, unit: str) -> None:
         super().__init__(
-            f"transaction {txn_id} would have {actual} {unit}, at most {maximum} are allowed: commit what it has, or "
+            f"transaction {txn_id} would have {actual} {unit}, at most {maximum} are allowed: commit it now, or "
             "roll back and use several",
             **{"txn_id": txn_id, unit: actual, f"max_{unit}": maximum},
         )
 
 
 class TransactionOutcomeForgottenError(TidelogServerError):
-    """A transaction ended so long ago that nobody knows whether it was committed."""
+    """A transaction ended so long ago that its outcome is no longer remembered."""
 
     effect = Effect.UNKNOWN
 
     def __init__(self, txn_id: int, *, oldest_tick: int) -> None:
         super().__init__(
-            f"transaction {txn_id} is over, and of this principal only those from id {oldest_tick} on are remembered: "
-            "read back whether it is there",
+            f"transaction {txn_id} has ended, and of this principal only outcomes from id {oldest_tick} on are "
+            "remembered: read the log to find out whether it was committed",
             txn_id=txn_id, oldest_tick=oldest_tick,
         )  # fmt: skip
 
 
 class ResourceAcquiredError(TidelogServerError):
-    """A resource key is held by another broadcast, or another one waits for it before. None hides which."""
+    """Another broadcast holds the resource key, or waits for it. ``broadcast_id`` None hides which one."""
 
     def __init__(self, *, domain: str, key: str, mode: str, broadcast_id: int | None) -> None:
         whose = "a broadcast of another principal" if broadcast_id is None else f"broadcast {broadcast_id}"
         super().__init__(
-            f"the resource key '{key}' of domain '{domain}', wanted {mode}, belongs to {whose}: acknowledge or abort "
-            "it, or set a longer wait_timeout_ms to wait until it is free",
+            f"the resource key '{key}' of domain '{domain}' (requested as {mode}) is held by {whose}: acknowledge or "
+            "abort it, or wait for the key with a longer wait_timeout_ms",
             domain=domain, key=key, mode=mode, broadcast_id=broadcast_id or 0,
         )  # fmt: skip
 
 
 class BroadcastVchannelUnknownError(InvalidRequestError):
-    """An acknowledgement names a vchannel that its broadcast is not for."""
+    """An acknowledgement names a vchannel that the broadcast was not sent to."""
 
     def __init__(self, *, broadcast_id: int, vchannel: str) -> None:
         super().__init__(
-            f"broadcast {broadcast_id} is not for {vchannel}: acknowledge it on the vchannels that delivered it",
+            f"broadcast {broadcast_id} was not sent to {vchannel}: acknowledge it on the vchannels that delivered it",
             broadcast_id=broadcast_id, vchannel=vchannel,
         )  # fmt: skip
 
 
 class BroadcastNotExistError(TidelogServerError):
-    """No broadcast has this id, or it was finished so long ago that it is forgotten."""
+    """No broadcast has this id, or it finished so long ago that it is forgotten."""
 
     def __init__(self, broadcast_id: int) -> None:
         super().__init__(
-            f"broadcast {broadcast_id} is not known: correct the id, or take it as finished if it was accepted",
+            f"broadcast {broadcast_id} is unknown: correct the id; if it was accepted, it has finished",
             broadcast_id=broadcast_id,
         )
 
 
 class BroadcastReusedError(TidelogServerError):
-    """A broadcast id came again with other content."""
+    """A broadcast id was reused with different content."""
 
     def __init__(self, broadcast_id: int) -> None:
         super().__init__(
-            f"broadcast {broadcast_id} was accepted with other vchannels, keys or another message: repeat it exactly "
-            "as it was, or take a new id from AllocateTicks",
+            f"broadcast {broadcast_id} was accepted with different vchannels, keys or message: retry it unchanged, or "
+            "get a new id from AllocateTicks",
             broadcast_id=broadcast_id,
         )
 
@@ -424,19 +424,19 @@ class BroadcastForgottenError(TidelogServerError):
 
     def __init__(self, *, broadcast_id: int, floor: int) -> None:
         super().__init__(
-            f"broadcast {broadcast_id} may have been accepted and finished: ids up to {floor} are forgotten. Read "
-            "back, or take a new id from AllocateTicks if this one was never sent before",
+            f"broadcast {broadcast_id} may have been accepted and finished: ids up to {floor} are forgotten. Read the "
+            "log to find out, or get a new id from AllocateTicks if this one was never sent before",
             broadcast_id=broadcast_id, floor=floor,
         )  # fmt: skip
 
 
 class BroadcastAbortedError(TidelogServerError):
-    """A broadcast was aborted, so it will not be acknowledged by all."""
+    """A broadcast was aborted, so its acknowledgement will not complete."""
 
     def __init__(self, *, broadcast_id: int, abort_reason: str) -> None:
         super().__init__(
-            f"broadcast {broadcast_id} was aborted ({abort_reason}): its message is in the log, but nobody waits for "
-            "the acknowledgements that are missing",
+            f"broadcast {broadcast_id} was aborted ({abort_reason}): its message is in the log, but the server no "
+            "longer waits for the missing acknowledgements",
             broadcast_id=broadcast_id, abort_reason=abort_reason,
         )  # fmt: skip
 
@@ -449,14 +449,14 @@ class GroupNotExistError(TidelogServerError):
 
 
 class GroupAlreadyExistsError(TidelogServerError):
-    """The consumer group exists already."""
+    """The consumer group already exists."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"group '{group}' exists already: use it, or choose another name", group=group)
+        super().__init__(f"group '{group}' already exists: use it, or choose another name", group=group)
 
 
 class GroupInUseError(TidelogServerError):
-    """Members of a group consume what is to be changed."""
+    """Members of the group consume the channels to be changed."""
 
     def __init__(self, group: str, members: int, problem: str) -> None:
         super().__init__(f"group '{group}' has {members} members that {problem}", group=group, members=members)
@@ -473,15 +473,15 @@ class GroupNotSubscribedError(TidelogServerError):
 
 
 class GroupMemberFencedError(TidelogServerError):
-    """The vchannel is not the member's, or not any more; with an empty name, the member is none any more."""
+    """The member does not hold the vchannel; with an empty ``vchannel``, it is no longer a member of the group."""
 
     def __init__(self, *, group: str, vchannel: str, member_id: str, epoch: int) -> None:
         problem = (
-            f"{vchannel} is not held by member '{member_id}' of group '{group}' under epoch {epoch}: somebody else "
-            "processes what comes, so leave it to them"
+            f"member '{member_id}' of group '{group}' does not hold {vchannel} under epoch {epoch}: another member may "
+            "process it now, so stop processing it"
             if vchannel
-            else f"'{member_id}' is no member of group '{group}' any more: its lease ran out, the group was destroyed, "
-            "or another call speaks for it; join again"
+            else f"'{member_id}' is no longer a member of group '{group}': its lease expired, the group was destroyed, "
+            "or another call joined as this member; join again"
         )
         super().__init__(
             problem,
@@ -490,24 +490,24 @@ class GroupMemberFencedError(TidelogServerError):
 
 
 class GroupPositionMovedError(TidelogServerError):
-    """The position is not where a commit expects it."""
+    """The group's position is not the one that a commit expects."""
 
     def __init__(self, *, group: str, vchannel: str, expected_tick: int, next_tick: int) -> None:
         super().__init__(
-            f"group '{group}' is at tick {next_tick} of {vchannel}, not at {expected_tick}: what lies between was left "
-            "out, or was processed by somebody else; go on from where the group is",
+            f"group '{group}' is at tick {next_tick} of {vchannel}, not at {expected_tick}: the messages in between "
+            "were skipped, or processed by another consumer; resume at the group's position",
             group=group, vchannel=vchannel, expected_tick=expected_tick, next_tick=next_tick,
         )  # fmt: skip
 
 
 class PositionTrimmedError(TidelogServerError):
-    """A position lies below the first available one."""
+    """A position is below the first available tick."""
 
     def __init__(self, *, vchannel: str, requested_tick: int, first_available_tick: int, text: str = "") -> None:
         super().__init__(
             text
             or f"tick {requested_tick} of {vchannel} was trimmed; the first available tick is {first_available_tick}: "
-            "start there if the messages between are not needed",
+            "start there if the messages before it are not needed",
             vchannel=vchannel, requested_tick=requested_tick, first_available_tick=first_available_tick,
         )  # fmt: skip
 
@@ -515,10 +515,10 @@ class PositionTrimmedError(TidelogServerError):
     def before_creation(
         cls, *, vchannel: str, requested_tick: int, first_available_tick: int
     ) -> "PositionTrimmedError":
-        """Return the error for a position that only an earlier channel of the same name can have had."""
+        """Return the error for a position that belongs to an earlier channel of the same name."""
         text = (
-            f"tick {requested_tick} of {vchannel} lies before the creation of its channel, so the position is that of "
-            f"another channel of this name, which was destroyed; the first available tick is {first_available_tick}: "
+            f"tick {requested_tick} of {vchannel} is before the creation of its channel, so the position belongs to an "
+            f"earlier channel of this name, which was destroyed; the first available tick is {first_available_tick}: "
             "start there to read this one from its beginning"
         )
         return cls(
@@ -527,48 +527,48 @@ class PositionTrimmedError(TidelogServerError):
 
 
 class PositionBeyondEndError(TidelogServerError):
-    """A position lies beyond every tick that was handed out."""
+    """A position is above every allocated tick."""
 
     def __init__(self, *, requested_tick: int, latest_tick: int) -> None:
         super().__init__(
-            f"tick {requested_tick} lies beyond the latest tick {latest_tick}: it belongs to another cluster, or "
-            "was made up",
+            f"tick {requested_tick} is above the latest tick {latest_tick}: it belongs to another cluster, or is "
+            "invalid; use positions that this server returned",
             requested_tick=requested_tick, latest_tick=latest_tick,
         )  # fmt: skip
 
 
 class RateLimitRejectedError(TidelogServerError):
-    """The node has too much in flight."""
+    """A limit on work in flight, memory or rate is reached; the caller may retry later."""
 
 
 class DiskFullError(TidelogServerError):
-    """The disk is nearly full: appends are refused, reads and trims go on."""
+    """The disk is nearly full: the server refuses appends, but serves reads and trims."""
 
     def __init__(self, *, free_bytes: int, needed_bytes: int) -> None:
         super().__init__(
-            f"the disk has {free_bytes >> 20} MiB free and appends stop below {needed_bytes >> 20} MiB: "
-            "trim channels or enlarge the disk; appends resume by themselves",
+            f"the disk has {free_bytes >> 20} MiB free, and appends are refused below {needed_bytes >> 20} MiB: "
+            "trim channels or enlarge the disk; appends then resume automatically",
             free_bytes=free_bytes, needed_bytes=needed_bytes,
         )  # fmt: skip
 
 
 class ShutdownError(TidelogServerError):
-    """The node is shutting down and takes no new work."""
+    """The node is shutting down and accepts no new work."""
 
     def __init__(self) -> None:
-        super().__init__("the server is shutting down and takes no new work: try again later")
+        super().__init__("the server is shutting down and accepts no new work: retry later")
 
 
 class StorageFailedError(TidelogServerError):
     """The log stopped after a storage failure.
 
-    An append that was in flight when storage failed has an unknown effect: after a restart it may be there. With
-    ``is_damage`` the cause is that stored data was found damaged.
+    An append in flight at that moment has an unknown effect: it may be in the log after a restart. ``is_damage`` means
+    that stored data was found damaged.
     """
 
     def __init__(self, cause: str, *, effect: Effect = Effect.NONE, is_damage: bool = False) -> None:
         super().__init__(
-            f"the log stopped after a storage failure ({cause}): look at the disk and the server's log, then "
+            f"the log stopped after a storage failure ({cause}): check the disk and the server's log, then "
             "restart the server",
             cause=cause,
         )
@@ -576,7 +576,7 @@ class StorageFailedError(TidelogServerError):
         self.is_damage = is_damage
 
     def with_effect(self, effect: Effect) -> "StorageFailedError":
-        """Return the same failure for a request that it had this effect on."""
+        """Return a copy with another effect."""
         return StorageFailedError(self.values["cause"], effect=effect, is_damage=self.is_damage)
 
 
@@ -585,16 +585,16 @@ class DataLossError(TidelogServerError):
 
 
 class InnerError(TidelogServerError):
-    """A defect of the server. The log holds more; the caller learns nothing about the inside."""
+    """A bug in the server. The server's log has the details; the caller receives none."""
 
     effect = Effect.UNKNOWN
 
     def __init__(self) -> None:
-        super().__init__("the server met a defect of its own; its log has the details: please report it")
+        super().__init__("internal error: this is a bug in the server; its log has the details, please report it")
 
 
 def _and(more: Sequence[str]) -> str:
-    """Return further names as they follow the first one in a text."""
+    """Format the names after the first one: at most _NAMES_IN_TEXT, then how many more."""
     shown = "".join(f", '{name}'" for name in more[:_NAMES_IN_TEXT])
     hidden = len(more) - _NAMES_IN_TEXT
     return f"{shown} and {hidden} more" if hidden > 0 else shown

@@ -1,4 +1,4 @@
-"""What is remembered of a consumer group on a vchannel."""
+"""State of a consumer group on a vchannel."""
 
 import struct
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from tidelog_server.core.tenants import NO_TENANT, TENANT_BYTES, Tenant
 _TAKEN: Final = struct.Struct(f">QQQ{TENANT_BYTES}s")
 TAKEN_BYTES: Final = _TAKEN.size
 _NO_TENANT: Final = bytes(TENANT_BYTES)
-# The upper bits of a consume_id name the caller, the others count its calls.
+# The upper bits of a consume_id identify the caller, the lower bits count its calls.
 _CALL_BITS: Final = 24
 
 
@@ -28,7 +28,7 @@ class GroupKey(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a ``Consume`` took: the messages with ticks in [begin_tick, end_tick)."""
+    """The messages that a ``Consume`` call took: those with ticks in [begin_tick, end_tick)."""
 
     consume_id: int
     begin_tick: int
@@ -37,15 +37,15 @@ class Taken(NamedTuple):
 
 
 class GroupPosition(NamedTuple):
-    """How far a group has consumed a vchannel. Never changed: each commit makes a new one.
+    """Position of a group on a vchannel. Immutable: each commit makes a new one.
 
     Attributes:
-        vchannel_id: Of the vchannel; a channel of the same name that is created later has others.
-        next_tick: The first tick that was not consumed; everything below it was.
-        committed_ms: When that was committed, in milliseconds since the epoch.
-        taken: What the last call of ``Consume`` of each caller took that named itself, so that a repeated one gets the
-            same messages: of at most MAX_REMEMBERED_CONSUMES callers, oldest call first, packed.
-        is_holding: Whether retention keeps what the group has not consumed.
+        vchannel_id: Id of the vchannel; a later channel of the same name has other ids.
+        next_tick: First tick that was not consumed; everything below it was.
+        committed_ms: Time of the commit, in milliseconds since the epoch.
+        taken: Range taken by the last ``Consume`` call of each identified caller, so that a retry receives the same
+            messages: at most MAX_REMEMBERED_CONSUMES callers, oldest call first, packed.
+        is_holding: True if retention does not remove what the group has not consumed.
     """
 
     vchannel_id: int
@@ -55,35 +55,36 @@ class GroupPosition(NamedTuple):
     is_holding: bool = True
 
     def taken_by(self, consume_id: int) -> Taken | None:
-        """Return what a ``Consume`` took, if it is remembered."""
+        """Return what a ``Consume`` call took; None if it is not remembered."""
         found = (Taken._make(fields) for fields in _TAKEN.iter_unpack(self.taken))
         return next((taken for taken in found if taken.consume_id == consume_id), None)
 
     def is_overtaken(self, consume_id: int) -> bool:
-        """Tell whether a later ``Consume`` of the same caller came before: then nobody waits for this one any more."""
+        """Return whether a later ``Consume`` of the caller is remembered: then this call is no longer waited for."""
         return any(
             fields[0] > consume_id and fields[0] >> _CALL_BITS == consume_id >> _CALL_BITS
             for fields in _TAKEN.iter_unpack(self.taken)
         )
 
     def has_called(self, consume_id: int) -> bool:
-        """Return whether a ``Consume`` of the same caller is remembered."""
+        """Return whether a ``Consume`` call of the same caller is remembered."""
         return any(fields[0] >> _CALL_BITS == consume_id >> _CALL_BITS for fields in _TAKEN.iter_unpack(self.taken))
 
     def may_be_forgotten(self, consume_id: int) -> bool:
-        """Return whether a ``Consume`` that is not remembered may have been evicted.
+        """Return whether a ``Consume`` call that is not remembered may have been evicted.
 
-        That takes a full table, without the caller: of one that is there the last call is known, so a later one is new.
+        True if the table is full and lacks the caller. The last call of a caller in the table is known, so a later
+        call is new.
         """
         is_full = len(self.taken) >= MAX_REMEMBERED_CONSUMES * TAKEN_BYTES
         return is_full and not self.has_called(consume_id)
 
     def after(self, end_tick: int, committed_ms: int, consume_id: int, tenant: Tenant = NO_TENANT) -> "GroupPosition":
-        """Return the position behind what a ``Consume`` takes; 0 is one that does not name itself.
+        """Return the position after a ``Consume`` call; ``consume_id`` 0 means an unidentified caller.
 
-        A caller that comes again has its answer to the call before. So its calls take no room from those of others,
-        and one that was cut off for long is still known. Past MAX_REMEMBERED_CONSUMES callers, the principal with the
-        most loses its oldest: see ``Shares``.
+        A call proves that the caller has received the previous answer, so it replaces the caller's previous call and
+        evicts no other caller. Above MAX_REMEMBERED_CONSUMES callers, the principal with the most callers loses its
+        oldest one: see ``Shares``.
         """
         if not consume_id:
             return self._replace(next_tick=end_tick, committed_ms=committed_ms)

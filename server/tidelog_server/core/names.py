@@ -19,15 +19,15 @@ _GROUP_NAME: Final = re.compile(GROUP_NAME_PATTERN, re.ASCII)
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,3}", re.ASCII)
 RESERVED_PREFIX: Final = "_"
 AUDIT_CHANNEL: Final = "_audit"
-"""Administrative calls and refusals, see rpc.audit. Nobody but the server appends to it."""
+"""Administrative calls and refusals, see rpc.audit. Only the server appends to it."""
 _SHOWN_CHARACTERS: Final = 64
-# Names that were parsed lately; each append and scan brings one.
+# Cache of parsed names; each append and scan parses one.
 _NAMES_KEPT: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class VchannelName:
-    """A vchannel, ``orders/0``; ``index`` is None where the request left it out."""
+    """A vchannel, ``orders/0``; ``index`` is None if the request omitted it."""
 
     channel: str
     index: int | None
@@ -37,16 +37,16 @@ class VchannelName:
 
 
 def check_channel_name(name: str) -> str:
-    """Return ``name`` if a channel may have it.
+    """Return ``name`` if it is a valid channel name.
 
     Raises:
-        InvalidNameError: It may not. Nothing happened.
+        InvalidNameError: It is not. Nothing happened.
     """
     if not _CHANNEL_NAME.fullmatch(name):
         hint = (
             f"names that begin with {RESERVED_PREFIX!r} are reserved"
             if name.startswith(RESERVED_PREFIX)
-            else "begin with a small letter or digit, then small letters, digits, '.', '_' or '-', "
+            else "begin with a lowercase letter or digit, then lowercase letters, digits, '.', '_' or '-', "
             f"at most {MAX_CHANNEL_NAME_CHARACTERS} characters"
         )
         raise InvalidNameError(shown(name), expected=hint)
@@ -54,22 +54,22 @@ def check_channel_name(name: str) -> str:
 
 
 def is_own_channel(name: str) -> bool:
-    """Tell whether a channel is the server's own: it may be read and described, and nothing else."""
+    """Return whether this is a system channel of the server, which callers may only read and describe."""
     return name == AUDIT_CHANNEL or name.startswith(f"{AUDIT_CHANNEL}-")
 
 
 def own_channel_name(name: str, node_id: str) -> str:
-    """Return what one of the server's own channels is called on a node: each node of a cluster has its own."""
+    """Return a system channel's name on a node: each node of a cluster has its own."""
     return f"{name}-{node_id}" if node_id and name == AUDIT_CHANNEL else name
 
 
 def check_group_name(name: str) -> str:
-    """Return ``name`` if a consumer group may have it: those that channels may have, and capital letters.
+    """Return ``name`` if it is a valid group name: as a channel name, but uppercase letters are allowed.
 
-    Why capitals: subscriptions of message streams are groups, and those of other systems have capitals in their names.
+    Why uppercase: subscriptions of message streams are groups, and other systems use uppercase in subscription names.
 
     Raises:
-        InvalidNameError: It may not. Nothing happened.
+        InvalidNameError: It is not. Nothing happened.
     """
     if not _GROUP_NAME.fullmatch(name):
         hint = (
@@ -84,10 +84,10 @@ def check_group_name(name: str) -> str:
 
 @lru_cache(_NAMES_KEPT)
 def parse_vchannel_name(name: str) -> VchannelName:
-    """Return the parts of ``channel/index`` or of a lone ``channel``.
+    """Return the parts of ``channel/index`` or ``channel``.
 
     Raises:
-        InvalidNameError: The name has another form. Nothing happened.
+        InvalidNameError: The name is invalid. Nothing happened.
     """
     channel, slash, index = name.partition("/")
     check_channel_name(channel)
@@ -101,6 +101,6 @@ def parse_vchannel_name(name: str) -> VchannelName:
 
 
 def shown(name: str) -> str:
-    """Return ``name`` fit for an error or a log line: one line, escaped, cut."""
+    """Return ``name`` for an error or a log line: escaped to one line and truncated."""
     escaped = name.encode("unicode_escape", "backslashreplace").decode("ascii")
     return escaped if len(escaped) <= _SHOWN_CHARACTERS else escaped[:_SHOWN_CHARACTERS] + "…"

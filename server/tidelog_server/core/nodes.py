@@ -1,4 +1,4 @@
-"""What the nodes of a cluster know of each other."""
+"""Nodes of a cluster, and the owners of channels."""
 
 import json
 import re
@@ -15,15 +15,15 @@ _RECORD_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node as it tells of itself.
+    """The record that a node publishes about itself.
 
     Attributes:
-        node_id: Its name, which stays with its data folder.
-        address: ``host:port`` of its gRPC, as clients reach it.
+        node_id: Name of the node, bound to its data folder.
+        address: ``host:port`` of its gRPC server for clients.
         http_address: ``host:port`` of its health and metrics.
-        incarnation: Names this process; another one under the same id has another.
-        version: Of the software.
-        peer_address: ``host:port`` of its gRPC, as other nodes reach it; empty if they use ``address``.
+        incarnation: Id of this process; another process under the same node id has another.
+        version: Version of the software.
+        peer_address: ``host:port`` of its gRPC server for other nodes; empty if they use ``address``.
     """
 
     node_id: str
@@ -48,7 +48,7 @@ class NodeRecord:
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "NodeRecord":
-        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        """Decode what ``encode`` made. Raises DataLossError if ``value`` is invalid."""
         try:
             stored = json.loads(value)
             version = stored["record"]
@@ -66,8 +66,8 @@ class Node:
     """A node that holds its registration.
 
     Attributes:
-        record: What it tells of itself.
-        term: Since when: a number that grows with each registration in the cluster.
+        record: The record that it publishes.
+        term: Number of its registration, which grows with each registration in the cluster.
     """
 
     record: NodeRecord
@@ -76,13 +76,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ChannelOwner:
-    """Who owns a channel.
+    """The owner of a channel.
 
     Attributes:
-        channel: Its name.
-        node_id: Its owner.
-        address: Where that is; empty while it is not running.
-        term: Of the owner; 0 while it is not running.
+        channel: Name of the channel.
+        node_id: Id of the owner.
+        address: Address of the owner; empty while it is not running.
+        term: Term of the owner; 0 while it is not running.
     """
 
     channel: str
@@ -92,5 +92,5 @@ class ChannelOwner:
 
 
 def is_node_id(text: str) -> bool:
-    """Tell whether a node may be called so."""
+    """Return whether ``text`` is a valid node id."""
     return _NODE_ID.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""What the log remembers of a producer, so that an append that is repeated is in the log once."""
+"""State of a producer, which makes appends idempotent: a retried append is in the log once."""
 
 import struct
 from typing import Final, NamedTuple
@@ -15,14 +15,14 @@ ProducerKey = tuple[int, str]
 
 
 class ProducerSequence(NamedTuple):
-    """Who appends a batch, and which of his batches it is.
+    """The producer of a batch, and the batch's sequence.
 
     Attributes:
         producer_id: Any name.
-        epoch: That of the producer: 0, or what OpenProducer gave last.
+        epoch: Epoch of the producer: 0, or the last one that OpenProducer returned.
         sequence: Number of the batch on its vchannel, from 1, across epochs.
-        is_repeated: Whether the caller may have sent the batch before.
-        tenant: The tenant of the principal that appends.
+        is_repeated: True if the caller may have sent the batch before.
+        tenant: Tenant of the principal that appends.
     """
 
     producer_id: str
@@ -33,13 +33,13 @@ class ProducerSequence(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Where a batch is, and how to know it again.
+    """Position of a batch, and what identifies a retry of it.
 
     Attributes:
         first_tick: Tick of its first message.
-        messages: How many it has.
-        columns_crc32c: As in NewEntry.
-        is_synced: Whether its acknowledgement waited for a sync.
+        messages: Number of messages.
+        columns_crc32c: See NewEntry.
+        is_synced: True if its acknowledgement waited for a sync.
     """
 
     first_tick: int
@@ -49,16 +49,16 @@ class Result(NamedTuple):
 
 
 class ProducerWindow(NamedTuple):
-    """The last batches of a producer on a vchannel. Never changed: each batch makes a new window.
+    """The last batches of a producer on a vchannel. Immutable: each batch makes a new window.
 
-    Source: the idempotent producer of Kafka (KIP-98), which remembers five batches; and, for sequences that go on
+    Source: the idempotent producer of Kafka (KIP-98), which remembers five batches; and, for sequences that continue
     across epochs, the message deduplication of Pulsar (PIP-6).
 
     Attributes:
-        epoch: How often the producer was opened.
-        last_sequence: Of the last batch; 0 for none.
-        results: Of the last batches, at most MAX_WINDOW_BATCHES, oldest first, packed.
-        tenant: The tenant of the principal that used it last.
+        epoch: Number of times the producer was opened.
+        last_sequence: Sequence of the last batch; 0 before the first.
+        results: Results of at most the last MAX_WINDOW_BATCHES batches, oldest first, packed.
+        tenant: Tenant of the principal that used it last.
     """
 
     epoch: int
@@ -68,12 +68,12 @@ class ProducerWindow(NamedTuple):
 
     @property
     def oldest_sequence(self) -> int:
-        """The first sequence whose result is remembered; above ``last_sequence`` if none is."""
+        """The first sequence whose result is remembered; above ``last_sequence`` if there is no such sequence."""
         return self.last_sequence - len(self.results) // RESULT_BYTES + 1
 
     @property
     def last_tick(self) -> int:
-        """Last tick of the last batch; 0 for none."""
+        """Last tick of the last batch; 0 if no result is remembered."""
         if not self.results:
             return 0
         last = self.result(self.last_sequence)
@@ -88,23 +88,23 @@ class ProducerWindow(NamedTuple):
         return Result(first_tick, messages, crc, bool(is_synced))
 
     def extended(self, result: Result, tenant: Tenant = NO_TENANT) -> "ProducerWindow":
-        """Return the window after the next batch, which ``tenant`` appends."""
+        """Return the window after ``tenant`` has appended the next batch."""
         results = (self.results + _RESULT.pack(*result))[-MAX_WINDOW_BATCHES * RESULT_BYTES :]
         return ProducerWindow(self.epoch, self.last_sequence + 1, results, tenant)
 
     def opened(self, tenant: Tenant = NO_TENANT) -> "ProducerWindow":
-        """Return the window after ``tenant`` has taken the producer over."""
+        """Return the window after ``tenant`` has taken over the producer."""
         return self._replace(epoch=self.epoch + 1, tenant=tenant)
 
 
 ONE_PROCESS_PREFIX: Final = "~"
-"""Begins the names that clients make at random for one process, which no other process opens or repeats."""
+"""Prefix of random producer ids that clients make for one process; no other process opens or reuses them."""
 
 
 def is_of_one_process(producer_id: str) -> bool:
-    """Return whether a producer's name was made at random for one process."""
+    """Return whether a producer id was made at random for one process."""
     return producer_id.startswith(ONE_PROCESS_PREFIX)
 
 
 UNKNOWN_PRODUCER: Final = ProducerWindow(0)
-"""The window of a producer that nobody has heard of."""
+"""The window of an unknown producer."""

@@ -1,4 +1,4 @@
-"""What a channel may forget by itself, and what it tells of what it had to."""
+"""Retention settings of a channel, and the record of data that the hard cap removed."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,12 +10,12 @@ from tidelog_server.core.ticks import NO_TICK, Tick
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Bounds of what a channel keeps, over all its vchannels; 0 means without bound.
+    """Retention of a channel, over all its vchannels; 0 means unlimited.
 
     Attributes:
-        age_ms: Messages that are older may go.
-        bytes: The newest so many bytes of columns stay; what is older may go.
-        hard_bytes: More than so many never stay, whoever has not read them.
+        age_ms: Age from which messages may be removed.
+        bytes: Bytes of columns to retain; older data may be removed.
+        hard_bytes: Hard cap in bytes: beyond this, the oldest data is removed even if a group has not consumed it.
     """
 
     age_ms: int = 0
@@ -23,20 +23,20 @@ class Retention:
     hard_bytes: int = 0
 
     def check(self, channel: str = "") -> None:
-        """Raise InvalidRequestError if these cannot be the settings of a channel; ``channel`` says of which."""
+        """Raise InvalidRequestError if a setting is invalid; the error names ``channel`` unless it is empty."""
         whose, values = (f" of channel '{channel}'", {"name": channel}) if channel else ("", {})
         for field, maximum in (
             ("age_ms", MAX_RETENTION_AGE_MS), ("bytes", MAX_RETENTION_BYTES), ("hard_bytes", MAX_RETENTION_BYTES),
         ):  # fmt: skip
             if getattr(self, field) > maximum:
                 raise InvalidRequestError(
-                    f"retention.{field}{whose} is {getattr(self, field)}, at most {maximum} is allowed, or 0 for none",
+                    f"retention.{field}{whose} is {getattr(self, field)}, at most {maximum} is allowed, or 0 to unset",
                     field=f"retention.{field}", **values,
                 )  # fmt: skip
         if 0 < self.hard_bytes < self.bytes:
             raise InvalidRequestError(
                 f"retention.hard_bytes{whose} is {self.hard_bytes}, below retention.bytes, which is {self.bytes}: "
-                "the hard cap cuts what the softer bound would still keep, so raise it, or lower the other",
+                "the hard cap would remove what retention.bytes keeps; raise it, or lower the other",
                 field="retention.hard_bytes", **values,
             )  # fmt: skip
 
@@ -46,7 +46,7 @@ KEEP_FOR_EVER: Final = Retention()
 
 @dataclass(frozen=True, slots=True)
 class RetentionChange:
-    """Settings to change; those that are None stay as they are. See Retention."""
+    """Settings to change; None leaves a setting unchanged. See Retention."""
 
     age_ms: int | None = None
     bytes: int | None = None
@@ -63,12 +63,12 @@ class RetentionChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupCut:
-    """What the hard cap has removed from a vchannel before consumer groups had committed it, since its creation.
+    """Data that the hard cap removed from a vchannel before all consumer groups had committed it, since its creation.
 
     Attributes:
-        messages, bytes: Counted by whole chunks, so some of them may have been committed.
-        until_tick: Every one of them has a smaller tick.
-        groups: Those that were behind most at each cut, without repetition, the last ones.
+        messages, bytes: Counted in whole chunks, so part of it may have been committed.
+        until_tick: Exclusive upper bound of the removed ticks.
+        groups: The last MAX_CUT_GROUPS distinct groups that lagged most at a cut.
     """
 
     messages: int = 0
@@ -77,7 +77,7 @@ class GroupCut:
     groups: tuple[str, ...] = ()
 
     def and_then(self, *, messages: int, size_bytes: int, until_tick: int, group: str) -> "GroupCut":
-        """Return this with one more cut."""
+        """Return the record with one more cut added."""
         groups = (*(name for name in self.groups if name != group), group)
         return GroupCut(
             self.messages + messages, self.bytes + size_bytes, Tick(max(self.until_tick, until_tick)),

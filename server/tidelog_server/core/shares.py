@@ -1,13 +1,13 @@
-"""Tables that tenants share fairly: each loses its own oldest entries, and what was lost stays known as lost. Pure.
+"""Bounded tables that tenants share fairly, and a record of what was evicted from them. Pure.
 
-``Shares`` holds entries up to a maximum. Past that, the tenant with the most entries loses its oldest one; the tenant
-that adds an entry counts as the largest when it ties. So a tenant that holds at most ``maximum // tenants`` entries
-never loses one to another tenant, and one tenant alone may use the whole table.
+``Shares`` holds entries up to a maximum. Above that, it evicts the oldest entry of the tenant with the most entries;
+the tenant that adds an entry counts as the largest if it ties. So a tenant with at most ``maximum // tenants`` entries
+never loses one to another tenant, and a single tenant may use the whole table.
 
-``Floors`` holds, for each tenant, the greatest number of an entry that was evicted. A table whose entries have growing
-numbers proves with it that an unknown number was never seen, or that it may have been evicted.
+``Floors`` holds the greatest number of an evicted entry for each tenant. If the numbers of entries grow, it shows
+whether an unknown number was never seen or may have been evicted.
 
-Source: the longest queue drop of fair queueing, and max-min fairness.
+Source: longest queue drop of fair queueing, and max-min fairness.
 """
 
 from collections import OrderedDict
@@ -22,12 +22,12 @@ from tidelog_server.core.tenants import NO_TENANT, Tenant
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-# Entries of a tenant that are looked at to find those that may be evicted.
+# Entries of a tenant that are examined to find one that may be evicted.
 _LOOKS: Final = 32
 
 
 class FloorTable(Enum):
-    """The tables whose floors lie in the log store; the letter is in the key of the row."""
+    """The tables whose floors are in the log store; the letter is part of the row's key."""
 
     OUTCOMES = "o"
     APPS = "a"
@@ -47,7 +47,7 @@ def floors_of(floors: Mapping[FloorKey, int], table: FloorTable) -> dict[Tenant,
 
 
 FloorChange = tuple[FloorKey, int | None]
-"""A floor, or None for one that is to be removed."""
+"""A floor, or None to remove it."""
 
 
 @dataclass(slots=True)
@@ -70,15 +70,15 @@ def _never(_: object) -> bool:
 
 
 class Shares(Generic[_Key, _Value]):
-    """Entries of several tenants, each in the order of its last use.
+    """Entries of several tenants, least recently used first for each tenant.
 
     Invariant: ``_sizes[n]`` has exactly the tenants with ``n`` entries, and ``_largest`` is the greatest such ``n``.
     """
 
     def __init__(self, ranks: int = 1) -> None:
-        """``ranks`` is the number of classes of entries: of one tenant, those of a lower rank are evicted first."""
+        """``ranks`` is the number of entry classes; entries of a tenant with a lower rank are evicted first."""
         self._entries: dict[_Key, _Entry[_Value]] = {}
-        # Of each tenant, by rank; oldest first.
+        # Keys of each tenant by rank, oldest first.
         self._queues: dict[Tenant, tuple[OrderedDict[_Key, None], ...]] = {}
         self._counts: dict[Tenant, int] = {}
         self._sizes: dict[int, dict[Tenant, None]] = {}
@@ -97,16 +97,16 @@ class Shares(Generic[_Key, _Value]):
         return [(key, entry.value) for key, entry in self._entries.items()]
 
     def get(self, key: _Key) -> _Value | None:
-        """Return a value, without using it; None if the key is unknown."""
+        """Return a value without marking it as used; None if the key is unknown."""
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
     def count(self, tenant: Tenant) -> int:
-        """Return how many entries a tenant has."""
+        """Return the number of entries of a tenant."""
         return self._counts.get(tenant, 0)
 
     def use(self, key: _Key) -> None:
-        """Make an entry the newest of its tenant. KeyError if the key is unknown."""
+        """Make an entry the newest of its tenant. Raises KeyError if the key is unknown."""
         entry = self._entries[key]
         self._queues[entry.tenant][entry.rank].move_to_end(key)
 
@@ -138,10 +138,10 @@ class Shares(Generic[_Key, _Value]):
     def make_room(
         self, tenant: Tenant, maximum: int, is_pinned: Callable[[_Value], bool] = _never
     ) -> list[Evicted[_Key, _Value]]:
-        """Evict entries until one more of ``tenant`` fits into ``maximum``; return those evicted, in order.
+        """Evict entries until one more of ``tenant`` fits into ``maximum``; return the evicted entries, in order.
 
-        Pinned ones stay, even if the table exceeds ``maximum`` for it; of each tenant only some are looked at, so that
-        a call takes a bounded time.
+        Pinned entries are not evicted, even if the table then exceeds ``maximum``. A call examines a bounded number of
+        entries, so its time is bounded.
         """
         evicted: list[Evicted[_Key, _Value]] = []
         looks = _LOOKS
@@ -157,7 +157,7 @@ class Shares(Generic[_Key, _Value]):
         return evicted
 
     def shrink(self, maximum: int, max_count: int) -> list[Evicted[_Key, _Value]]:
-        """Evict the oldest entries of the largest tenants, at most ``max_count``, while there are too many."""
+        """Evict the oldest entries of the largest tenants down to ``maximum`` entries, at most ``max_count``."""
         evicted: list[Evicted[_Key, _Value]] = []
         while maximum < len(self._entries) and len(evicted) < max_count:
             victim = next(iter(self._sizes[self._largest]))
@@ -174,7 +174,7 @@ class Shares(Generic[_Key, _Value]):
         return adding if mine and self._largest <= mine + 1 else next(iter(self._sizes[self._largest]))
 
     def _oldest(self, tenant: Tenant, is_pinned: Callable[[_Value], bool]) -> _Key | None:
-        """Return the oldest entry of a tenant that is not pinned; pinned ones become the newest."""
+        """Return the oldest unpinned entry of a tenant; pinned entries before it become the newest."""
         for queue in self._queues[tenant]:
             for _ in range(min(_LOOKS, len(queue))):
                 key = next(iter(queue))
@@ -201,10 +201,10 @@ class Shares(Generic[_Key, _Value]):
 
 
 class Floors:
-    """The greatest number that was evicted, for each of at most MAX_FLOORS tenants.
+    """The greatest evicted number of each of at most MAX_FLOORS tenants.
 
-    The floor of NO_TENANT holds for all tenants: a floor that no longer fits is merged into it, the smallest one
-    first, because it concerns the fewest numbers that may still come.
+    The floor of NO_TENANT applies to all tenants. A floor that no longer fits is merged into it: the smallest one,
+    because it affects the fewest numbers that may still be requested.
     """
 
     def __init__(self, floors: Mapping[Tenant, int]) -> None:
@@ -212,17 +212,17 @@ class Floors:
         self._floors = dict(floors)
 
     def of(self, tenant: Tenant) -> int:
-        """Return the greatest number that may have been evicted of a tenant; 0 if none was."""
+        """Return the greatest number of a tenant that may have been evicted; 0 if there is no such number."""
         common = self._floors.get(NO_TENANT, 0)
         return max(common, self._floors.get(tenant, 0))
 
     @property
     def highest(self) -> int:
-        """The greatest number that was evicted of any tenant; 0 if none was."""
+        """The greatest evicted number of any tenant; 0 if nothing was evicted."""
         return max(self._floors.values(), default=0)
 
     def raise_to(self, tenant: Tenant, number: int) -> dict[Tenant, int | None]:
-        """Note that an entry was evicted; return the floors that are to be stored, None for one to be removed."""
+        """Record an evicted entry; return the floors to persist, None for a floor to remove."""
         if number <= self.of(tenant):
             return {}
         changes: dict[Tenant, int | None] = {tenant: number}

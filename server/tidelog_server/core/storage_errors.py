@@ -1,22 +1,21 @@
-"""Errors of reading the store that say nothing about what is in it."""
+"""Errors of reading the store that do not prove data loss; part of the tree in ``core.errors``."""
 
 from tidelog_server.core.errors import TidelogServerError
 
 
 class StorageUnreadableError(TidelogServerError):
-    """The system did not let the store be read: no file descriptor, no memory, no permission, a failing disk.
+    """The system refused to read the store: no file descriptor, no memory, no permission, a failing disk.
 
-    No data is known to be damaged or missing, and reading again may succeed. What is proven to be missing is
-    DataLossError.
+    No data is known to be damaged or missing, and a retry may succeed. DataLossError reports proven loss.
 
     Attributes:
-        errno: What the system said.
+        errno: Error number of the system.
     """
 
     def __init__(self, cause: str, errno: int) -> None:
         super().__init__(
-            f"the store could not be read ({cause}): nothing is known to be lost; read again, and look at the disk and "
-            "the limits of the server if it persists",
+            f"the store could not be read ({cause}): no data is known to be lost; retry, and if this persists, check "
+            "the disk and the server's resource limits",
             cause=cause,
         )
         self.errno = errno

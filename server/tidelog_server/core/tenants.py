@@ -1,4 +1,4 @@
-"""Tenants: the principals to which rows and limits belong, as a hash of fixed length."""
+"""Tenants: the principals that own rows and have limits, as a hash of fixed length."""
 
 from hashlib import blake2b
 from typing import Final
@@ -8,13 +8,13 @@ Tenant = bytes
 """TENANT_BYTES bytes, or NO_TENANT."""
 
 NO_TENANT: Final[Tenant] = b""
-"""The tenant of everything while authentication is off, and of rows that were written without a tenant."""
+"""The tenant of everything with authentication off, and of rows written without a tenant."""
 
 
 def tenant_of(principal: str) -> Tenant:
-    """Return the tenant for the name of a principal; NO_TENANT for an empty name.
+    """Return the tenant of a principal; NO_TENANT for an empty name.
 
-    Why a hash: a row has the same size for every principal, and a name may hold surrogates, which UTF-8 cannot.
+    Why a hash: rows have the same size for every principal, and a name may contain surrogates, which UTF-8 cannot.
     """
     if not principal:
         return NO_TENANT

@@ -9,7 +9,7 @@ Source: the timestamp oracle of Milvus and TiDB; Kulkarni et al., "Logical Physi
 from typing import Final, NewType
 
 Tick = NewType("Tick", int)
-"""A hybrid timestamp of 64 bits, never above MAX_TICK. Zero is below every tick and means "none"."""
+"""A 64-bit hybrid timestamp, at most MAX_TICK. Zero is below every tick and means "not set"."""
 
 LOGICAL_BITS: Final = 18
 LOGICAL_MASK: Final = (1 << LOGICAL_BITS) - 1
@@ -27,22 +27,22 @@ def compose(physical_ms: int, logical: int = 0) -> Tick:
 
 
 def physical_ms(tick: int) -> int:
-    """Return the milliseconds since the epoch that ``tick`` carries."""
+    """Return the physical part of ``tick``, in milliseconds since the epoch."""
     return tick >> LOGICAL_BITS
 
 
 def logical(tick: int) -> int:
-    """Return the counter within the millisecond that ``tick`` carries."""
+    """Return the logical part of ``tick``: its counter within the millisecond."""
     return tick & LOGICAL_MASK
 
 
 def encode_message_id(tick: int) -> bytes:
-    """Return the message id of ``tick``: 8 bytes, big-endian, so that ids sort as ticks do."""
+    """Return the message id of ``tick``: 8 bytes, big-endian, so that ids sort like ticks."""
     return tick.to_bytes(8, "big")
 
 
 def decode_message_id(message_id: bytes) -> Tick | None:
-    """Return the tick that ``message_id`` names, or None if it is none of ours."""
+    """Return the tick of ``message_id``; None if it is not a valid message id of this log."""
     if len(message_id) != 8:
         return None
     tick = int.from_bytes(message_id, "big")

@@ -1,4 +1,4 @@
-"""Begun transactions, as far as the store knows them."""
+"""Begun transactions and application commits, as stored."""
 
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -6,16 +6,16 @@ from typing import Final, NamedTuple
 from tidelog_server.core.tenants import NO_TENANT, Tenant
 
 CONTENT_BYTES: Final = 16
-"""Of a number of ``TxnContent``."""
+"""Length of a sum in ``TxnContent``."""
 _CONTENT_MODULUS: Final = 1 << 8 * CONTENT_BYTES
 
 
 class TxnRun(NamedTuple):
-    """The messages of a transaction on one vchannel: consecutive ticks, behind those of the run before.
+    """The messages of a transaction on one vchannel: consecutive ticks, after those of the previous run.
 
     Attributes:
-        vchannel_id: The vchannel.
-        messages: How many, at least 1.
+        vchannel_id: Id of the vchannel.
+        messages: Number of messages, at least 1.
     """
 
     vchannel_id: int
@@ -23,13 +23,13 @@ class TxnRun(NamedTuple):
 
 
 class TxnOutcome(NamedTuple):
-    """Where a begun transaction was committed; what a repeated commit is answered with.
+    """The commit of a begun transaction; the answer to a retried commit.
 
     Attributes:
-        first_tick: Tick of its first message; of one that had none, a tick that no message has.
-        is_synced: Whether the commit was synced before it was acknowledged.
-        runs: In order of ticks; empty if it had no messages.
-        tenant: The tenant of the principal that committed it.
+        first_tick: Tick of its first message; without messages, a tick that no message has.
+        is_synced: True if the commit was synced before it was acknowledged.
+        runs: Runs in tick order; empty without messages.
+        tenant: Tenant of the principal that committed it.
     """
 
     first_tick: int
@@ -39,22 +39,22 @@ class TxnOutcome(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """Number of messages."""
         return sum(run.messages for run in self.runs)
 
     @property
     def last_tick(self) -> int:
-        """Tick of the last message; one less than ``first_tick`` if there was none."""
+        """Tick of the last message; ``first_tick - 1`` without messages."""
         return self.first_tick + self.messages - 1
 
 
 class TxnContent(NamedTuple):
-    """Where messages go, and how many there are, in numbers of 128 bits that add up.
+    """Number and targets of messages, as additive 128-bit sums.
 
     Attributes:
-        messages: How many.
-        by_vchannel: The sum over vchannels of the number of messages times the hash of the vchannel's id.
-        by_channel: The same over channels, each under the id of its first vchannel, which no other channel ever has.
+        messages: Number of messages.
+        by_vchannel: Sum over vchannels of the number of messages times the hash of the vchannel's id.
+        by_channel: The same over channels, each with the id of its first vchannel, which no other channel ever has.
     """
 
     messages: int = 0
@@ -62,7 +62,7 @@ class TxnContent(NamedTuple):
     by_channel: int = 0
 
     def plus(self, other: "TxnContent") -> "TxnContent":
-        """Return the content of both."""
+        """Return the combined content."""
         return TxnContent(
             self.messages + other.messages,
             (self.by_vchannel + other.by_vchannel) % _CONTENT_MODULUS,
@@ -71,7 +71,7 @@ class TxnContent(NamedTuple):
 
 
 def content_of(vchannel_id: int, first_vchannel_id: int, messages: int) -> TxnContent:
-    """Return the content of messages on one vchannel; ``first_vchannel_id`` is the first one of its channel."""
+    """Return the content of messages on one vchannel; ``first_vchannel_id`` is the id of its channel's first one."""
     return TxnContent(
         messages,
         messages * _hash_of(vchannel_id) % _CONTENT_MODULUS,
@@ -88,8 +88,8 @@ class AppKey(NamedTuple):
     """Identifies an application.
 
     Attributes:
-        owner: The principal whose application it is; empty with authentication off.
-        app_id: Its id, without control characters.
+        owner: Principal that owns the application; empty with authentication off.
+        app_id: Id of the application, without control characters.
     """
 
     owner: str
@@ -97,18 +97,18 @@ class AppKey(NamedTuple):
 
 
 class AppCommit(NamedTuple):
-    """The last commit of prepared transactions that an application has made; what repeating it is answered with.
+    """The last commit of prepared transactions by an application; the answer to its retry.
 
     Attributes:
-        version: The application's number of it; later ones are greater.
-        first_tick: Tick of its first message; of one that had none, a tick that no message has.
-        messages: How many; they have consecutive ticks.
-        is_synced: Whether it was synced before it was acknowledged.
-        is_last: Whether the application has said that it makes no other commit.
-        any_vchannel: Whether a repetition may put messages on other vchannels of the same channels.
-        content: What the messages of a repetition must come to: ``TxnContent.by_channel`` where it may, else
+        version: Version that the application assigned; later commits have greater versions.
+        first_tick: Tick of its first message; without messages, a tick that no message has.
+        messages: Number of messages; their ticks are consecutive.
+        is_synced: True if it was synced before it was acknowledged.
+        is_last: True if the application declared that it makes no other commit.
+        any_vchannel: True if a retry may put messages on other vchannels of the same channels.
+        content: Content that a retry must match: ``TxnContent.by_channel`` with ``any_vchannel``, else
             ``by_vchannel``; None for a commit of a server that did not record it.
-        query_id: The query whose versions they are; empty where the caller named no query.
+        query_id: Query that numbers the versions; empty if the caller named no query.
     """
 
     version: int
@@ -122,9 +122,9 @@ class AppCommit(NamedTuple):
 
     @property
     def last_tick(self) -> int:
-        """Tick of the last message; one less than ``first_tick`` if there was none."""
+        """Tick of the last message; ``first_tick - 1`` without messages."""
         return self.first_tick + self.messages - 1
 
 
 TxnPlace = tuple[int, int]
-"""Vchannel id and txn id: what a transaction has staged on one vchannel."""
+"""Vchannel id and txn id: identifies the staged batches of a transaction on one vchannel."""

@@ -1,10 +1,10 @@
-"""What tenants use of something that a node has a bounded amount of, and how much each may use. Pure.
+"""Usage of a bounded resource of the node by tenant, and the limit of each tenant. Pure.
 
-A tenant may use a part of the whole that shrinks with what is free: at most ``percent / (100 - percent)`` times as much
-as is free. So one tenant alone gets ``percent`` of the whole, and however many tenants take all that they may, some of
-it is free for the next one: with 50 percent and n of them, 1 / (n + 1).
+A tenant may use at most ``percent / (100 - percent)`` times the amount that is free. So a single tenant gets
+``percent`` of the whole, and part of it stays free for the next tenant: with 50 percent and n tenants at their limit,
+1 / (n + 1).
 
-Source: the dynamic thresholds of Choudhury and Hahne for buffers that ports of a switch share.
+Source: dynamic thresholds (Choudhury and Hahne) for buffers shared by the ports of a switch.
 """
 
 from tidelog_server.core.errors import RateLimitRejectedError
@@ -23,11 +23,11 @@ class Usage:
         self._by_tenant: dict[Tenant, int] = {}
 
     def of(self, tenant: Tenant) -> int:
-        """Return what a tenant uses."""
+        """Return the amount that a tenant uses."""
         return self._by_tenant.get(tenant, 0)
 
     def add(self, tenant: Tenant, amount: int) -> None:
-        """Note that a tenant uses more, or with a negative amount less."""
+        """Add ``amount`` to a tenant's usage; negative to release."""
         self.total += amount
         used = self.of(tenant) + amount
         assert used >= 0
@@ -37,12 +37,12 @@ class Usage:
             self._by_tenant.pop(tenant, None)
 
     def check_share(self, tenant: Tenant, amount: int, maximum: int, percent: int, unit: str) -> None:
-        """Check that a tenant may use ``amount`` more of ``maximum``, which fits into what is free.
+        """Check that a tenant may use ``amount`` more of ``maximum``; the amount fits into what is free.
 
-        Everything with NO_TENANT is one principal's, which may use all.
+        NO_TENANT stands for a single principal, which may use all.
 
         Raises:
-            RateLimitRejectedError: It may not; ``unit`` says of what.
+            RateLimitRejectedError: It may not; the text names ``unit``.
         """
         if tenant == NO_TENANT or percent >= WHOLE_PERCENT:
             return
@@ -50,7 +50,7 @@ class Usage:
         used = self.of(tenant)
         if used + amount > max(1, allowed):
             raise RateLimitRejectedError(
-                f"this principal uses {used} {unit}, and one may use {allowed} while {maximum - self.total} of "
-                f"{maximum} are free: give some back first, or raise limits.max_principal_percent",
+                f"this principal uses {used} {unit}; with {maximum - self.total} of {maximum} free, a principal may "
+                f"use {allowed}: release some first, or raise limits.max_principal_percent",
                 limit=unit, used=used, allowed=allowed,
             )  # fmt: skip
