@@ -163,7 +163,7 @@ def test_loopback_addresses_need_none(host: str) -> None:
 
 def test_a_missing_file_and_a_broken_one_are_refused(tmp_path: Path) -> None:
     assert "No such file" in problems_of(tmp_path / "nothing.toml")
-    assert "is not a TOML file" in problems_of(a_file(tmp_path, "[server\n"))
+    assert "is not a valid TOML file" in problems_of(a_file(tmp_path, "[server\n"))
 
 
 def test_every_setting_is_described() -> None:

@@ -1,4 +1,4 @@
-"""Configuration: every setting, its default, and the four layers that may change it."""
+"""Configuration: every setting, its default, and the four layers that can set it."""
 
 from tidelog_server.config.connections import connections_of_address
 from tidelog_server.config.error import ConfigError

@@ -1,4 +1,4 @@
-"""How many connections of gRPC clients fit into the process's limit of open files."""
+"""The number of gRPC client connections that the limit of open files allows."""
 
 import socket
 
@@ -8,26 +8,27 @@ from tidelog_server.core.limits import MAX_CONNECTIONS, MIN_CONNECTIONS, RESERVE
 
 
 def connections_of_address(server: ServerSettings, files: int) -> int:
-    """Return how many connections each address that ``server.host`` stands for may have.
+    """Return the maximum number of connections on each address that ``server.host`` resolves to.
 
     Args:
-        server: What was asked for.
-        files: How many file descriptors the process may have.
+        server: Settings; ``max_connections`` 0 means as many as ``files`` allows.
+        files: Limit of open file descriptors of this process.
 
     Raises:
-        ConfigError: They do not fit beside what the store and the process need.
+        ConfigError: ``files`` is too small for ``max_connections`` and the descriptors that the store and the process
+            need.
     """
     room = files - RESERVED_FILES
     wanted = server.max_connections or min(MAX_CONNECTIONS, max(room, MIN_CONNECTIONS))
     if wanted > room:
         raise ConfigError(
             [
-                f"server.max_connections is {wanted}, and the limit of {files} open files has room for {max(0, room)} "
-                f"beside the {RESERVED_FILES} that the store and the process need: lower it, or raise the limit to "
+                f"server.max_connections is {wanted}, but the limit of {files} open files allows {max(0, room)}: the "
+                f"store and the process need {RESERVED_FILES}. Lower max_connections, or raise the limit to "
                 f"{RESERVED_FILES + wanted} (ulimit -n, LimitNOFILE in a systemd unit, ulimits.nofile in compose)"
             ]
         )
-    # gRPC counts the connections of each address by themselves.
+    # gRPC counts the connections of each address separately.
     return max(1, wanted // len(_addresses(server.host)))
 
 

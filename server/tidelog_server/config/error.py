@@ -1,13 +1,13 @@
-"""The one error of configuration."""
+"""The configuration error."""
 
 from collections.abc import Sequence
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; nothing was started.
+    """The configuration is invalid; nothing was started.
 
     Attributes:
-        problems: One line each with key, value, where it came from, and what is allowed. Never empty.
+        problems: One line per problem: key, value, origin, and the values allowed. Never empty.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:

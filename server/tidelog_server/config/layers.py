@@ -1,7 +1,7 @@
-"""The layers of configuration: what each of them assigns, and where exactly it says so.
+"""The layers of configuration: the assignments of each layer, with their origins.
 
-A layer is a list of assignments. Unknown keys are refused here, before any value is looked at: a setting that
-is ignored for its spelling is found out when it is too late.
+A layer is a list of assignments. Unknown keys are refused here, before any value is checked: a misspelled setting that
+is ignored is noticed too late.
 """
 
 import difflib
@@ -17,18 +17,18 @@ from tidelog_server.config.settings import SECTIONS
 
 PREFIX: Final = "TIDELOG_"
 
-# Variables that begin with the prefix and are no settings of the server.
+# Variables that begin with the prefix but are not server settings.
 OTHER_VARIABLES: Final = frozenset(
     {
         "TIDELOG_CONFIG",  # Path of the configuration file.
-        "TIDELOG_ENDPOINT",  # Where client commands connect to.
+        "TIDELOG_ENDPOINT",  # Address that client commands connect to.
         "TIDELOG_FAILPOINT",  # Crash tests only, see runtime.failpoints.
-        "TIDELOG_HYPOTHESIS",  # How long the tests search; a server that they start inherits it.
+        "TIDELOG_HYPOTHESIS",  # Search time of the tests; the servers that they start inherit it.
         "TIDELOG_NO_PROGRESS",
         "TIDELOG_OUTPUT",
         "TIDELOG_QUIET",
         "TIDELOG_TIMEOUT",
-        # What client commands show and check, see cli.connection.
+        # Credentials and certificates of client commands, see cli.connection.
         "TIDELOG_TLS_CA",
         "TIDELOG_TLS_CERT",
         "TIDELOG_TLS_KEY",
@@ -45,12 +45,12 @@ _ASSIGNMENT: Final = re.compile(r"\s*([A-Za-z0-9_.\"'\- ]+?)\s*=")
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One setting as one layer has it.
+    """The value of one setting in one layer.
 
     Attributes:
-        key: ``section.name``, a known one.
-        value: A text, or what TOML made of it.
-        origin: Where it stands, for people: ``tidelog.toml:3``, ``environment TIDELOG_LOG__LEVEL``.
+        key: A known ``section.name``.
+        value: A string, or the value parsed from TOML.
+        origin: Source, for display: ``tidelog.toml:3``, ``environment TIDELOG_LOG__LEVEL``.
     """
 
     key: str
@@ -59,10 +59,10 @@ class Assignment:
 
 
 def read_file(path: Path) -> list[Assignment]:
-    """Return what a TOML file assigns.
+    """Return the assignments in a TOML file.
 
     Raises:
-        ConfigError: The file cannot be read, is no TOML, or has unknown keys.
+        ConfigError: The file cannot be read, is not valid TOML, or has unknown keys.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def read_file(path: Path) -> list[Assignment]:
     except OSError as error:
         raise ConfigError([f"cannot read the configuration file {path}: {error.strerror}"]) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path} is not a TOML file: {error}"]) from error
+        raise ConfigError([f"{path} is not a valid TOML file: {error}"]) from error
     lines = _lines_of_keys(text)
     assignments = [
         Assignment(key, value, f"{path}:{lines[key]}" if key in lines else str(path)) for key, value in _flatten(tables)
@@ -79,10 +79,10 @@ def read_file(path: Path) -> list[Assignment]:
 
 
 def read_environment(environ: Mapping[str, str]) -> list[Assignment]:
-    """Return what the variables with our prefix assign.
+    """Return the assignments in the variables that begin with ``TIDELOG_``.
 
     Raises:
-        ConfigError: A variable with our prefix is neither a setting nor one of OTHER_VARIABLES.
+        ConfigError: Such a variable is neither a setting nor one of OTHER_VARIABLES.
     """
     spellings = {PREFIX + key.upper().replace(".", "__"): key for key in KEYS}
     assignments = [
@@ -94,7 +94,7 @@ def read_environment(environ: Mapping[str, str]) -> list[Assignment]:
 
 
 def read_flags(flags: Mapping[str, str]) -> list[Assignment]:
-    """Return what flags assign; their names come without the leading dashes.
+    """Return the assignments in flags, whose names are given without the leading dashes.
 
     Raises:
         ConfigError: A flag is unknown.
@@ -106,7 +106,11 @@ def read_flags(flags: Mapping[str, str]) -> list[Assignment]:
 def _known(
     assignments: list[Assignment], spellings: Mapping[str, str], extra: frozenset[str] = frozenset()
 ) -> list[Assignment]:
-    """Return the assignments under their ``section.name``, or refuse all unknown ones at once."""
+    """Return the assignments with their keys as ``section.name``.
+
+    Raises:
+        ConfigError: Some keys are unknown; the error lists all of them.
+    """
     problems = [
         f"unknown setting '{item.key}' ({item.origin}){_suggestion(item.key, [*spellings, *extra])}"
         for item in assignments
@@ -122,9 +126,9 @@ def _differs_in_one_letter(left: str, right: str) -> bool:
 
 
 def _suggestion(key: str, candidates: list[str]) -> str:
-    """Return a closing half-sentence that helps with an unknown key."""
-    # A key under the wrong section is as common as a typo, so the last part is compared alone too.
-    # One wrong letter counts as nearest: `etcd_ce` is `etcd_ca`, though it has more in common with `etcd_cert`.
+    """Return the end of an error message about an unknown key: the key that was probably meant, or where to look."""
+    # A key in the wrong section is as common as a typo, so the last part is also compared by itself.
+    # One wrong letter is the nearest match: `etcd_ce` means `etcd_ca`, although difflib prefers `etcd_cert`.
     matches = [name for name in candidates if _differs_in_one_letter(key, name)]
     if not matches:
         matches = difflib.get_close_matches(key, candidates, n=1, cutoff=0.75)
@@ -146,7 +150,7 @@ def _flatten(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[s
 
 
 def _lines_of_keys(text: str) -> dict[str, int]:
-    """Return the line of each key, from 1, as far as a plain reading finds it; tomllib does not tell."""
+    """Return the line number of each key, from 1, where a regular expression finds it; tomllib reports no lines."""
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):

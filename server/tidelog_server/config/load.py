@@ -1,4 +1,4 @@
-"""Loading: the layers on top of each other, and one answer about everything that is wrong."""
+"""Loading: merges the layers, and reports all problems in one error."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,12 +32,12 @@ BUILT_IN = "built-in"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The effective configuration. Immutable; everything in it was checked.
+    """The effective configuration. Immutable and validated.
 
     Attributes:
-        origins: For each ``section.name``, where its value comes from: ``built-in``, ``tidelog.toml:3``,
-            ``environment TIDELOG_LOG__LEVEL`` or ``flag --log.level``.
-        texts: For each ``section.name``, its value as text.
+        origins: Source of each ``section.name``: ``built-in``, ``tidelog.toml:3``, ``environment TIDELOG_LOG__LEVEL``
+            or ``flag --log.level``.
+        texts: Value of each ``section.name`` as text.
     """
 
     server: ServerSettings
@@ -55,22 +55,22 @@ class Config:
     texts: Mapping[str, str]
 
     def on_ports(self, grpc_port: int, http_port: int) -> "Config":
-        """Return the same configuration for the ports that a server has got."""
+        """Return the same configuration with the ports that a server listens on."""
         server = self.server.model_copy(update={"grpc_port": grpc_port, "http_port": http_port})
         return replace(self, server=server)
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
-    """Return the configuration: built-in defaults, then the file, then the environment, then flags.
+    """Return the configuration: built-in defaults, overridden by the file, then the environment, then flags.
 
     Args:
-        path: The file; None for none.
-        environ: All variables; only those that begin with ``TIDELOG_`` are looked at.
-        flags: By ``section.name``.
+        path: The TOML file; None to read no file.
+        environ: Environment variables; those that do not begin with ``TIDELOG_`` are ignored.
+        flags: Values by ``section.name``.
 
     Raises:
-        ConfigError: Keys are unknown or values are not allowed; all unknown keys are reported together, or
-            else all bad values.
+        ConfigError: Keys are unknown or values are not allowed. It lists all unknown keys; otherwise all
+            invalid values.
     """
     assignments = _effective(path, environ, flags)
     sections = _validated(assignments)
@@ -79,7 +79,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
 
 
 def _effective(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Assignment]:
-    """Return, for each key that any layer assigns, the assignment of the uppermost layer."""
+    """Return, for each key that a layer assigns, the assignment of the last such layer."""
     layers: tuple[Callable[[], list[Assignment]], ...] = (
         lambda: read_file(path) if path is not None else [],
         lambda: read_environment(environ),
@@ -98,7 +98,7 @@ def _effective(path: Path | None, environ: Mapping[str, str], flags: Mapping[str
 
 
 def _validated(assignments: Mapping[str, Assignment]) -> dict[str, Section]:
-    """Return one model for each section, or say everything that is wrong with single values."""
+    """Return one model for each section. Raises ConfigError, which lists all invalid values."""
     sections: dict[str, Section] = {}
     problems: list[str] = []
     for section, model in SECTIONS.items():
@@ -138,7 +138,7 @@ def _quoted(value: object) -> str:
 
 
 def _expected(message: str) -> str:
-    """Return what pydantic expected, as the end of a sentence of ours."""
+    """Return pydantic's message as the end of our sentence."""
     text = message.removeprefix("Input should be ").removeprefix("Value error, ")
     return f"expected {text}" if text != message else message[:1].lower() + message[1:]
 

@@ -1,4 +1,4 @@
-"""Changing settings of a running server: which may change, and all of them together or none."""
+"""Changing the settings of a running server: all reloadable settings change together, or none does."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ Apply = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class ReloadablePart:
-    """A part of the server that can take over settings while it runs.
+    """A part of the server that can apply new settings while it runs.
 
     Attributes:
-        keys: Its settings, ``section.name``.
-        prepare: Checks a new configuration without changing anything, and returns what makes it effective, which must
-            not fail. Raises ValueError, with a text for the operator, or OSError.
-        is_always_due: Whether it is asked even if none of its settings has changed, because they name files that may
-            have.
+        keys: Its settings, as ``section.name``.
+        prepare: Checks a new configuration without changing anything, and returns the function that applies it, which
+            must not fail. Raises ValueError, with a text for the operator, or OSError.
+        is_always_due: True to call ``prepare`` even if no setting changed, because the settings name files whose
+            content may have changed.
     """
 
     keys: frozenset[str]
@@ -27,11 +27,11 @@ class ReloadablePart:
 
 @dataclass(frozen=True, slots=True)
 class ReloadOutcome:
-    """What became of new settings.
+    """The result of a reload.
 
     Attributes:
         changed: Settings that took effect.
-        needs_restart: Settings that differ from those the server runs with, and take effect with its next start.
+        needs_restart: Settings that differ from those in effect, and take effect at the next start.
     """
 
     changed: tuple[str, ...]
@@ -39,32 +39,32 @@ class ReloadOutcome:
 
 
 class ReloadRefusedError(Exception):
-    """New settings cannot take effect, and none has. Its text tells why."""
+    """The new settings were refused and none took effect. The text gives the reason."""
 
 
 class Reloader:
-    """Knows the parts, and the settings that are in effect."""
+    """Holds the reloadable parts and the settings in effect."""
 
     def __init__(self, config: Config) -> None:
         self._texts = dict(config.texts)
         self._parts: list[ReloadablePart] = []
 
     def register(self, part: ReloadablePart) -> None:
-        """Add a part; no other one has any of its settings."""
+        """Add a part. Its settings must not belong to another part."""
         assert part.keys <= self._texts.keys()
         assert not part.keys & self.keys
         self._parts.append(part)
 
     @property
     def keys(self) -> frozenset[str]:
-        """All settings that may change."""
+        """All settings that can change at runtime."""
         return frozenset(key for part in self._parts for key in part.keys)
 
     def reload(self, config: Config) -> ReloadOutcome:
-        """Make what may change of ``config`` effective, all of it or nothing.
+        """Apply all reloadable settings of ``config``, or none.
 
         Raises:
-            ReloadRefusedError: A part cannot take it over. Nothing was changed.
+            ReloadRefusedError: A part refused its settings. Nothing was changed.
         """
         differing = {key for key, text in config.texts.items() if self._texts[key] != text}
         due = [part for part in self._parts if part.is_always_due or part.keys & differing]

@@ -1,4 +1,4 @@
-"""Every setting of the server with its default and bounds. One class is one section of the file.
+"""Every setting of the server with its default and bounds. Each class is one section of the file.
 
 A setting has one name in three spellings: ``durability`` under ``[storage]`` in the file,
 ``TIDELOG_STORAGE__DURABILITY`` in the environment, ``--storage.durability`` as a flag.
@@ -32,75 +32,81 @@ _ADDRESS = re.compile(r"[^\s,]+:[0-9]{1,5}")
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 NONE = "none"
-# A setting that may be left out: its word for that can be loaded again.
+# A setting that may be empty, which is shown as NONE; what is shown can be loaded again.
 OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value == NONE else value)]
 
 
 class Section(BaseModel):
-    """A frozen section that refuses keys it does not know."""
+    """A frozen section that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _check_text(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse what pydantic would read as a number and is not written as one, such as ``true`` and ``1_0``."""
+        """Refuse values that pydantic accepts as numbers but are not written as such: ``true``, ``1_0``."""
         assert info.field_name is not None
         kind = cls.model_fields[info.field_name].annotation
         return check_whole_number(value) if kind is int else check_number(value) if kind is float else value
 
 
 class ServerSettings(Section):
-    """``[server]``: where the server listens and how it ends."""
+    """``[server]``: listening addresses, connections and shutdown."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="address that gRPC listens on")
-    grpc_port: Port = Field(7420, description="port of gRPC; 0 takes any free one")
-    http_host: str = Field("127.0.0.1", min_length=1, description="address that health and metrics listen on")
-    http_port: Port = Field(7421, description="port of health and metrics; 0 takes any free one")
+    host: str = Field("127.0.0.1", min_length=1, description="address that gRPC listens on: host name or IP address")
+    grpc_port: Port = Field(7420, description="gRPC port, 0 to 65535; 0 chooses a free port")
+    http_host: str = Field(
+        "127.0.0.1", min_length=1, description="address that the health and metrics server listens on"
+    )
+    http_port: Port = Field(7421, description="port of health and metrics, 0 to 65535; 0 chooses a free port")
     shutdown_grace_s: float = Field(
-        10.0, ge=0, le=3_600, description="seconds that a stop may take, calls in flight included"
+        10.0, ge=0, le=3_600, description="maximum seconds for shutdown, including calls in flight; 0 to 3600"
     )
-    insecure: bool = Field(False, description="allows other machines in without TLS or authentication")
-    reflection: bool = Field(True, description="lets tools list the services; needs admin.read with authentication")
+    insecure: bool = Field(False, description="accept other machines without TLS or authentication")
+    reflection: bool = Field(True, description="serve gRPC reflection; needs admin.read if authentication is on")
     max_connections: int = Field(
-        0, ge=0, le=1_000_000, description="connections of gRPC clients; 0: as open files permit, at most 10,000"
+        0, ge=0, le=1_000_000, description="maximum gRPC connections; 0: as the limit of open files allows, max. 10,000"
     )
-    max_streams_per_connection: int = Field(100, ge=1, le=10_000, description="calls at once on a connection")
+    max_streams_per_connection: int = Field(
+        100, ge=1, le=10_000, description="maximum concurrent calls per connection, 1 to 10000"
+    )
     overload_protection: bool = Field(
-        False, description="refuses streams of a connection that has too many unfinished; for hostile clients"
+        False, description="refuse streams on connections with too many unfinished ones; for hostile clients"
     )
     max_connection_age_s: int = Field(
-        0, ge=0, le=30 * 86_400, description="seconds after which a connection is renewed, streams resume; 0 for never"
+        0, ge=0, le=30 * 86_400, description="seconds before clients must reconnect; streams resume; 0: no limit"
     )
 
 
 class StorageSettings(Section):
-    """``[storage]``: where messages live."""
+    """``[storage]``: the log store."""
 
-    kind: Literal["rocksdb", "memory"] = Field("rocksdb", description="log store; memory forgets at exit")
-    data_dir: FilePath = Field(Path("tidelog-data"), description="folder of the data, made when it is missing")
-    durability: Literal["sync", "os"] = Field("sync", description="what an ack promises: on disk, or in the OS")
+    kind: Literal["rocksdb", "memory"] = Field("rocksdb", description="log store; memory is lost at exit")
+    data_dir: FilePath = Field(Path("tidelog-data"), description="data folder, created if missing")
+    durability: Literal["sync", "os"] = Field(
+        "sync", description="default durability of an ack: on disk (sync), or in the OS"
+    )
     retention_check_interval_ms: int = Field(
-        10_000, ge=1, le=3_600_000, description="pause between looks for messages that channels may forget"
+        10_000, ge=1, le=3_600_000, description="milliseconds between retention checks, 1 to 3600000"
     )
     accept_head_loss: bool = Field(
-        False, description="start although HEAD is lost, and with it the proof that nothing else is; use once"
+        False, description="start without HEAD, the proof that no acknowledged data is lost; for one start only"
     )
 
 
 class MetadataSettings(Section):
-    """``[metadata]``: where the names of channels live."""
+    """``[metadata]``: the store of channels, groups and tokens."""
 
     kind: Literal["embedded", "memory", "etcd"] = Field(
-        "embedded", description="metadata store; memory forgets at exit, etcd is shared by nodes"
+        "embedded", description="metadata store; memory is lost at exit, etcd is shared by all nodes of a cluster"
     )
-    etcd_endpoints: OptionalText = Field("", description="addresses of etcd, host:port with commas between")
-    etcd_prefix: str = Field("/", min_length=1, description="what all keys in etcd begin with")
-    etcd_username: OptionalText = Field("", description="user of etcd; empty for none")
-    etcd_password_file: OptionalText = Field("", description="file whose first line is the user's password")
-    etcd_ca: OptionalText = Field("", description="file of certificates that etcd's must come from; turns TLS on")
-    etcd_cert: OptionalText = Field("", description="file of the certificate that etcd gets from this node")
-    etcd_key: OptionalText = Field("", description="file of its key")
+    etcd_endpoints: OptionalText = Field("", description="etcd addresses, host:port, separated by commas")
+    etcd_prefix: str = Field("/", min_length=1, description="prefix of all keys in etcd")
+    etcd_username: OptionalText = Field("", description="etcd user; empty: no authentication")
+    etcd_password_file: OptionalText = Field("", description="file with the etcd user's password in its first line")
+    etcd_ca: OptionalText = Field("", description="CA file for etcd's certificate, PEM; turns TLS on")
+    etcd_cert: OptionalText = Field("", description="file of this node's client certificate for etcd, PEM")
+    etcd_key: OptionalText = Field("", description="file of the private key of etcd_cert, PEM")
 
     def endpoints(self) -> tuple[str, ...]:
         """Return the addresses of etcd."""
@@ -108,136 +114,148 @@ class MetadataSettings(Section):
 
 
 class ClusterSettings(Section):
-    """``[cluster]``: this node among others; used with ``metadata.kind = etcd``."""
+    """``[cluster]``: this node of a cluster; used if ``metadata.kind`` is ``etcd``."""
 
-    node_id: OptionalText = Field("", description="name of this node, which stays with its data folder")
-    lease_ttl_s: int = Field(10, ge=2, le=300, description="seconds after which a node that is gone is forgotten")
+    node_id: OptionalText = Field("", description="unique name of this node; belongs to its data folder")
+    lease_ttl_s: int = Field(10, ge=2, le=300, description="seconds until a dead node loses its lease, 2 to 300")
     advertise: OptionalText = Field(
-        "", description="host:port at which clients reach this node; empty: where gRPC listens"
+        "", description="host:port at which clients reach this node; empty: server.host and grpc_port"
     )
     peer_address: OptionalText = Field(
-        "", description="host:port at which other nodes reach this one; empty: cluster.advertise"
+        "", description="host:port at which other nodes reach this node; empty: cluster.advertise"
     )
-    ca: OptionalText = Field("", description="file of authorities of other nodes' certificates; calls them with TLS")
-    token_file: OptionalText = Field("", description="file of the token that other nodes are shown")
-    start_timeout_s: float = Field(60.0, gt=0, le=86_400, description="seconds that a start waits for etcd")
+    ca: OptionalText = Field("", description="CA file for other nodes' certificates, PEM; turns on TLS to them")
+    token_file: OptionalText = Field("", description="file of the token for calls to other nodes")
+    start_timeout_s: float = Field(60.0, gt=0, le=86_400, description="maximum seconds that a start waits for etcd")
 
 
 class LimitSettings(Section):
-    """``[limits]``: bounds; those in bytes as a number or with a unit such as ``8MiB``."""
+    """``[limits]``: upper bounds; bytes as a number or with a unit such as ``8MiB``."""
 
     max_message_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_message_bytes), gt=0, description="one message's payload"
+        ByteSize(_DEFAULT_LIMITS.max_message_bytes), gt=0, description="maximum bytes of a message's payload"
     )
-    max_batch_bytes: Bytes = Field(ByteSize(_DEFAULT_LIMITS.max_batch_bytes), gt=0, description="one batch")
+    max_batch_bytes: Bytes = Field(
+        ByteSize(_DEFAULT_LIMITS.max_batch_bytes), gt=0, description="maximum bytes of a batch"
+    )
     max_in_flight_bytes_per_stream: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_in_flight_bytes_per_stream),
         gt=0,
-        description="unacknowledged on a stream",
+        description="maximum unacknowledged bytes per append stream",
     )
     max_in_flight_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_in_flight_bytes), gt=0, description="unacknowledged on the server"
+        ByteSize(_DEFAULT_LIMITS.max_in_flight_bytes), gt=0, description="maximum unacknowledged bytes on the server"
     )
     max_unread_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.max_unread_bytes), ge=MAX_RESPONSE_BYTES,
-        description="responses of scans that clients have not taken; a principal has a third of it",
+        description="maximum bytes of scan responses that clients have not read; a third per principal",
     )  # fmt: skip
-    max_open_streams: int = Field(_DEFAULT_LIMITS.max_open_streams, gt=0, description="open streams on the server")
+    max_open_streams: int = Field(
+        _DEFAULT_LIMITS.max_open_streams, gt=0, description="maximum open streams on the server"
+    )
     max_open_streams_per_principal: int = Field(
         _DEFAULT_LIMITS.max_open_streams_per_principal, gt=0,
-        description="open streams of a principal, or of an address without authentication",
+        description="maximum open streams per principal; per address if authentication is off",
     )  # fmt: skip
     tail_ring_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.tail_ring_bytes), gt=0, description="memory that serves live scans"
+        ByteSize(_DEFAULT_LIMITS.tail_ring_bytes),
+        gt=0,
+        description="bytes of memory for the newest messages, read by following scans",
     )
     min_free_disk_bytes: Bytes = Field(
         ByteSize(_DEFAULT_LIMITS.min_free_disk_bytes),
         ge=0,
-        description="appends stop below so much free disk",
+        description="free disk space in bytes below which appends are refused",
     )
 
     max_txn_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_txn_bytes), gt=0, description="one transaction, staged on disk"
+        ByteSize(_DEFAULT_LIMITS.max_txn_bytes), gt=0, description="maximum bytes of a transaction, staged on disk"
     )
     max_staged_bytes: Bytes = Field(
-        ByteSize(_DEFAULT_LIMITS.max_staged_bytes), gt=0, description="all open transactions, staged on disk"
+        ByteSize(_DEFAULT_LIMITS.max_staged_bytes),
+        gt=0,
+        description="maximum bytes of all open transactions, staged on disk",
     )
-    max_open_txns: int = Field(_DEFAULT_LIMITS.max_open_txns, gt=0, description="open transactions on the server")
+    max_open_txns: int = Field(
+        _DEFAULT_LIMITS.max_open_txns, gt=0, description="maximum open transactions on the server"
+    )
     max_open_txns_per_client: int = Field(
-        _DEFAULT_LIMITS.max_open_txns_per_client, gt=0, description="open transactions of one client"
+        _DEFAULT_LIMITS.max_open_txns_per_client, gt=0, description="maximum open transactions per client"
     )
     txn_keepalive_ms: int = Field(
         _DEFAULT_LIMITS.txn_keepalive_ms,
         gt=0,
         le=MAX_KEEPALIVE_US // 1_000,
-        description="life of a silent transaction that names none",
+        description="default keepalive of transactions: milliseconds without a call until one is aborted",
     )
     max_principal_percent: int = Field(
         _DEFAULT_LIMITS.max_principal_percent,
         gt=0,
         le=WHOLE_PERCENT,
-        description="most of what is limited in number that one principal may use, of the whole",
+        description="maximum share of each limited number that one principal may use, in percent, 1 to 100",
     )
 
     def to_limits(self) -> Limits:
-        """Return the limits as the layers below know them. Call when ``broken_relations`` yields none."""
+        """Return the limits for the layers below. Call only if ``broken_relations`` yields nothing."""
         return Limits(**{name: int(value) for name, value in self})
 
 
 class LogSettings(Section):
-    """``[log]``: what the server says on stderr."""
+    """``[log]``: the server's log on stderr."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe event shown")
-    format: Literal["auto", "console", "json"] = Field("auto", description="auto: text on a terminal, else JSON")
-    slow_append_ms: int = Field(1_000, ge=0, description="appends that take longer are logged; 0 for none")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="minimum severity of logged events")
+    format: Literal["auto", "console", "json"] = Field("auto", description="auto: text on a terminal, JSON otherwise")
+    slow_append_ms: int = Field(1_000, ge=0, description="log appends that take longer, in milliseconds; 0: never")
 
 
 class TlsSettings(Section):
-    """``[tls]``: encryption. Files are read again when they change."""
+    """``[tls]``: encryption. Files are reloaded when they change."""
 
-    cert: OptionalText = Field(
-        "", description="file of the server's certificate with its chain, PEM; empty for plaintext"
+    cert: OptionalText = Field("", description="file of the server's certificate and its chain, PEM; empty: no TLS")
+    key: OptionalText = Field("", description="file of the private key of tls.cert, PEM")
+    client_ca: OptionalText = Field("", description="CA file, PEM; if set, clients need a certificate signed by it")
+    deny_list: OptionalText = Field(
+        "", description="file of denied client certificates: a serial or SPIFFE id per line"
     )
-    key: OptionalText = Field("", description="file of its private key, PEM")
-    client_ca: OptionalText = Field("", description="file of authorities; if set, clients need a certificate of theirs")
-    deny_list: OptionalText = Field("", description="file of refused certificates: serials and SPIFFE ids, one a line")
 
 
 class AuthSettings(Section):
-    """``[auth]``: who may do what."""
+    """``[auth]``: authentication and authorization."""
 
-    kind: Literal["off", "on"] = Field("off", description="on: calls need credentials, and may do what is granted")
-    grants: OptionalText = Field("", description="file of what signed tokens and client certificates may do, TOML")
-    jwt_issuer: OptionalText = Field("", description="issuer of signed tokens (JWT)")
-    jwt_audience: OptionalText = Field("", description="audience of signed tokens: this server")
-    jwt_jwks: OptionalText = Field("", description="file or https URL of their keys; empty to take none")
-    jwt_leeway_s: int = Field(30, ge=0, le=300, description="seconds by which clocks may differ")
-    jwt_max_lifetime_s: int = Field(3_600, ge=60, le=86_400, description="longest lifetime of a signed token")
+    kind: Literal["off", "on"] = Field("off", description="on: calls need credentials and grants")
+    grants: OptionalText = Field("", description="file of grants for signed tokens and client certificates, TOML")
+    jwt_issuer: OptionalText = Field("", description="required issuer (iss) of signed tokens (JWT)")
+    jwt_audience: OptionalText = Field("", description="required audience (aud) of signed tokens: this server")
+    jwt_jwks: OptionalText = Field("", description="file or https URL of the keys of signed tokens; empty: refuse them")
+    jwt_leeway_s: int = Field(30, ge=0, le=300, description="allowed clock difference in seconds, 0 to 300")
+    jwt_max_lifetime_s: int = Field(3_600, ge=60, le=86_400, description="maximum lifetime in seconds")
 
 
 class QuotaSettings(Section):
-    """``[quota]``: what one principal may use; only with authentication. 0 for no bound."""
+    """``[quota]``: limits per principal, applied only if authentication is on. A rate of 0 means no limit."""
 
-    requests_per_s: int = Field(5_000, ge=0, description="calls per second")
-    request_burst: int = Field(10_000, ge=1, description="calls at once after a pause")
-    in_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="bytes of requests per second")
-    out_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="bytes of scans per second")
-    ticks_per_s: int = Field(10_000_000, ge=0, description="ticks of AllocateTicks per second")
-    auth_failures_per_minute: int = Field(10, ge=1, description="failed authentications from one address")
+    requests_per_s: int = Field(5_000, ge=0, description="calls per second; 0: no limit")
+    request_burst: int = Field(10_000, ge=1, description="calls in a burst")
+    in_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="request bytes per second; 0: no limit")
+    out_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="scan response bytes per second; 0: no limit")
+    ticks_per_s: int = Field(10_000_000, ge=0, description="ticks allocated per second; 0: no limit")
+    auth_failures_per_minute: int = Field(10, ge=1, description="failed authentications per address")
 
 
 class MetricsSettings(Section):
-    """``[metrics]``: what ``/metrics`` tells beyond the node as a whole."""
+    """``[metrics]``: optional metrics with a label per object."""
 
-    per_vchannel: bool = Field(False, description="first and tail tick of each vchannel; a label for each")
-    per_group: bool = Field(False, description="lag of each consumer group; a label for each")
+    per_vchannel: bool = Field(False, description="report first and tail tick of each vchannel; a label each")
+    per_group: bool = Field(False, description="report the lag of each consumer group; a label each")
 
 
 class TracingSettings(Section):
-    """``[tracing]``: spans of calls, for OpenTelemetry; needs ``tidelog[otel]``."""
+    """``[tracing]``: OpenTelemetry spans of calls; needs ``tidelog[otel]``."""
 
-    endpoint: str = Field("off", pattern=r"^(off|https?://\S+)$", description="URL that takes spans by OTLP, or off")
-    sample_ratio: float = Field(0.01, ge=0, le=1, description="share of calls traced whose clients do not say")
+    endpoint: str = Field("off", pattern=r"^(off|https?://\S+)$", description="OTLP endpoint URL for spans, or off")
+    sample_ratio: float = Field(
+        0.01, ge=0, le=1, description="sampled fraction of calls without a trace context, 0 to 1"
+    )
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -261,8 +279,8 @@ class SettingDescription:
 
     Attributes:
         key: ``section.name``.
-        default: As it would be written in a file.
-        text: What it does, in a few words.
+        default: Default value, as written in a file.
+        text: Short description.
     """
 
     key: str
@@ -280,7 +298,7 @@ def describe_settings() -> list[SettingDescription]:
 
 
 def format_setting(value: object) -> str:
-    """Return a setting's value as text: truth in lower case, whole MiB with their unit, an empty text as a word."""
+    """Return a setting's value as text: booleans in lower case, whole MiB with the unit, an empty string as NONE."""
     if value == "":
         return NONE
     if isinstance(value, bool):
@@ -291,7 +309,7 @@ def format_setting(value: object) -> str:
 
 
 def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
-    """Yield (key, what is expected) for each broken rule between settings."""
+    """Yield (key, expected value) for each violated rule between settings."""
     server, limits = sections["server"], sections["limits"]
     assert isinstance(server, ServerSettings)
     assert isinstance(limits, LimitSettings)
@@ -303,7 +321,7 @@ def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
     tracing = sections["tracing"]
     assert isinstance(tracing, TracingSettings)
     if tracing.endpoint != "off" and importlib.util.find_spec("opentelemetry") is None:
-        yield "tracing.endpoint", 'OpenTelemetry to be installed: pip install "tidelog[otel]"'
+        yield "tracing.endpoint", '"off", since OpenTelemetry is not installed: pip install "tidelog[otel]"'
     yield from _broken_cluster(sections)
     for smaller, larger in (
         ("max_message_bytes", "max_batch_bytes"),
@@ -320,7 +338,7 @@ def broken_relations(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
 
 
 def _broken_cluster(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
-    """Yield what a node on etcd lacks."""
+    """Yield (key, expected value) for settings that are missing or invalid for a node on etcd."""
     storage, metadata, cluster = sections["storage"], sections["metadata"], sections["cluster"]
     server = sections["server"]
     assert isinstance(server, ServerSettings)
@@ -330,39 +348,39 @@ def _broken_cluster(sections: dict[str, Section]) -> Iterator[tuple[str, str]]:
     if metadata.kind != "etcd":
         return
     if not metadata.endpoints() or not all(_ADDRESS.fullmatch(each) for each in metadata.endpoints()):
-        yield "metadata.etcd_endpoints", "addresses such as 10.0.0.1:2379,10.0.0.2:2379, for metadata.kind is etcd"
+        yield "metadata.etcd_endpoints", "addresses such as 10.0.0.1:2379,10.0.0.2:2379, since metadata.kind is etcd"
     if not is_node_id(cluster.node_id):
         yield (
             "cluster.node_id",
-            (f"1 to {MAX_NODE_ID_CHARACTERS} of a-z, 0-9 and -, such as node-1, another one for each node"),
+            (f"1 to {MAX_NODE_ID_CHARACTERS} of a-z, 0-9 and -, such as node-1, unique in the cluster"),
         )
     yield from _broken_addresses(server, cluster)
     if storage.kind != "rocksdb":
-        yield "storage.kind", "rocksdb, for metadata in etcd outlives a log in memory"
+        yield "storage.kind", "rocksdb, since metadata.kind is etcd: the metadata would outlive a log in memory"
     if metadata.etcd_username and not metadata.etcd_password_file:
-        yield "metadata.etcd_password_file", "a file, for metadata.etcd_username is set"
+        yield "metadata.etcd_password_file", "a file, since metadata.etcd_username is set"
     if bool(metadata.etcd_cert) != bool(metadata.etcd_key):
-        yield "metadata.etcd_key", "a file exactly where metadata.etcd_cert is one"
+        yield "metadata.etcd_key", "both metadata.etcd_cert and metadata.etcd_key, or neither"
     if metadata.etcd_cert and not metadata.etcd_ca:
-        yield "metadata.etcd_ca", "a file, for metadata.etcd_cert is set"
+        yield "metadata.etcd_ca", "a file, since metadata.etcd_cert is set"
 
 
 def _broken_addresses(server: ServerSettings, cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
-    """Yield the addresses of this node at which nothing could reach it."""
+    """Yield the addresses of this node that clients or other nodes cannot connect to."""
     for name in ("advertise", "peer_address"):
         address = getattr(cluster, name)
         if address and (not _ADDRESS.fullmatch(address) or is_unspecified(address.rpartition(":")[0])):
-            yield f"cluster.{name}", "host:port, with a host that others can connect to"
+            yield f"cluster.{name}", "host:port, with a host that other machines can connect to"
     if not cluster.advertise and is_unspecified(server.host):
         yield (
             "cluster.advertise",
-            f"host:port at which clients reach this node, for server.host is {server.host}, which is no address to "
-            "connect to",
+            f"host:port at which clients reach this node, since they cannot connect to server.host, which is "
+            f"{server.host}",
         )
 
 
 def is_unspecified(host: str) -> bool:
-    """Return whether ``host`` stands for all addresses of a machine, as 0.0.0.0 does: not one to connect to."""
+    """Return whether ``host`` means all addresses of a machine, as 0.0.0.0 does; clients cannot connect to it."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -370,18 +388,18 @@ def is_unspecified(host: str) -> bool:
 
 
 def _exposed_addresses(server: ServerSettings, *, is_closed: bool) -> Iterator[tuple[str, str]]:
-    """Yield the addresses that other machines could reach without the operator having said so."""
+    """Yield the addresses that other machines can reach unprotected although ``insecure`` is not set."""
     for name in ("host", "http_host"):
         if not (server.insecure or is_closed or _is_loopback(getattr(server, name))):
             yield (
                 f"server.{name}",
-                "a loopback address such as 127.0.0.1, because nothing is encrypted or authenticated; "
+                "a loopback address such as 127.0.0.1, because calls are not both encrypted and authenticated; "
                 "set tls.cert, tls.key and auth.kind = on, or server.insecure = true if the network is trusted",
             )
 
 
 def is_exposed(server: ServerSettings, tls: TlsSettings, auth: AuthSettings) -> bool:
-    """Tell whether other machines are let in without TLS or without authentication."""
+    """Return whether the server accepts other machines without TLS or without authentication."""
     is_local = _is_loopback(server.host) and _is_loopback(server.http_host)
     return not is_local and not (tls.cert and auth.kind == "on")
 
@@ -393,23 +411,23 @@ def _broken_security(tls: TlsSettings, auth: AuthSettings) -> Iterator[tuple[str
         if getattr(tls, name) and not tls.cert:
             yield f"tls.{name}", "tls.cert and tls.key to be set too"
     if tls.deny_list and not tls.client_ca:
-        yield "tls.deny_list", "tls.client_ca to be set too: without it no client has a certificate"
+        yield "tls.deny_list", "tls.client_ca to be set too: without it clients present no certificate"
     yield from _broken_jwt(auth)
     if auth.kind == "off":
         for name in ("grants", "jwt_jwks"):
             if getattr(auth, name):
-                yield f"auth.{name}", "auth.kind = on: with authentication off it would protect nothing"
+                yield f"auth.{name}", "auth.kind = on: with authentication off it has no effect"
 
 
 def _broken_jwt(auth: AuthSettings) -> Iterator[tuple[str, str]]:
     if auth.jwt_jwks:
         for name in ("jwt_issuer", "jwt_audience"):
             if not getattr(auth, name):
-                yield f"auth.{name}", "a text, since auth.jwt_jwks is set"
+                yield f"auth.{name}", "a value, since auth.jwt_jwks is set"
         if auth.jwt_jwks.startswith("http://") and not _is_loopback(
             urllib.parse.urlsplit(auth.jwt_jwks).hostname or ""
         ):
-            yield "auth.jwt_jwks", "an https URL: whoever can change the keys on their way can be anybody"
+            yield "auth.jwt_jwks", "an https URL: an attacker who replaces the keys in transit can forge any token"
 
 
 def _is_loopback(host: str) -> bool:
