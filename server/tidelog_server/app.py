@@ -1,4 +1,4 @@
-"""The composition root: builds the layers bottom up, and takes them down in the right order."""
+"""The composition root: builds the layers from the bottom up, and closes them in the reverse order."""
 
 import asyncio
 import errno
@@ -69,13 +69,13 @@ if TYPE_CHECKING:
     from tidelog_server.metadata.etcd_connection import EtcdAccess
     from tidelog_server.rpc.tracing import CallTracer
 
-# What says in a cluster that the node does not hold its registration any more.
+# Errors that mean, in a cluster, that the node has lost its registration.
 _LOST = (RevisionConflictError, OwnershipLostError, MetadataUnavailableError)
 _log = structlog.get_logger()
 
 
 class Server:
-    """A running node. Build one with ``start``; lives on the event loop that built it."""
+    """A running node. Create one with ``start``; lives on the event loop that created it."""
 
     def __init__(
         self, config: Config, clock: Clock, store: LogStore, started_s: float, max_connections: int = MAX_CONNECTIONS
@@ -102,12 +102,12 @@ class Server:
         self._rpc: RpcServer | None = None
         self._http = HttpServer(self._why_not_ready, self._render_metrics, self._metrics, self._may_read_metrics)
         self._teardown = AsyncExitStack()
-        # What changes with a reload; other parts register themselves.
+        # Applies changed settings; other parts register themselves.
         self.reloader = Reloader(config)
         self._register_reloadable()
         self._is_serving = False
         self._is_damaged = False
-        # Of a node, which is known before it is listened on; 0 otherwise.
+        # The port of a cluster node, which is registered before the node listens; 0 otherwise.
         self._grpc_port = 0
         self.grpc_endpoint = ""
         self.http_endpoint = ""
@@ -125,24 +125,24 @@ class Server:
 
         Args:
             config: All settings.
-            clock: Time; the system's if None.
-            before_serving: Called once all channels are open and nobody is served yet; it may block.
-            waits_for_cluster: Whether to wait for etcd however long it takes.
+            clock: Source of time; None for the system's clocks.
+            before_serving: Called after all channels are open and before the first call is served; it may block.
+            waits_for_cluster: True to wait for etcd without a time limit.
 
         Raises:
-            OSError: An address is taken or not allowed, or the data folder cannot be used.
+            OSError: An address is in use or not permitted, or the data folder is unusable.
             DataLossError: The log is damaged or shorter than it was. Nothing was modified.
-            DataFolderError: The folder is in use, or of an unknown format.
-            ConfigError: ``server.max_connections`` does not fit into the limit of open files.
-            MetadataUnavailableError: etcd did not answer in time, or refused.
-            SecurityError: A certificate, key or file of permissions cannot be used.
+            DataFolderError: The folder is in use, or has an unknown format.
+            ConfigError: ``server.max_connections`` exceeds the limit of open files.
+            MetadataUnavailableError: etcd did not answer within ``cluster.start_timeout_s``, or refused.
+            SecurityError: A certificate, key or grants file is unusable.
         """
-        assert __debug__, "the server does not run with assertions switched off"
+        assert __debug__, "the server does not run with assertions disabled"
         configure_logging(config.log.level, config.log.format)
         clock = clock or SystemClock()
         started_s = clock.monotonic_s()
         max_connections = connections_of_address(config.server, open_files_limit())
-        # Before the log is opened: recovering it for nothing may take long.
+        # Before the log is opened, because recovery may take long and would be in vain.
         _check_address(config.server.host, config.server.grpc_port)
         _check_address(config.server.http_host, config.server.http_port)
         store = await asyncio.to_thread(_open_store, config)
@@ -157,29 +157,32 @@ class Server:
         return server
 
     async def wait_stopped(self) -> str:
-        """Wait until storage, a background task or the lease has failed, and return why; then stop the server."""
+        """Wait until storage or a background task fails or the lease is lost, and return the cause.
+
+        The caller must then stop the server.
+        """
         return await asyncio.shield(self._stopped_by)
 
     @property
     def may_start_again(self) -> bool:
-        """Whether the server stopped because it lost its lease: a new one, of ``again``, registers anew."""
+        """True if the server stopped because it lost its lease: a new server, of ``again``, can register."""
         return self._node.has_lapsed and self._node.admission.failure is None
 
     @property
     def is_damaged(self) -> bool:
-        """Whether storage failed because stored data was found damaged: another start would meet it again."""
+        """True if storage failed because stored data is damaged: a restart would fail in the same way."""
         return self._is_damaged
 
     @property
     def again(self) -> Config:
-        """The configuration for another server in the place of this one."""
+        """The configuration for a server that replaces this one, with the same ports."""
         ports = [int(endpoint.rpartition(":")[2]) for endpoint in (self.grpc_endpoint, self.http_endpoint)]
         return self._config.on_ports(*ports)
 
     def reload(self, load: Callable[[], Config]) -> bool:
-        """Make what may change of the configuration that ``load`` returns effective, and log what came of it.
+        """Apply the reloadable settings of the configuration that ``load`` returns, and log the result.
 
-        ``load`` may raise ConfigError. Returns False if it did, or if a part refused: then nothing has changed.
+        ``load`` may raise ConfigError. Returns False if it did, or if a part refused its settings: nothing was changed.
         """
         try:
             outcome = self.reloader.reload(load())
@@ -193,11 +196,11 @@ class Server:
 
     @property
     def shutdown_grace_s(self) -> float:
-        """How long ``stop`` may take, as configured now."""
+        """The configured maximum duration of ``stop``."""
         return self._grace_s
 
     async def stop(self) -> None:
-        """Take no new work, finish what is in flight, sync, and release everything. Idempotent."""
+        """Refuse new work, finish work in flight, sync, and release all resources. Idempotent."""
         self._node.begin_shutdown()
         if self._rpc is not None:
             await self._rpc.set_serving(is_serving=False)
@@ -224,19 +227,19 @@ class Server:
         await self._security.open(metadata, ROOT, self._config.storage.data_dir)
 
     async def _open_in_cluster(self, *, waits: bool) -> None:
-        """Register, and open the channels of this node. Probes are answered meanwhile."""
-        # Here, because its messages take a tenth of a second to import, and most servers are alone.
+        """Register, and open the channels of this node. Probes are answered from the beginning."""
+        # Imported here because it takes a tenth of a second, and most servers are not in a cluster.
         from tidelog_server.metadata.etcd import EtcdMetadataStore
 
         await self._listen_http()
-        # Registered before it is listened on: whoever is told of it waits until it answers.
+        # The address is registered before the node listens on it: clients retry until it answers.
         self._grpc_port = self._config.server.grpc_port or _free_port(self._config.server.host)
         settings, teardown = self._config.cluster, self._teardown
         store = EtcdMetadataStore(etcd_access(self._config), self._config.metadata.etcd_prefix, self._clock)
         peers = GrpcPeers(_peer_access(self._config))
         record = self._own_record()
         cluster = Cluster(store, self._clock, record, peers, root=ROOT, lease_ttl_s=settings.lease_ttl_s)
-        # Ordering: the registration is given back behind the last acknowledgement and the last renewal.
+        # Ordering: the registration is removed after the last acknowledgement and the last renewal.
         teardown.push_async_callback(store.close)
         teardown.push_async_callback(cluster.close)
         teardown.push_async_callback(peers.close)
@@ -250,18 +253,18 @@ class Server:
                 teardown.push_async_callback(self._security.close)
         except TimeoutError:
             raise MetadataUnavailableError(
-                f"the node could not register within {settings.start_timeout_s:.0f} s; etcd at "
-                f"{self._config.metadata.etcd_endpoints} last said: {store.last_failure or 'nothing wrong'}"
+                f"the node could not register within {settings.start_timeout_s:.0f} s; last error of etcd at "
+                f"{self._config.metadata.etcd_endpoints}: {store.last_failure or 'no error'}"
             ) from None
 
     def _own_record(self) -> NodeRecord:
-        """Return what this node registers: where clients and other nodes reach it."""
+        """Return the record that this node registers: the addresses for clients and other nodes."""
         settings = self._config.cluster
         address = settings.advertise or f"{self._config.server.host}:{self._grpc_port}"
         peer_address = "" if settings.peer_address == address else settings.peer_address
         http_host, _, http_port = self.http_endpoint.rpartition(":")
         if is_unspecified(http_host):
-            # It listens on all addresses, and this one is an address of the machine.
+            # The HTTP server listens on all addresses, including the advertised one.
             http_host = (peer_address or address).rpartition(":")[0]
         return NodeRecord(
             settings.node_id, address, f"{http_host}:{http_port}", secrets.token_hex(8), packages.version("tidelog"),
@@ -296,7 +299,7 @@ class Server:
         )
 
     async def _listen_http(self) -> None:
-        """Answer probes from now on."""
+        """Start the HTTP server, which answers probes."""
         server, files = self._config.server, self._security.files
         tls = None
         if files is not None:
@@ -307,7 +310,7 @@ class Server:
         self.http_endpoint = f"{server.http_host}:{http_port}"
 
     async def _make_rpc(self) -> RpcServer:
-        """Return the services, behind a guard if calls need credentials."""
+        """Return the services, with a guard if calls must be checked."""
         config, security = self._config, self._security
         guard = audit = None
         if security.needs_credentials:
@@ -318,7 +321,7 @@ class Server:
             try:
                 await audit.write(started)
             except AuditFailedError:
-                # Readers are served all the same; it is told as soon as it can be.
+                # Reads are served nevertheless; the event is written as soon as possible.
                 audit.note(started)
         if security.looks_at_calls:
             quotas = QuotaTable(_quotas(config), self._clock, self._metrics)
@@ -336,13 +339,13 @@ class Server:
         )  # fmt: skip
 
     def _may_read_metrics(self, request: web.Request) -> bool:
-        """Tell whether somebody may read metrics: on this machine everybody, from elsewhere whoever may administer."""
+        """Return whether a request may read metrics: any local one; from other machines it needs admin.read."""
         address = request.remote or ""
         if not self._security.needs_credentials or is_local(address):
             return True
         values = tuple(request.headers.getall("Authorization", []))
         try:
-            # Connections of HTTP are cheap, so all of an address count as one.
+            # HTTP connections are cheap to open, so all connections of an address count as one.
             shown = Shown(values, b"", address, False, request.secure, f"http:{address}")
             principal = self._security.authenticator.authenticate(shown)
         except TidelogServerError:
@@ -350,7 +353,7 @@ class Server:
         return principal.grants.allow_somewhere(Verb.ADMIN_READ)
 
     async def _stop_calls(self, rpc: RpcServer) -> None:
-        # The rest of the time is for closing the log.
+        # The rest of the grace period is for closing the log.
         calls_s = self._grace_s * CALLS_SHARE_OF_GRACE
         refusing_s = calls_s * REFUSING_SHARE
         await rpc.refuse(refusing_s)
@@ -396,7 +399,7 @@ class Server:
         if self._config.metadata.kind == "embedded" and isinstance(self._store, RocksdbLogStore):
             committer = self._node.committer
             return await EmbeddedMetadataStore.open(self._store.metadata_table(), committer.executor, committer.write)
-        # A log that is in memory has its metadata there too: neither outlives the process.
+        # The metadata of a log in memory is in memory too, so that neither outlives the process.
         return MemoryMetadataStore()
 
     def _log_stopped(self, error: LogFailure) -> None:
@@ -408,11 +411,11 @@ class Server:
 
     def _task_failed(self, name: str, cause: BaseException) -> None:
         if self._broker.cluster is not None and isinstance(cause, _LOST):
-            # Somebody else speaks for this node, or its changes are not taken any more: that is how a lease ends.
+            # Another process owns the registration, or etcd refuses our changes: the lease has ended.
             _log.warning("task_lost_its_lease", task=name, error=repr(cause))
             self._lease_lost()
             return
-        # A storage failure was logged where it happened, and takes the tasks that write along.
+        # A storage failure was logged where it occurred, and makes all writing tasks fail.
         if not isinstance(cause, StorageFailedError):
             _log.critical("task_failed", task=name, exc_info=cause)
         self._stop_because(f"the background task '{name}' failed: {cause}")
@@ -428,7 +431,7 @@ class Server:
         if admission.is_shutting_down:
             return "shutting down"
         if admission.tenure is not None and not admission.tenure.is_held():
-            return "the node's lease ran out"
+            return "the node's lease expired"
         if not self._is_serving:
             return "starting"
         if self._stopped_by.done():
@@ -447,14 +450,14 @@ class Server:
             ticks = self._node.vchannel_ticks()
             metrics.vchannel_first_tick.replace([(name, first) for name, first, _ in ticks])
             metrics.vchannel_tail_tick.replace([(name, tail) for name, _, tail in ticks])
-        # On a thread: with a label for each vchannel, the text of it may be megabytes.
+        # On a thread: with a label per vchannel the text may have megabytes.
         return await asyncio.to_thread(metrics.render)
 
 
 def _open_tracing(config: Config) -> "CallTracer | None":
     if config.tracing.endpoint == "off":
         return None
-    # Here, because only those who trace have its packages.
+    # Imported here because its packages are optional.
     from tidelog_server.rpc.tracing import open_tracing
 
     return open_tracing(config.tracing.endpoint, config.tracing.sample_ratio)
@@ -497,7 +500,7 @@ def _quotas(config: Config) -> Quotas:
 
 
 def _told_settings(config: Config) -> dict[str, str]:
-    """Return what differs from the built-in settings, for the audit log; none of them is a secret."""
+    """Return the settings that differ from the built-in ones, for the audit log. Settings contain no secrets."""
     return {key: config.texts[key] for key, origin in config.origins.items() if origin != BUILT_IN}
 
 
@@ -505,13 +508,13 @@ def _open_store(config: Config) -> LogStore:
     if config.storage.kind == "memory":
         return MemoryLogStore()
     folder: Path = config.storage.data_dir
-    # A node of a cluster has its records elsewhere: whether they fit is known once it has registered.
+    # The records of a cluster node are in etcd: they are checked after it has registered.
     check = start_check.__name__ if config.metadata.kind == "embedded" else STORE_CHECK
     return open_rocksdb_log_store(folder, accept_head_loss=config.storage.accept_head_loss, check=check)
 
 
 def etcd_access(config: Config) -> "EtcdAccess":
-    """Return how etcd is reached."""
+    """Return the addresses and credentials for etcd."""
     from tidelog_server.metadata.etcd_connection import EtcdAccess
 
     metadata = config.metadata
@@ -520,13 +523,13 @@ def etcd_access(config: Config) -> "EtcdAccess":
 
 
 def _peer_access(config: Config) -> PeerAccess:
-    """Return how this node shows itself to others."""
+    """Return the credentials with which this node calls other nodes."""
     cluster, tls = config.cluster, config.tls
     return PeerAccess(_path(cluster.ca), _path(tls.cert), _path(tls.key), _path(cluster.token_file))
 
 
 def _free_port(host: str) -> int:
-    """Return a port that nobody listens on just now."""
+    """Return a port that is free now."""
     family, kind, protocol, _, _ = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.bind((host, 0))
@@ -535,7 +538,7 @@ def _free_port(host: str) -> int:
 
 
 def _check_address(host: str, port: int) -> None:
-    """Raise OSError if ``host:port`` cannot be listened on."""
+    """Raise OSError if this process cannot listen on ``host:port``."""
     if port == 0:
         return
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,7 +1,7 @@
-"""The check of a start, for a server that has its metadata in its own store: the store, and all that is kept in it.
+"""The start check of a server with embedded metadata: checks the store and the records in it.
 
-``python -m tidelog_server.start_check``, called as ``storage.rocksdb_gate_child`` is. What a start refuses is found out
-here, in a view of the database, so that a refused store was not written to.
+``python -m tidelog_server.start_check``, called in the same way as ``storage.rocksdb_gate_child``. It checks a
+read-only view of the database, so that a store that is refused was not written to.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ async def check_all(log: StoredLog) -> None:
     """Check the records of channels, groups, broadcasts and tokens, and the end of the audit log.
 
     Raises:
-        DataLossError: One cannot be read, or they contradict each other or the log.
+        DataLossError: A record cannot be read, or the records contradict each other or the log.
     """
     with ThreadPoolExecutor(1) as executor:
         metadata = await EmbeddedMetadataStore.open(log.metadata, executor, _refuse)
@@ -32,14 +32,14 @@ async def check_all(log: StoredLog) -> None:
         channels = await check_records(metadata, ROOT, batches, log.positions())
         await TokenStore(metadata, ROOT, SystemClock()).reload()
     if (audit := channels.get(AUDIT_CHANNEL)) is not None:
-        # The next event is chained to the last one, so a start reads it.
+        # The next audit event is chained to the last one, so a start reads it.
         for vchannel_id in log.tails.keys() & set(audit.vchannel_ids):
             last_tick = log.tails[vchannel_id].last_tick
             log.reader.read(vchannel_id, last_tick, last_tick + 1, 1)
 
 
 async def _refuse(_: Callable[[], int]) -> NoReturn:
-    raise AssertionError("a check changes no record")
+    raise AssertionError("a start check must not write")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_too_few_file_descriptors_are_refused_before_anything_is_made(tmp_path: 
     ended = refusal(tmp_path / "log", f"--nofile={files}:{files}")
     assert ended.code == ExitCode.NO_RESOURCES
     assert ended.errors.startswith(
-        f"tidelog: this process may open {files} files, and {MIN_OPEN_FILES} are needed: raise the limit"
+        f"tidelog: the limit of open files is {files}, and {MIN_OPEN_FILES} are needed: raise the limit"
     )
     assert ended.errors.count("\n") == 1
     assert not (tmp_path / "log").exists()
@@ -63,7 +63,7 @@ def test_a_soft_limit_of_files_is_raised_to_the_hard_one(tmp_path: Path) -> None
 def test_too_little_address_space_is_refused_before_anything_is_made(tmp_path: Path, size_bytes: int) -> None:
     ended = refusal(tmp_path / "log", f"--as={size_bytes}")
     assert ended.code == ExitCode.NO_RESOURCES
-    assert ended.errors.startswith(f"tidelog: this process may have {size_bytes // MIB} MiB of address space")
+    assert ended.errors.startswith(f"tidelog: the limit of address space is {size_bytes // MIB} MiB")
     assert ended.errors.count("\n") == 1
     assert not (tmp_path / "log").exists()
 

@@ -1,1 +1,1 @@
-"""Where time, tasks, signals of failure and measurements enter. Nothing here knows what a channel is."""
+"""Clocks, background tasks, failpoints, logs and metrics. Independent of channels and the log."""

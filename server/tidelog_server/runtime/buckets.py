@@ -1,7 +1,6 @@
-"""Token buckets: rates with a burst. Pure: time is given.
+"""Token buckets: rates with a burst. Pure: the caller passes the time.
 
-A bucket may go below zero by what one caller takes at once: what is large is taken and then waited for, rather than
-never allowed.
+A bucket may go below zero by one amount: a request larger than the burst is allowed, and delays the requests after it.
 """
 
 from collections import OrderedDict
@@ -12,9 +11,9 @@ _ANYTHING: Final = 1e-9
 
 
 class Bucket:
-    """Holds up to ``burst``, and gets ``rate_per_s`` back.
+    """A bucket of at most ``burst`` that is refilled at ``rate_per_s``.
 
-    Invariant: what is taken in any interval of ``t`` seconds is at most ``burst + t * rate_per_s``, plus the last
+    Invariant: the amount taken in any interval of ``t`` seconds is at most ``burst + t * rate_per_s``, plus the last
     amount taken.
     """
 
@@ -29,12 +28,12 @@ class Bucket:
         self._seen_s = now_s
 
     def wait_s(self, now_s: float, wanted: float = _ANYTHING) -> float:
-        """Return how long until there is as much as ``wanted``; 0 if there is. By default: until there is anything."""
+        """Return the seconds until the bucket holds ``wanted``; 0 if it does. Default: until it is not empty."""
         self._fill(now_s)
         return 0.0 if self._level >= wanted else (wanted - self._level) / self._rate_per_s
 
     def take(self, amount: float, now_s: float) -> None:
-        """Take ``amount``, also more than there is: what is missing is waited for afterwards."""
+        """Take ``amount``. It may exceed the level, which then becomes negative."""
         self._fill(now_s)
         self._level -= amount
 
@@ -45,7 +44,7 @@ class Bucket:
 
 
 class Buckets:
-    """One bucket for each of many callers, in bounded memory: the one unused for longest goes."""
+    """One bucket per caller, in bounded memory: the least recently used bucket is evicted."""
 
     def __init__(self, rate_per_s: float, burst: float, max_callers: int) -> None:
         self._make: Callable[[float], Bucket] = lambda now_s: Bucket(rate_per_s, burst, now_s)
@@ -53,7 +52,7 @@ class Buckets:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     def of(self, caller: str, now_s: float) -> Bucket:
-        """Return the bucket of a caller."""
+        """Return the bucket of a caller, which is created if needed."""
         bucket = self._buckets.get(caller)
         if bucket is None:
             if len(self._buckets) >= self._max_callers:
@@ -64,7 +63,7 @@ class Buckets:
         return bucket
 
     def wait_s(self, caller: str, now_s: float, wanted: float = _ANYTHING) -> float:
-        """Return how long a caller must wait; one without a bucket need not, and gets none by asking."""
+        """Return the seconds that a caller must wait; 0 if it has no bucket. Creates no bucket."""
         bucket = self._buckets.get(caller)
         return 0.0 if bucket is None else bucket.wait_s(now_s, wanted)
 

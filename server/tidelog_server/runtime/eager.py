@@ -1,7 +1,7 @@
-"""Coroutines that run at once to their first wait, and are awaited later.
+"""Coroutines that run immediately until their first wait, and are awaited later.
 
-A task that is woken runs a turn of the event loop later. What can begin in a callback should not wait for that. (Python
-3.12 knows this as ``asyncio.eager_task_factory``.)
+A task starts one turn of the event loop later, which delays work that could begin in a callback. (Python 3.12 has
+``asyncio.eager_task_factory`` for this.)
 """
 
 import asyncio
@@ -12,31 +12,31 @@ Result = TypeVar("Result")
 
 
 class Eager(Generic[Result]):
-    """A coroutine on its way. Await it once, from a task, or ``cancel`` it.
+    """A started coroutine. Await it once, from a task, or ``cancel`` it.
 
-    What it raised by then is raised to who awaits it. To its first wait it runs outside any task, and with the context
-    variables of the callback.
+    An exception raised before that is raised by the await. Until its first wait the coroutine runs outside any task,
+    with the context variables of the callback.
     """
 
     __slots__ = ("_coroutine", "_failure", "_is_done", "_result", "_wait")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
-        """Run ``coroutine`` to its first wait. Never raises."""
+        """Run ``coroutine`` until its first wait. Never raises."""
         self._coroutine = coroutine
         self._is_done = False
         self._failure: BaseException | None = None
         self._result: Result
-        # What the coroutine waits for.
+        # The awaitable that the coroutine waits for.
         self._wait: Any = None
         self._step(None)
 
     def cancel(self) -> None:
-        """End it where it waits, because nobody will await it. What it raised before is dropped. Idempotent."""
+        """Close the coroutine where it waits. An exception that it raised before is discarded. Idempotent."""
         if self._is_done:
             return
         self._is_done, self._failure = True, asyncio.CancelledError()
         if isinstance(self._wait, asyncio.Future):
-            # Or asyncio would complain of a failure that nobody looked at.
+            # Otherwise asyncio would warn that the future's exception was never retrieved.
             self._wait.cancel()
         self._coroutine.close()
 
@@ -53,7 +53,7 @@ class Eager(Generic[Result]):
         try:
             raise self._failure
         finally:
-            # The traceback keeps this frame: without this, it and the failure would wait for the garbage collector.
+            # The traceback references this frame: this breaks the cycle, which only the garbage collector would free.
             del self
 
     def _step(self, error: BaseException | None) -> None:
@@ -61,8 +61,8 @@ class Eager(Generic[Result]):
             self._wait = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as end:
             self._is_done, self._result = True, end.value
-        except BaseException as failure:  # noqa: BLE001 - raised to whoever awaits
-            # Without this frame, for the same reason.
+        except BaseException as failure:  # noqa: BLE001 - raised by __await__
+            # Drop this frame, to avoid the same cycle.
             self._is_done, self._failure = True, failure.with_traceback(_below(failure))
 
 

@@ -1,7 +1,7 @@
-"""Named places where a test can kill the process: free when disarmed.
+"""Named places where a test can kill the process. They cost nothing when disarmed.
 
-``TIDELOG_FAILPOINT=before_write:3`` kills the process with SIGKILL at the third hit of ``before_write``. Nothing is
-cleaned up, as in a real crash.
+``TIDELOG_FAILPOINT=before_write:3`` kills the process with SIGKILL at the third hit of ``before_write``. No clean-up
+runs, as in a real crash.
 """
 
 import os
@@ -13,7 +13,7 @@ VARIABLE: Final = "TIDELOG_FAILPOINT"
 
 
 class Failpoint(StrEnum):
-    """Places in the write path, in the order in which an append meets them; then those of other changes."""
+    """Failpoints: those of the write path, in the order in which an append hits them, then those of other calls."""
 
     BEFORE_WRITE = "before_write"
     AFTER_WRITE_BEFORE_SYNC = "after_write_before_sync"
@@ -43,7 +43,7 @@ class Failpoint(StrEnum):
 
 
 class _Armed:
-    """The failpoint that this process dies at, if any, and how many hits are left."""
+    """The armed failpoint, if any, and the number of hits left."""
 
     __slots__ = ("hits_left", "name")
 
@@ -60,12 +60,12 @@ _armed: Final = _Armed(os.environ.get(VARIABLE, ""))
 
 
 def arm(setting: str) -> None:
-    """Arm what ``setting`` says and not what the variable said at the start: for a process that was forked."""
+    """Arm the failpoint ``setting`` instead of that of the environment: for forked processes."""
     _armed.set(setting)
 
 
 def hit(name: Failpoint) -> None:
-    """Die here if this failpoint is armed and its turn has come."""
+    """Kill the process if this failpoint is armed and this is its last hit."""
     if _armed.name is not name:
         return
     _armed.hits_left -= 1

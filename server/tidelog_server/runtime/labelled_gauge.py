@@ -1,4 +1,4 @@
-"""A gauge whose labels come and go with what they name: channels, groups."""
+"""A gauge whose labels appear and disappear with the objects that they name: channels, groups."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 
 class LabelledGauge(Collector):
-    """A gauge with one label, all of whose values are replaced together: what is gone leaves nothing behind."""
+    """A gauge with one label. All values are replaced together, so deleted objects are not exported."""
 
     def __init__(self, name: str, text: str, label: str, registry: CollectorRegistry) -> None:
         self._name: Final = name
@@ -19,11 +19,11 @@ class LabelledGauge(Collector):
         registry.register(self)
 
     def replace(self, values: Sequence[tuple[str, float]]) -> None:
-        """Set (label, value) of everything there is; the sequence is kept, and not changed by anybody."""
+        """Set all (label, value) pairs. The sequence is stored, not copied: do not modify it afterwards."""
         self._values = values
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Tell the registry the name, without asking for values."""
+        """Yield the gauge without values, for its registration."""
         yield GaugeMetricFamily(self._name, self._text, labels=(self._label,))
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -1,4 +1,4 @@
-"""Structured logs: event name first, then keys; text on a terminal, JSON lines elsewhere, always on stderr."""
+"""Structured logs on stderr: an event name, then keys; text on a terminal, JSON lines otherwise."""
 
 import logging
 import sys
@@ -6,19 +6,19 @@ from typing import Final, Literal
 
 import structlog
 
-# Without local variables: they hold what clients wrote.
+# Without local variables: they contain client data.
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
 Format = Literal["auto", "console", "json"]
 
-# Programs that read JSON lines keep numbers as floats, which are exact up to 2^53; ticks and ids are greater.
+# Many JSON parsers read numbers as floats, which are exact up to 2^53; ticks and ids are greater.
 _WIDE: Final = ("tick", "watermark", "txn_id", "broadcast_id", "fencing_token")
 
 
 def wide_as_text(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Return the event with its ticks, ids of transactions and broadcasts, and fencing tokens as texts."""
+    """Return the event with ticks, ids of transactions and broadcasts, and fencing tokens as strings."""
     for name, value in event.items():
         if name.endswith(_WIDE) and isinstance(value, int):
             event[name] = int.__repr__(value)
@@ -26,10 +26,10 @@ def wide_as_text(_logger: object, _method: str, event: structlog.typing.EventDic
 
 
 def configure_logging(level: str, log_format: Format) -> None:
-    """Set up logging for the process. Called once, before anything logs."""
+    """Set up logging for the process. Call before the first log message, and again to change the settings."""
     as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
     for_json: list[structlog.typing.Processor] = [wide_as_text, _TRACEBACKS]
-    # A renderer that escapes: one event is one line, whatever a client put into a name.
+    # Both renderers escape, so an event is one line even if a client's name contains a line break.
     renderer = (
         structlog.processors.JSONRenderer()
         if as_json

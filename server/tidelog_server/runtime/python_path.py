@@ -1,9 +1,9 @@
-"""Where Python looks for packages, for the processes that we start."""
+"""The package search path of child processes."""
 
 import os
 import sys
 
 
 def python_path() -> str:
-    """Return a PYTHONPATH with which a child finds the packages of this process, however this process found them."""
+    """Return the PYTHONPATH with which a child process finds the packages of this process."""
     return os.pathsep.join(filter(None, sys.path))

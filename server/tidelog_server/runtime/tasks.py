@@ -1,4 +1,4 @@
-"""Tasks that have an owner: what a background task raises reaches somebody."""
+"""Background tasks with an owner, to which their failures are reported."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,13 +10,12 @@ Result = TypeVar("Result")
 class TaskOwner:
     """Owns background tasks; cancels and awaits them in ``close``.
 
-    A task that fails calls ``on_failure`` with what it raised: a background task of the server must never end
-    unnoticed.
+    If a task fails, ``on_failure`` is called with its name and exception: no background task may fail unnoticed.
     """
 
     def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
         self._on_failure = on_failure
-        # From ``close`` on: nothing may be begun any more.
+        # Set by ``close``: no task may be started after it.
         self.is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -28,9 +27,9 @@ class TaskOwner:
         return task
 
     async def finish(self, coroutine: Coroutine[None, None, Result]) -> Result:
-        """Run ``coroutine`` and return what it returns; it runs to its end even if the caller is cancelled.
+        """Run ``coroutine`` and return its result; it runs to its end even if the caller is cancelled.
 
-        What it raises reaches the caller, and nobody once the caller was cancelled.
+        Its exception is raised to the caller, and discarded if the caller was cancelled.
         """
         task = asyncio.create_task(coroutine)  # noqa: TID251 - the one place that may
         self._tasks.add(task)
@@ -38,7 +37,7 @@ class TaskOwner:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cancel what still runs and wait until it has ended."""
+        """Cancel the running tasks and wait until they have ended."""
         self.is_closed = True
         tasks = list(self._tasks)
         for task in tasks:

@@ -1,4 +1,4 @@
-"""Measures for how long the event loop was blocked."""
+"""Measures how long the event loop is blocked."""
 
 import asyncio
 from typing import Final
@@ -10,7 +10,7 @@ _PERIOD_S: Final = 0.01
 
 
 async def watch_event_loop(clock: Clock, metrics: Metrics) -> None:
-    """Wake up every 10 ms for ever and record how much later than planned that was."""
+    """Wake up every 10 ms and record the delay. Never returns."""
     while True:
         planned_s = clock.monotonic_s() + _PERIOD_S
         await asyncio.sleep(_PERIOD_S)
