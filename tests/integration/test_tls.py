@@ -212,9 +212,9 @@ def test_what_cannot_be_served_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     for cert, key, told in (
         ("expired.pem", "expired.key", "expired on"), ("early.pem", "early.key", "not valid before"),
-        ("good.pem", "expired.key", "does not belong"), ("empty", "good.key", "no certificates"),
-        ("good.pem", "empty", "no private key"), ("missing", "good.key", "cannot be read"),
-        ("good.pem", "good.pem", "no private key"),
+        ("good.pem", "expired.key", "does not belong"), ("empty", "good.key", "contains no certificates"),
+        ("good.pem", "empty", "contains no private key"), ("missing", "good.key", "cannot be read"),
+        ("good.pem", "good.pem", "contains no private key"),
     ):  # fmt: skip
         with pytest.raises(SecurityError, match=told):
             security_of(CertificateFiles(tmp_path / cert, tmp_path / key))

@@ -1,1 +1,1 @@
-"""Who may do what: credentials, permissions, certificates and quotas. Knows neither gRPC nor channels."""
+"""Authentication and authorization: credentials, permissions, certificates. Independent of gRPC and channels."""

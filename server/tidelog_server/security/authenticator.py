@@ -1,4 +1,4 @@
-"""Finds out who makes a call, from what the call shows. Lives on the event loop, and waits for nobody."""
+"""Authenticates callers by the credentials of a call. Lives on the event loop, and never waits."""
 
 import hashlib
 from collections import OrderedDict
@@ -35,15 +35,15 @@ _ALL: Final = Grants(Grant(verb, EVERYTHING) for verb in Verb)
 
 
 class Shown(NamedTuple):
-    """What a call shows of its caller.
+    """The credentials and origin of a call.
 
     Attributes:
-        authorization: Values of the metadata ``authorization``, as they came.
-        certificate: The client's certificate in PEM, verified by TLS; empty for none.
-        address: Where it comes from: a host, or a path.
-        is_local: Whether that is this machine.
-        is_encrypted: Whether it came over TLS.
-        connection: Tells the connection from others of its address; empty where nothing depends on it.
+        authorization: Values of the metadata ``authorization``, as received.
+        certificate: Client certificate in PEM, verified by TLS; empty without one.
+        address: Origin of the call: a host, or the path of a socket.
+        is_local: True if the origin is this machine.
+        is_encrypted: True if the call came over TLS.
+        connection: Key that distinguishes connections from the same address; empty if it does not matter.
     """
 
     authorization: tuple[str, ...]
@@ -54,18 +54,18 @@ class Shown(NamedTuple):
     connection: str = ""
 
     def __repr__(self) -> str:
-        # Why not all of it: a token belongs into no log.
+        # Without credentials: a token must not appear in a log.
         return f"Shown(address={self.address!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who makes a call.
+    """An authenticated caller.
 
     Attributes:
         name: ``token:<id>``, ``jwt:<subject>``, ``mtls:<name in the certificate>`` or ``bootstrap``.
-        grants: What it may do.
-        expires_s: Until when that is so, on the wall clock.
+        grants: Permissions of the caller.
+        expires_s: Expiry of the credentials, in seconds of the wall clock.
     """
 
     name: str
@@ -74,14 +74,14 @@ class Principal:
 
 
 class Authenticator:
-    """Knows all credentials.
+    """Checks credentials of all kinds.
 
     Attributes:
-        keys: With which signed tokens are checked, by id; replaced when they are read anew.
-        grants_file: What signed tokens and certificates permit; replaced likewise.
-        deny_list: Certificates that are not taken; replaced likewise.
-        bootstrap: The token of a server that has no administrator yet.
-        wants_keys: Set when a token named a key that is not known.
+        keys: Keys of signed tokens, by id; replaced after a reload.
+        grants_file: Grants of signed tokens and certificates; replaced after a reload.
+        deny_list: Certificates that are refused; replaced after a reload.
+        bootstrap: The first token of a server that has no administrator yet.
+        wants_keys: Set when a token named an unknown key.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Authenticator:
         self._failures = Buckets(max_failures_per_minute / 60, max_failures_per_minute, MAX_REMEMBERED_CALLERS)
         self._signatures = SignatureBudget(clock.monotonic_s())
         self._verified: OrderedDict[bytes, Claims] = OrderedDict()
-        # So that a client that sends the same bad token again and again costs a look-up.
+        # A client that repeats the same bad token costs only a look-up.
         self._forged: OrderedDict[bytes, None] = OrderedDict()
         self._certificates: OrderedDict[bytes, ClientCertificate] = OrderedDict()
         self._keys: Mapping[str, VerificationKey] = {}
@@ -113,26 +113,26 @@ class Authenticator:
 
     @property
     def keys(self) -> Mapping[str, VerificationKey]:
-        """With which signed tokens are checked, by id."""
+        """Keys of signed tokens, by id."""
         return self._keys
 
     @keys.setter
     def keys(self, keys: Mapping[str, VerificationKey]) -> None:
         self._keys = keys
-        # A key that is gone vouches for nothing any more.
+        # A removed key no longer vouches for the tokens that it signed.
         self._verified.clear()
         self._forged.clear()
 
     def authenticate(self, shown: Shown) -> Principal:
-        """Return who makes a call.
+        """Return the principal that makes a call.
 
         Raises:
-            UnauthenticatedError: Its credentials are missing or not taken.
-            RateLimitRejectedError: They are not taken, and neither were too many others from this address; or they were
-                not looked at, see SignatureBudget.
+            UnauthenticatedError: The credentials are missing or invalid.
+            RateLimitRejectedError: The credentials are invalid, and the address exceeds its limit of failures; or the
+                signature was not checked, see SignatureBudget.
         """
         now_s = self._clock.monotonic_s()
-        # What an address has failed is held against what it sends next, but not against what is known to be good.
+        # Failures of an address count against its next credentials, but not against those known to be valid.
         is_suspect = self._failures.wait_s(shown.address, now_s, 1) > 0
         try:
             return self._identify(shown, is_suspect=is_suspect)
@@ -140,7 +140,7 @@ class Authenticator:
             bucket = self._failures.of(shown.address, now_s)
             if (wait_s := bucket.wait_s(now_s, 1)) > 0:
                 raise RateLimitRejectedError(
-                    "too many calls from this address had no valid credentials: wait, and correct them",
+                    "too many calls from this address had no valid credentials: correct them, and retry later",
                     retry_after_ms=ceil(wait_s * 1_000),
                 ) from None
             bucket.take(1, now_s)
@@ -148,7 +148,7 @@ class Authenticator:
             raise UnauthenticatedError from None
 
     def renew(self, shown: Shown) -> Principal | None:
-        """Return who makes a call that was let in before, as of now; None if its credentials are not taken any more."""
+        """Return the current principal of a running call; None if its credentials are no longer valid."""
         try:
             return self._identify(shown, is_suspect=False)
         except BadTokenError:
@@ -164,7 +164,7 @@ class Authenticator:
         if shown.authorization:
             return self._identify_token(shown, is_suspect=is_suspect)
         if certificate is None or not certificate.name:
-            raise BadTokenError("there is neither a token nor a client certificate with a name")
+            raise BadTokenError("the call has neither a token nor a client certificate with a name")
         name = f"mtls:{certificate.name}"
         return Principal(name, self.grants_file.of(name), certificate.expires_s)
 
@@ -173,7 +173,7 @@ class Authenticator:
         if token.startswith(PREFIX):
             return self._opaque(token, shown)
         if self._jwt is None:
-            raise BadTokenError("it is no token of this server, and signed ones are not set up")
+            raise BadTokenError("it is not a token of this server, and signed tokens are not configured")
         claims = self._claims(token, self._jwt, shown.connection if is_suspect else None)
         name = f"jwt:{claims.subject}"
         return Principal(name, self.grants_file.of(name, claims.roles), claims.expires_s)
@@ -188,9 +188,12 @@ class Authenticator:
         return Principal(f"token:{record.token_id}", record.grants, record.expires_ms / 1_000)
 
     def _claims(self, token: str, policy: JwtPolicy, connection: str | None) -> Claims:
-        """Return what a signed token says; ``connection`` is that of a suspect. Raises BadTokenError."""
+        """Return the claims of a signed token. Raises BadTokenError.
+
+        ``connection`` is set if the address exceeds its limit of failures.
+        """
         now_s = self._clock.wall_ms() / 1_000
-        # By its hash, so that no token lies in memory longer than its call.
+        # Cached by hash, so that no token stays in memory longer than its call.
         digest = hashlib.sha256(token.encode()).digest()
         claims = self._verified.get(digest)
         if claims is not None:
@@ -199,7 +202,7 @@ class Authenticator:
             self._verified.move_to_end(digest)
             return claims
         if digest in self._forged:
-            raise BadTokenError("its signature is wrong, as before")
+            raise BadTokenError("its signature is invalid, as before")
         if key_id_of(token) not in self._keys:
             self.wants_keys = True
             raise BadTokenError("its `kid` is unknown")
@@ -208,7 +211,7 @@ class Authenticator:
         return claims
 
     def _verify(self, token: str, policy: JwtPolicy, connection: str | None, digest: bytes) -> Claims:
-        """Check the signature of a token within the budget, and return what the token says. Raises BadTokenError."""
+        """Check the signature of a token within the budget, and return its claims. Raises BadTokenError."""
         if connection is not None:
             self._signatures.check(connection, self._clock.monotonic_s())
         try:
@@ -233,27 +236,27 @@ class Authenticator:
     def _check_certificate(self, certificate: ClientCertificate) -> None:
         if self.deny_list.denies(certificate):
             raise BadTokenError(f"the certificate {certificate.serial} is on the deny list")
-        # TLS looked when the connection was made, which may be long ago.
+        # TLS checked the expiry when the connection was made, which may be long ago.
         if self._clock.wall_ms() / 1_000 >= certificate.expires_s:
             raise BadTokenError(f"the certificate {certificate.serial} has expired")
 
 
 def token_of(shown: Shown) -> str:
-    """Return the token that a call shows. Raises BadTokenError."""
+    """Return the token of a call. Raises BadTokenError."""
     if len(shown.authorization) != 1:
-        raise BadTokenError("`authorization` is there several times")
+        raise BadTokenError("`authorization` occurs several times")
     (value,) = shown.authorization
     if len(value) > MAX_AUTHORIZATION_BYTES:
         raise BadTokenError(f"`authorization` has more than {MAX_AUTHORIZATION_BYTES} bytes")
     if not (shown.is_encrypted or shown.is_local):
-        raise BadTokenError("a token came unencrypted over the network: consider it stolen, and revoke it")
+        raise BadTokenError("a token was sent unencrypted over the network: consider it stolen, and revoke it")
     if not value[: len(_BEARER)].lower() == _BEARER or not value.isascii():
-        raise BadTokenError("`authorization` is not `Bearer` and a token")
+        raise BadTokenError("`authorization` is not of the form `Bearer TOKEN`")
     return value[len(_BEARER) :].strip()
 
 
 def authorization_of(values: Sequence[str | bytes]) -> tuple[str, ...]:
-    """Return values of the metadata ``authorization`` as texts."""
+    """Return the values of the metadata ``authorization`` as strings."""
     return tuple(value if isinstance(value, str) else value.decode("latin-1") for value in values)
 
 

@@ -1,7 +1,7 @@
-"""The first token of a server: how its operator gets in before there is an administrator.
+"""The bootstrap token, with which the operator creates the first administrator.
 
-A server with authentication on that finds no valid token of an administrator writes one into a file that only its own
-user can read. It is taken for 15 minutes and from this machine only, and is gone as soon as there is an administrator.
+A server with authentication on that has no valid administrator token writes a bootstrap token into a file that only
+its own user can read. It is valid for 15 minutes, from this machine only, and is deleted once an administrator exists.
 """
 
 import hmac
@@ -19,12 +19,12 @@ _ONLY_OWNER: Final = 0o600
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """A first token that is open.
+    """A bootstrap token.
 
     Attributes:
-        path: Where its text is.
-        sha256: Of its text.
-        expires_ms: Until when it is taken, on the wall clock.
+        path: File with the token.
+        sha256: SHA-256 of the token, hexadecimal.
+        expires_ms: Expiry, in milliseconds of the wall clock.
     """
 
     path: Path
@@ -32,7 +32,7 @@ class Bootstrap:
     expires_ms: int
 
     def matches(self, text: str, now_ms: int) -> bool:
-        """Tell whether ``text`` is this token, and in time."""
+        """Return whether ``text`` is this token and has not expired."""
         return hmac.compare_digest(self.sha256, hash_of(text)) and now_ms < self.expires_ms
 
     def close(self) -> None:
@@ -41,11 +41,11 @@ class Bootstrap:
 
 
 def open_bootstrap(folder: Path, now_ms: int) -> Bootstrap:
-    """Write a new token into ``folder``, in place of an older one. Raises OSError."""
+    """Write a new token into ``folder``, replacing an older one. Raises OSError."""
     made = make_token()
     path = folder / FILE_NAME
     path.unlink(missing_ok=True)
-    # Exclusive: nobody can have put a link or a file of his own there in between.
+    # Exclusive: fails if another process has created a link or file there meanwhile.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _ONLY_OWNER)
     with os.fdopen(descriptor, "w") as file:
         file.write(f"{made.text}\n")

@@ -1,6 +1,6 @@
-"""Certificates: whether a pair may be served, when it ends, whom a client's names, and which are denied.
+"""Certificates: checks of the server's certificate and key, names of client certificates, and the deny list.
 
-Functions import what they read certificates with: a server without any starts sooner.
+Functions import ``cryptography`` themselves: a server without certificates starts faster.
 """
 
 from contextlib import suppress
@@ -19,12 +19,12 @@ _SPIFFE: Final = "spiffe://"
 
 
 class CertificateError(ValueError):
-    """A certificate, key or list cannot be used; the message says which file, why, and what to do."""
+    """A certificate, key or list is unusable; the message names the file, the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Where the server's TLS comes from. ``client_ca`` is None where clients need no certificate."""
+    """Files of the server's TLS. ``client_ca`` is None if clients need no certificate."""
 
     cert: Path
     key: Path
@@ -33,14 +33,14 @@ class CertificateFiles:
 
 @dataclass(frozen=True, slots=True)
 class ServerCertificate:
-    """A pair that was checked.
+    """A checked pair of certificate and key.
 
     Attributes:
-        chain: The certificate and those that lead to its authority, PEM.
-        key: Its private key, PEM.
-        client_ca: Authorities of clients, PEM; None where clients need no certificate.
-        expires_s: When the first of the chain ends, on the wall clock.
-        serial: Of the certificate, hexadecimal, for logs.
+        chain: Certificate and intermediate certificates, PEM.
+        key: Private key of the certificate, PEM.
+        client_ca: CA certificates for clients, PEM; None if clients need no certificate.
+        expires_s: Earliest expiry in the chain, in seconds of the wall clock.
+        serial: Serial of the certificate, hexadecimal, for logs.
     """
 
     chain: bytes
@@ -54,22 +54,23 @@ class ServerCertificate:
 
 
 def read_file(path: Path) -> bytes:
-    """Return what a file has. Raises CertificateError."""
+    """Return the content of a file. Raises CertificateError."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_SECURITY_FILE_BYTES + 1)
     except OSError as error:
         raise CertificateError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(content) > MAX_SECURITY_FILE_BYTES:
-        raise CertificateError(f"{path} has more than {MAX_SECURITY_FILE_BYTES} bytes: it is no such file")
+        raise CertificateError(f"{path} has more than {MAX_SECURITY_FILE_BYTES} bytes, the maximum: name another file")
     return content
 
 
 def load_server_certificate(files: CertificateFiles, now_s: float) -> ServerCertificate:
-    """Return the pair in ``files`` if it can be served now.
+    """Return the certificate and key in ``files`` if they are valid now.
 
     Raises:
-        CertificateError: A file cannot be read, the key does not belong to the certificate, or one has expired.
+        CertificateError: A file cannot be read, the key does not belong to the certificate, or a certificate has
+            expired or is not valid yet.
     """
     chain_pem, key_pem = read_file(files.cert), read_file(files.key)
     chain = _certificates(chain_pem, files.cert)
@@ -78,7 +79,7 @@ def load_server_certificate(files: CertificateFiles, now_s: float) -> ServerCert
     for certificate in chain:
         if certificate.not_valid_after_utc <= now:
             raise CertificateError(
-                f"{files.cert} has a certificate that expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: "
+                f"a certificate in {files.cert} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: "
                 "renew it"
             )
     if chain[0].not_valid_before_utc > now:
@@ -97,7 +98,7 @@ def _certificates(pem: bytes, path: Path) -> "list[x509.Certificate]":
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise CertificateError(f"{path} has no certificates in PEM: {error}") from error
+        raise CertificateError(f"{path} contains no certificates in PEM: {error}") from error
 
 
 def _check_key(certificate: "x509.Certificate", key_pem: bytes, files: CertificateFiles) -> None:
@@ -107,26 +108,28 @@ def _check_key(certificate: "x509.Certificate", key_pem: bytes, files: Certifica
     try:
         key = load_pem_private_key(key_pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        # Not its text: nothing of a key belongs into a log.
-        raise CertificateError(f"{files.key} has no private key in PEM without a password") from error
+        # Without the text of the error: no part of a key must appear in a log.
+        raise CertificateError(f"{files.key} contains no private key in PEM, or one with a password") from error
     public = [
         each.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         for each in (key.public_key(), certificate.public_key())
     ]
     if public[0] != public[1]:
-        raise CertificateError(f"the key {files.key} does not belong to the certificate {files.cert}: set a pair")
+        raise CertificateError(
+            f"the key {files.key} does not belong to the certificate {files.cert}: set a matching pair"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """What a client's certificate, which gRPC has verified, tells.
+    """A client certificate that gRPC has verified.
 
     Attributes:
-        serial: Hexadecimal.
-        name: Its SPIFFE id, else its first DNS name; empty for one with neither. Never its common name, which
+        serial: Serial, hexadecimal.
+        name: SPIFFE id, or else the first DNS name; empty if it has neither. Never the common name, which
             authorities do not vouch for.
-        spiffe_ids: All of its SPIFFE ids.
-        expires_s: When it ends, on the wall clock.
+        spiffe_ids: All SPIFFE ids.
+        expires_s: Expiry, in seconds of the wall clock.
     """
 
     serial: str
@@ -136,7 +139,7 @@ class ClientCertificate:
 
 
 def parse_client_certificate(pem: bytes) -> ClientCertificate:
-    """Return what a certificate tells. Raises CertificateError."""
+    """Return the serial, names and expiry of a certificate. Raises CertificateError."""
     from cryptography import x509
 
     uris: list[str] = []
@@ -150,7 +153,7 @@ def parse_client_certificate(pem: bytes) -> ClientCertificate:
     except ValueError as error:
         raise CertificateError("the client's certificate cannot be read") from error
     spiffe_ids = tuple(uri for uri in uris if uri.startswith(_SPIFFE))
-    # Several SPIFFE ids are none: the standard allows exactly one.
+    # Several SPIFFE ids are ignored: the standard allows exactly one.
     name = spiffe_ids[0] if len(spiffe_ids) == 1 else names[0] if names and not spiffe_ids else ""
     if not is_clean(name):
         raise CertificateError("the client's certificate has a name with control characters")
@@ -161,7 +164,7 @@ def parse_client_certificate(pem: bytes) -> ClientCertificate:
 
 @dataclass(frozen=True, slots=True)
 class DenyList:
-    """Certificates that are not taken although their authority vouches for them.
+    """Certificates that are refused although their authority vouches for them.
 
     Attributes:
         entries: Serials in lower-case hexadecimal without leading zeros, and SPIFFE ids.
@@ -170,21 +173,21 @@ class DenyList:
     entries: frozenset[str] = frozenset()
 
     def denies(self, certificate: ClientCertificate) -> bool:
-        """Tell whether a certificate is not taken."""
+        """Return whether a certificate is on the list."""
         return certificate.serial in self.entries or not self.entries.isdisjoint(certificate.spiffe_ids)
 
 
 def parse_deny_list(text: bytes, path: Path) -> DenyList:
-    """Return the list in a file: one serial (hexadecimal, colons allowed) or SPIFFE id a line; ``#`` begins a comment.
+    """Return the list in a file: a serial (hexadecimal, colons allowed) or SPIFFE id per line; ``#`` begins a comment.
 
     Raises:
-        CertificateError: A line is neither.
+        CertificateError: A line is neither of them.
     """
     entries = set()
     try:
         lines = text.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise CertificateError(f"{path} is no text") from error
+        raise CertificateError(f"{path} is not UTF-8 text") from error
     for number, line in enumerate(lines, start=1):
         entry = line.partition("#")[0].strip()
         if not entry:

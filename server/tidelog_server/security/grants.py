@@ -1,7 +1,7 @@
 """Permissions: a verb and a pattern of names. Pure.
 
-A pattern is an exact name (``orders``), everything below a name (``orders.*``: ``orders.eu``, neither ``orders`` nor
-``ordersx``), or everything (``*``). Names that begin with ``_`` are ours, and no pattern covers them.
+A pattern is an exact name (``orders``), a prefix (``orders.*`` covers ``orders.eu``, but neither ``orders`` nor
+``ordersx``), or everything (``*``). Names that begin with ``_`` are reserved for the server; no pattern covers them.
 """
 
 import re
@@ -19,9 +19,9 @@ _GROUP_PATTERN: Final = re.compile(rf"\*|{GROUP_NAME_PATTERN}|[A-Za-z0-9][A-Za-z
 
 
 class Verb(StrEnum):
-    """What can be permitted. Those of ``group`` have patterns of group names; the last four have no pattern.
+    """Permitted operations. The patterns of ``group`` verbs are group names; the last four verbs have no pattern.
 
-    ``broadcast.key`` has patterns of domains of resource keys.
+    The patterns of ``broadcast.key`` are domains of resource keys.
     """
 
     APPEND = "append"
@@ -46,12 +46,12 @@ OF_CHANNELS: Final = frozenset(
     (Verb.APPEND, Verb.READ, Verb.TXN, Verb.BROADCAST, Verb.CHANNEL_CREATE, Verb.CHANNEL_DELETE, Verb.CHANNEL_TRUNCATE)
 )
 HOLDERS: Final = frozenset((Verb.RETENTION_HOLD, Verb.CHANNEL_TRUNCATE))
-"""Verbs of which one lets the groups that a principal subscribes hold retention back on a channel."""
+"""Verbs of which one is needed for the groups of a principal to hold retention back on a channel."""
 OF_GROUPS: Final = frozenset((Verb.GROUP_CONSUME, Verb.GROUP_MANAGE))
 
 
 class GrantError(ValueError):
-    """A text is no grant; the message says why."""
+    """A text is not a valid grant; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,7 +65,7 @@ class Grant:
         return self.verb.value if self.verb in NAMELESS else f"{self.verb.value}:{self.pattern}"
 
     def covers(self, name: str) -> bool:
-        """Tell whether the pattern covers the name of a channel or group."""
+        """Return whether the pattern covers the name of a channel or group."""
         if name.startswith(RESERVED_PREFIX):
             return False
         if self.pattern.endswith(".*"):
@@ -74,25 +74,25 @@ class Grant:
 
 
 def parse_grant(text: str) -> Grant:
-    """Return the grant that ``text`` is, as ``str`` writes one. Raises GrantError."""
+    """Return the grant in ``text``, in the format of ``str(grant)``. Raises GrantError."""
     name, colon, pattern = text.partition(":")
     try:
         verb = Verb(name)
     except ValueError:
-        raise GrantError(f"'{shown(name)}' is no verb: expected one of {', '.join(Verb)}") from None
+        raise GrantError(f"'{shown(name)}' is not a verb: expected one of {', '.join(Verb)}") from None
     if verb in NAMELESS:
         if colon and pattern != EVERYTHING:
-            raise GrantError(f"'{shown(text)}' names channels, which '{verb}' is not about: write '{verb}'")
+            raise GrantError(f"'{shown(text)}' has a pattern, but '{verb}' takes none: write '{verb}'")
         return Grant(verb)
     if not colon:
-        raise GrantError(f"'{verb}' needs to know where: write '{verb}:orders', '{verb}:orders.*' or '{verb}:*'")
+        raise GrantError(f"'{verb}' needs a pattern: write '{verb}:orders', '{verb}:orders.*' or '{verb}:*'")
     if not (_GROUP_PATTERN if verb in OF_GROUPS else _PATTERN).fullmatch(pattern):
-        raise GrantError(f"'{shown(pattern)}' is no pattern: expected a name, a name and '.*', or '*'")
+        raise GrantError(f"'{shown(pattern)}' is not a pattern: expected a name, a name followed by '.*', or '*'")
     return Grant(verb, pattern)
 
 
 class Grants:
-    """What somebody may do. Immutable; looking something up takes a few set look-ups whatever its size."""
+    """A set of permissions. Immutable; a check takes a few set look-ups, independent of the size."""
 
     __slots__ = ("_exact", "_prefixes", "_verbs", "_wide", "all")
 
@@ -111,26 +111,26 @@ class Grants:
         return hash(self.all)
 
     def allow(self, verb: Verb, name: str) -> bool:
-        """Tell whether ``verb`` is permitted on the channel or group called ``name``."""
+        """Return whether ``verb`` is permitted on the channel or group called ``name``."""
         if name.startswith(RESERVED_PREFIX):
-            # What is ours is for administrators to read and to cut short, and for no caller to change otherwise.
+            # Administrators may read and trim the server's own channels; all other changes are refused.
             needed = {Verb.READ: Verb.ADMIN_READ, Verb.CHANNEL_TRUNCATE: Verb.ADMIN_WRITE}.get(verb)
             return needed in self._verbs
         if verb in self._wide or Grant(verb, name) in self._exact:
             return True
-        # The name itself, without anything behind the dot, is not below it.
+        # A prefix does not cover its own name: at least one character must follow the dot.
         return any(name.startswith(prefix) and len(name) > len(prefix) for prefix in self._prefixes[verb])
 
     def allow_somewhere(self, verb: Verb) -> bool:
-        """Tell whether ``verb`` is permitted on anything at all."""
+        """Return whether ``verb`` is permitted on at least one name."""
         return verb in self._verbs
 
     def allow_everywhere(self, verb: Verb) -> bool:
-        """Tell whether ``verb`` is permitted on every name."""
+        """Return whether ``verb`` is permitted on every name."""
         return verb in self._wide
 
     def allow_any_of(self, verbs: Iterable[Verb], name: str) -> bool:
-        """Tell whether at least one of ``verbs`` is permitted on ``name``."""
+        """Return whether at least one of ``verbs`` is permitted on ``name``."""
         return any(self.allow(verb, name) for verb in verbs)
 
 
@@ -139,8 +139,8 @@ ADMINISTRATION: Final = Grants((Grant(Verb.ADMIN_READ), Grant(Verb.ADMIN_WRITE))
 
 
 def parse_grants(texts: Iterable[str]) -> Grants:
-    """Return what all of ``texts`` permit. Raises GrantError, also for too many."""
+    """Return the grants in ``texts``. Raises GrantError, also for more than MAX_GRANTS."""
     grants = [parse_grant(text) for text in texts]
     if len(grants) > MAX_GRANTS:
-        raise GrantError(f"{len(grants)} grants are too many: at most {MAX_GRANTS}, so use patterns")
+        raise GrantError(f"there are {len(grants)} grants, at most {MAX_GRANTS} are allowed: use patterns")
     return Grants(grants)

@@ -1,4 +1,4 @@
-"""The public keys that signed tokens are checked with: a JSON Web Key Set from a file or a URL."""
+"""The public keys of signed tokens: a JSON Web Key Set from a file or a URL."""
 
 import json
 import ssl
@@ -19,62 +19,63 @@ _LOOPBACK_HOSTS: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 
 
 class KeySetError(ValueError):
-    """The key set cannot be used; the message says why."""
+    """The key set is unusable; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
-    """A public key, and the one algorithm that it is for."""
+    """A public key and its only algorithm."""
 
     algorithm: str
     key: Any
 
 
 def parse_key_set(text: bytes) -> dict[str, VerificationKey]:
-    """Return the keys of a JSON Web Key Set by their ids; keys of other kinds than Ed25519 and P-256 are passed over.
+    """Return the keys of a JSON Web Key Set, by id. Keys that are neither Ed25519 nor P-256 are skipped.
 
     Raises:
-        KeySetError: It is none, or has a private key, a key without an id, an id twice, or no key to use.
+        KeySetError: The text is not a key set, or has a private key, a key without an id, a duplicate id, or no usable
+            key.
     """
     if len(text) > MAX_JWKS_BYTES:
-        raise KeySetError(f"it has {len(text)} bytes, at most {MAX_JWKS_BYTES} are read")
+        raise KeySetError(f"it has {len(text)} bytes, at most {MAX_JWKS_BYTES} are allowed")
     try:
         entries = json.loads(text)["keys"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise KeySetError("it is no JSON Web Key Set: expected an object with a list `keys`") from None
+        raise KeySetError("it is not a JSON Web Key Set: expected an object with a list `keys`") from None
     if not isinstance(entries, list) or len(entries) > MAX_JWKS_KEYS:
-        raise KeySetError(f"`keys` is no list of at most {MAX_JWKS_KEYS} keys")
+        raise KeySetError(f"`keys` is not a list of at most {MAX_JWKS_KEYS} keys")
     keys: dict[str, VerificationKey] = {}
     for entry in entries:
         if not isinstance(entry, dict):
-            raise KeySetError("a key is no object")
+            raise KeySetError("a key is not an object")
         algorithm = _ALGORITHMS.get((str(entry.get("kty")), str(entry.get("crv"))))
         if algorithm is None or entry.get("use", "sig") != "sig":
             continue
         kid = _id_of(entry)
         if kid in keys:
-            raise KeySetError(f"the key id '{shown(kid)}' is there twice")
+            raise KeySetError(f"the key id '{shown(kid)}' is not unique")
         keys[kid] = VerificationKey(algorithm, _public_key(entry, algorithm, kid))
     if not keys:
-        raise KeySetError("it has no key for EdDSA (Ed25519) or ES256 (P-256), which are the algorithms that are taken")
+        raise KeySetError("it has no key for a supported algorithm: EdDSA (Ed25519) or ES256 (P-256)")
     return keys
 
 
 def _id_of(entry: Mapping[str, Any]) -> str:
     kid = entry.get("kid")
     if not isinstance(kid, str) or not 1 <= len(kid.encode("utf-8", "replace")) <= MAX_JWT_FIELD_BYTES:
-        raise KeySetError(f"a key has no id: `kid` is a text of 1 to {MAX_JWT_FIELD_BYTES} bytes")
+        raise KeySetError(f"a key has no valid id: expected `kid` to be a string of 1 to {MAX_JWT_FIELD_BYTES} bytes")
     return kid
 
 
 def _public_key(entry: Mapping[str, Any], algorithm: str, kid: str) -> Any:
-    # Here: most servers have no such keys, and start sooner without.
+    # Imported here: most servers have no such keys, and start faster without it.
     import jwt
 
     if "d" in entry:
-        raise KeySetError(f"the key '{shown(kid)}' is a private one: publish the public part only, and make a new key")
+        raise KeySetError(f"the key '{shown(kid)}' is private: create a new key, and publish only its public part")
     if entry.get("alg", algorithm) != algorithm:
-        raise KeySetError(f"the key '{shown(kid)}' says another algorithm than its kind has, {algorithm}")
+        raise KeySetError(f"the `alg` of the key '{shown(kid)}' does not fit its type: expected {algorithm}")
     try:
         return jwt.PyJWK(dict(entry), algorithm=algorithm).key
     except (jwt.PyJWTError, ValueError, TypeError) as error:
@@ -82,20 +83,23 @@ def _public_key(entry: Mapping[str, Any], algorithm: str, kid: str) -> Any:
 
 
 def is_url(source: str) -> bool:
-    """Tell whether a key set comes over the network."""
+    """Return whether ``source`` is a URL and not a file."""
     return source.startswith(("https://", "http://"))
 
 
 def check_url(url: str) -> str:
-    """Return ``url`` if keys may come from there. Raises KeySetError: whoever can change keys can be anybody."""
+    """Return ``url`` if keys may be fetched from it. Raises KeySetError.
+
+    An attacker who can change keys in transit can forge any token.
+    """
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK_HOSTS:
-        raise KeySetError("keys come over https only, or from a loopback address")
+        raise KeySetError("keys are fetched over https only, or from a loopback address")
     return url
 
 
 def fetch(source: str) -> bytes:
-    """Return what a file or URL has; blocks for some seconds at most. Raises KeySetError."""
+    """Return the content of a file or URL. Blocks, with a timeout of JWKS_TIMEOUT_S. Raises KeySetError."""
     try:
         if not is_url(source):
             with Path(source).open("rb") as file:
@@ -114,4 +118,4 @@ def fetch(source: str) -> bytes:
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow none: the answer itself is the error."""
+        """Follow no redirect: the response becomes an error."""

@@ -1,7 +1,6 @@
-"""Signed tokens (JWT). Pure: keys and time are given.
+"""Signed tokens (JWT). Pure: the caller passes keys and time.
 
-Everything that a token says of itself is distrusted until its signature is checked, with the algorithm that belongs to
-the key and not to the token.
+No claim of a token is trusted until its signature is checked, with the algorithm of the key and not that of the token.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ _TYPES: Final = frozenset(("jwt", "at+jwt"))
 _REQUIRED: Final = ["iss", "aud", "sub", "iat", "exp", "jti"]
 # Roles are looked up one by one.
 _MAX_ROLES: Final = 64
-# Times are compared by us: with our clock, as integers, and with a bound on the lifetime.
+# This module checks times itself: with our clock, as integers, and with a maximum lifetime.
 _OPTIONS: Final[Any] = {
     "require": _REQUIRED, "verify_exp": False, "verify_iat": False, "verify_nbf": False, "verify_jti": False,
     "verify_sub": False, "strict_aud": False,
@@ -24,22 +23,22 @@ _OPTIONS: Final[Any] = {
 
 
 class BadTokenError(Exception):
-    """A token is not taken. The reason is for the server's log: whoever sent it is not told."""
+    """A token is refused. The reason is for the server's log only: it is not sent to the client."""
 
 
 class ForgedTokenError(BadTokenError):
-    """A token's signature is not that of the key that it names. It never will be, unless the key is replaced."""
+    """The signature was not made with the key that the token names; valid only if that key is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class JwtPolicy:
-    """What tokens must be.
+    """Requirements for tokens.
 
     Attributes:
-        issuer: Their ``iss``.
-        audience: One of their ``aud``.
-        leeway_s: By how much clocks may differ.
-        max_lifetime_s: ``exp - iat`` at most.
+        issuer: Required ``iss``.
+        audience: Required element of ``aud``.
+        leeway_s: Allowed clock difference, in seconds.
+        max_lifetime_s: Maximum of ``exp - iat``, in seconds.
     """
 
     issuer: str
@@ -50,13 +49,13 @@ class JwtPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a verified token says.
+    """The claims of a verified token.
 
     Attributes:
-        subject: Who has it.
-        roles: What it is to this server, by names that the grants file knows.
-        expires_s: Until when it is taken, the leeway included; on the wall clock.
-        jti: The token's own name.
+        subject: Owner of the token.
+        roles: Names of roles in the grants file.
+        expires_s: Expiry including the leeway, in seconds of the wall clock.
+        jti: Id of the token.
     """
 
     subject: str
@@ -66,8 +65,8 @@ class Claims:
 
 
 def key_id_of(token: str) -> str:
-    """Return the id of the key that a token says it is signed with. Raises BadTokenError for a header we refuse."""
-    # Here and below: most servers are asked with no such token, and start sooner without.
+    """Return the key id in the header of a token. Raises BadTokenError if the header is invalid."""
+    # Imported here and below: most servers receive no such tokens, and start faster without it.
     import jwt
 
     try:
@@ -86,7 +85,7 @@ def key_id_of(token: str) -> str:
 
 
 def verify(token: str, keys: Mapping[str, VerificationKey], policy: JwtPolicy, now_s: float) -> Claims:
-    """Return what a token says, if it is one that this server takes. Raises BadTokenError."""
+    """Return the claims of a token if it is valid. Raises BadTokenError."""
     import jwt
 
     key = keys.get(key_id_of(token))
@@ -97,9 +96,9 @@ def verify(token: str, keys: Mapping[str, VerificationKey], policy: JwtPolicy, n
             token, key.key, algorithms=[key.algorithm], audience=policy.audience, issuer=policy.issuer, options=_OPTIONS
         )
     except jwt.InvalidSignatureError as error:
-        raise ForgedTokenError("its signature is wrong") from error
+        raise ForgedTokenError("its signature is invalid") from error
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-        # Its type only: texts may hold parts of the token.
+        # Only the type: messages may contain parts of the token.
         raise BadTokenError(type(error).__name__) from error
     return _checked(claims, policy, now_s)
 
@@ -117,21 +116,21 @@ def _checked(claims: Mapping[str, Any], policy: JwtPolicy, now_s: float) -> Clai
     subject, jti = _text(claims["sub"], "sub"), _text(claims["jti"], "jti")
     roles = claims.get("roles", [])
     if not isinstance(roles, list) or len(roles) > _MAX_ROLES:
-        raise BadTokenError(f"its `roles` is no list of at most {_MAX_ROLES}")
+        raise BadTokenError(f"its `roles` is not a list of at most {_MAX_ROLES}")
     return Claims(subject, tuple(_text(role, "roles") for role in roles), expires_s + policy.leeway_s, jti)
 
 
 def _time(claims: Mapping[str, Any], name: str) -> int:
     value = claims[name]
-    # A truth value is an integer to Python.
+    # In Python a bool is an int too.
     if type(value) is not int or not 0 <= value < 1 << 40:
-        raise BadTokenError(f"its `{name}` is no integer of seconds")
+        raise BadTokenError(f"its `{name}` is not an integer number of seconds")
     return value
 
 
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value.encode("utf-8", "replace")) <= MAX_JWT_FIELD_BYTES:
-        raise BadTokenError(f"its `{name}` is no text of 1 to {MAX_JWT_FIELD_BYTES} bytes")
+        raise BadTokenError(f"its `{name}` is not a string of 1 to {MAX_JWT_FIELD_BYTES} bytes")
     if not is_clean(value):
         raise BadTokenError(f"its `{name}` has control characters or lone surrogates")
     return value

@@ -1,6 +1,6 @@
-"""What those with signed tokens and client certificates may do: the grants file. Pure but for reading it.
+"""The grants file: permissions of signed tokens and client certificates. Pure except for reading it.
 
-TOML, with roles by name, which tokens carry, and principals by their full name::
+A TOML file with roles, which tokens name, and principals, by full name::
 
     [roles]
     writer = ["append:orders.*", "read:orders.*"]
@@ -24,7 +24,7 @@ _KINDS: Final = ("jwt:", "mtls:")
 
 
 class GrantsFileError(ValueError):
-    """The grants file cannot be used; the message says where and why."""
+    """The grants file is unusable; the message gives the place and the reason."""
 
 
 class GrantsFile:
@@ -35,7 +35,7 @@ class GrantsFile:
         self._principals = dict(principals)
 
     def of(self, principal: str, roles: Iterable[str] = ()) -> Grants:
-        """Return what a principal may do, with what its roles may; roles that nobody knows permit nothing."""
+        """Return the grants of a principal and of its roles. Unknown roles permit nothing."""
         found = [self._principals.get(principal, NOTHING), *(self._roles.get(role, NOTHING) for role in roles)]
         return Grants(grant for grants in found for grant in grants.all)
 
@@ -44,11 +44,11 @@ NO_GRANTS: Final = GrantsFile({}, {})
 
 
 def read_grants_file(path: Path) -> GrantsFile:
-    """Return what a file grants. Raises GrantsFileError."""
+    """Return the grants in a file. Raises GrantsFileError."""
     try:
         tables = tomllib.loads(read_file(path).decode())
     except (CertificateError, ValueError) as error:
-        raise GrantsFileError(f"the grants file {path} cannot be used: {error}") from error
+        raise GrantsFileError(f"the grants file {path} is unusable: {error}") from error
     if unknown := sorted(set(tables) - {"roles", "principals"}):
         raise GrantsFileError(f"the grants file {path} has [{shown(unknown[0])}]: expected [roles] and [principals]")
     roles = {name: _grants(path, name, texts, {}) for name, texts in _table(path, tables, "roles").items()}
@@ -56,7 +56,7 @@ def read_grants_file(path: Path) -> GrantsFile:
     for name, texts in _table(path, tables, "principals").items():
         if not name.startswith(_KINDS):
             raise GrantsFileError(
-                f"the grants file {path} has the principal '{shown(name)}': expected one that begins with "
+                f"the grants file {path} has the principal '{shown(name)}': expected a name that begins with "
                 f"{' or '.join(_KINDS)}"
             )
         principals[name] = _grants(path, name, texts, roles)
@@ -66,13 +66,13 @@ def read_grants_file(path: Path) -> GrantsFile:
 def _table(path: Path, tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = tables.get(name, {})
     if not isinstance(table, dict):
-        raise GrantsFileError(f"the grants file {path}: [{name}] is no table")
+        raise GrantsFileError(f"the grants file {path}: [{name}] is not a table")
     return table
 
 
 def _grants(path: Path, name: str, texts: object, roles: Mapping[str, Grants]) -> Grants:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise GrantsFileError(f"the grants file {path}: '{shown(name)}' is no list of texts")
+        raise GrantsFileError(f"the grants file {path}: '{shown(name)}' is not a list of strings")
     found = NOTHING.all
     for text in texts:
         if text.startswith(_ROLE):

@@ -1,4 +1,4 @@
-"""Everything of security that lives as long as the server: credentials, files that are watched, first token."""
+"""Security of a running server: credentials, watched files and the bootstrap token."""
 
 import asyncio
 import shlex
@@ -39,29 +39,29 @@ from tidelog_server.security.watched import Watched
 _log = structlog.get_logger()
 
 _DAY_S: Final = 86_400.0
-# Days before a certificate ends at which that is told.
+# Days before the expiry of the certificate at which a warning is logged.
 _WARNINGS_DAYS: Final = (30, 7, 0)
-# The metric tidelog_insecure tells it all the time.
+# Interval of the warning in the log; the metric tidelog_insecure is always set.
 INSECURE_REMINDER_S: Final = 86_400.0
 
 
 class SecurityError(ValueError):
-    """Something of the security settings cannot be used; the server does not start."""
+    """A file of the security settings is unusable; the server does not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """What an operator has decided.
+    """The operator's security settings.
 
     Attributes:
-        needs_credentials: Whether calls must say who makes them.
-        tls: The server's certificate; None for plaintext.
-        deny_list: File of certificates that are not taken.
-        jwt: What signed tokens must be; None if there are none.
-        jwks: File or URL of their keys.
-        grants: File of what they and client certificates permit.
-        max_failures_per_minute: Failed authentications from one address.
-        is_exposed: Whether other machines are let in without TLS and credentials.
+        needs_credentials: True if calls need credentials.
+        tls: Files of the server's certificate; None for plaintext.
+        deny_list: File of client certificates that are refused.
+        jwt: Requirements for signed tokens; None to refuse them.
+        jwks: File or URL of the keys of signed tokens.
+        grants: File of grants for signed tokens and client certificates.
+        max_failures_per_minute: Maximum failed authentications per address.
+        is_exposed: True if the server accepts other machines without TLS or without credentials.
     """
 
     needs_credentials: bool
@@ -78,16 +78,16 @@ class Security:
     """Credentials and certificates of a running server. Lives on the event loop.
 
     Attributes:
-        certificate: What TLS connections are made with; None for plaintext.
-        on_renewed: Called after the certificate was replaced, and may be set by whoever serves it.
-        on_failure: Called with each failed authentication.
+        certificate: Certificate of TLS connections; None for plaintext.
+        on_renewed: Callback after the certificate was replaced; set by the server that uses it.
+        on_failure: Callback for each failed authentication.
     """
 
     def __init__(self, settings: SecuritySettings, clock: Clock, metrics: Metrics) -> None:
         """Read all files.
 
         Raises:
-            SecurityError: One of them cannot be used.
+            SecurityError: A file is unusable.
         """
         self._settings = settings
         self._clock = clock
@@ -133,35 +133,35 @@ class Security:
 
     @property
     def certificate(self) -> ServerCertificate | None:
-        """What TLS connections are made with; None for plaintext. Any thread may ask."""
+        """Certificate of TLS connections; None for plaintext. Thread-safe."""
         return None if self._certificate is None else self._certificate.content
 
     @property
     def files(self) -> CertificateFiles | None:
-        """Where the certificate comes from; None for plaintext."""
+        """Files of the certificate; None for plaintext."""
         return self._settings.tls
 
     @property
     def needs_credentials(self) -> bool:
-        """Whether calls must say who makes them."""
+        """True if calls need credentials."""
         return self._settings.needs_credentials
 
     @property
     def looks_at_calls(self) -> bool:
-        """Whether there is anything to find out about a call at all."""
+        """True if calls must be authenticated or have client certificates to check."""
         tls = self._settings.tls
         return self._settings.needs_credentials or (tls is not None and tls.client_ca is not None)
 
     def now_ms(self) -> int:
-        """Return the wall clock's time, by which credentials expire."""
+        """Return the wall clock time in milliseconds, by which credentials expire."""
         return self._clock.wall_ms()
 
     async def open(self, metadata: MetadataStore, root: str, folder: Path) -> None:
-        """Load the tokens, and write a first one into ``folder`` if there is no administrator.
+        """Load the tokens, and write a bootstrap token into ``folder`` if there is no administrator.
 
         Raises:
-            DataLossError: A token's record cannot be read.
-            OSError: The first token cannot be written.
+            DataLossError: The record of a token cannot be read.
+            OSError: The bootstrap token cannot be written.
         """
         settings = self._settings
         self.tokens = TokenStore(metadata, root, self._clock)
@@ -188,16 +188,16 @@ class Security:
         self.on_failure(shown, reason)
 
     async def close(self) -> None:
-        """Take the first token back. Idempotent."""
+        """Delete the bootstrap token. Idempotent."""
         await self._close_bootstrap()
 
     async def administrator_made(self) -> None:
-        """Note that a token was made: the first one has done its duty if that is an administrator's."""
+        """Delete the bootstrap token if an administrator exists. Call after a token was created."""
         if self.tokens.has_administrator():
             await self._close_bootstrap()
 
     async def run(self) -> None:
-        """Look for what changed, for ever."""
+        """Poll files, tokens and keys for changes. Never returns."""
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         tokens, denied = _Every(TOKENS_RELOAD_INTERVAL_S, begun_s), _Every(DENY_LIST_INTERVAL_S, begun_s)
@@ -234,7 +234,7 @@ class Security:
             await self._close_bootstrap()
 
     def _take_over(self) -> None:
-        """Let the authenticator know what the files have."""
+        """Pass the content of the files to the authenticator."""
         if self._grants is not None:
             self.authenticator.grants_file = self._grants.content
         if self._keys is not None and self.authenticator.keys is not self._keys.content:
@@ -246,7 +246,7 @@ class Security:
         try:
             await self.tokens.reload()
         except (OSError, TidelogServerError) as error:
-            # What is known stays known, and expires: data goes on while the metadata store is away.
+            # The cached tokens stay valid until they expire, so that calls succeed while the metadata store is down.
             _log.warning("tokens_not_reloaded", cause=str(error))
         if self.authenticator.bootstrap is not None:
             await self.administrator_made()
@@ -264,7 +264,7 @@ class Security:
             await asyncio.to_thread(bootstrap.close)
 
     def _tell_expiry(self, certificate: ServerCertificate) -> None:
-        """Warn 30 and 7 days before the certificate ends, when it has ended, and each day from then on."""
+        """Warn 30 and 7 days before the certificate expires, when it expires, and daily after the first warning."""
         self._metrics.tls_certificate_expires.set(certificate.expires_s)
         now_s = self._clock.wall_ms() / 1_000
         left_days = (certificate.expires_s - now_s) / _DAY_S
@@ -279,14 +279,14 @@ class Security:
 
 
 class _Every:
-    """Tells when something is to be done that is done every so many seconds."""
+    """A timer of a periodic job."""
 
     def __init__(self, interval_s: float, now_s: float) -> None:
         self._interval_s = interval_s
         self._due_s = now_s + interval_s
 
     def is_due(self, now_s: float) -> bool:
-        """Tell whether it is to be done now, and if so count from now on."""
+        """Return whether the job is due; if so, schedule the next run one interval from now."""
         if now_s < self._due_s:
             return False
         self._due_s = now_s + self._interval_s
@@ -296,6 +296,6 @@ class _Every:
 def _remind() -> None:
     _log.warning(
         "insecure",
-        text="other machines are let in without TLS or without authentication",
-        advice="set [tls] and auth.kind = on, then take server.insecure away",
+        text="the server accepts other machines without TLS or without authentication",
+        advice="set [tls] and auth.kind = on, then remove server.insecure",
     )

@@ -1,7 +1,7 @@
 """The tokens of a cluster, in the metadata store.
 
-Each node has all of them in memory, and looks every ``TOKENS_RELOAD_INTERVAL_S`` what others have changed, so that
-checking one asks nobody. One key for each token::
+Each node has all tokens in memory and reloads them every ``TOKENS_RELOAD_INTERVAL_S``, so that checking a token needs
+no call. One key per token::
 
     <root>/token/<id>    one record, JSON
 """
@@ -21,7 +21,7 @@ _ATTEMPTS: Final = 8
 
 
 class TokenStore:
-    """Makes, finds and revokes tokens. Lives on the event loop."""
+    """Creates, finds and revokes tokens. Lives on the event loop."""
 
     def __init__(self, metadata: MetadataStore, root: str, clock: Clock) -> None:
         self._metadata = metadata
@@ -31,7 +31,7 @@ class TokenStore:
         self._revisions: dict[str, int] = {}
 
     async def reload(self) -> None:
-        """Take over what the metadata has. DataLossError if a record cannot be read."""
+        """Load the tokens from the metadata. Raises DataLossError if a record cannot be read."""
         found = await self._metadata.list(self._prefix)
         for key, value in found.items():
             token_id = key.removeprefix(self._prefix)
@@ -43,11 +43,11 @@ class TokenStore:
 
     @property
     def records(self) -> Mapping[str, TokenRecord]:
-        """All tokens that are remembered, by id; revoked and expired ones for a while too."""
+        """All tokens by id, including revoked and expired ones, which are kept for TOKEN_KEPT_MS."""
         return self._records
 
     def has_administrator(self) -> bool:
-        """Tell whether somebody has a valid token that can make tokens."""
+        """Return whether there is a valid token that may create tokens."""
         now_ms = self._clock.wall_ms()
         return any(
             record.is_valid(now_ms) and record.grants.allow_somewhere(Verb.ADMIN_WRITE)
@@ -55,7 +55,7 @@ class TokenStore:
         )
 
     def find(self, text: str) -> TokenRecord | None:
-        """Return the record of a token that is valid now; None if there is none."""
+        """Return the record of a token; None if the token is unknown, expired or revoked."""
         token_id = id_of(text)
         record = None if token_id is None else self._records.get(token_id)
         if record is None or not record.matches(text) or not record.is_valid(self._clock.wall_ms()):
@@ -65,28 +65,28 @@ class TokenStore:
     async def create(
         self, description: str, grants: Grants, lifetime_ms: int, created_by: str
     ) -> tuple[NewToken, TokenRecord]:
-        """Make a token, durably.
+        """Create a token, durably.
 
         Raises:
-            RateLimitRejectedError: There are too many.
+            RateLimitRejectedError: There are MAX_TOKENS tokens.
         """
         await self._forget_old()
         if len(self._records) >= MAX_TOKENS:
             raise RateLimitRejectedError(
-                f"there are {len(self._records)} tokens, at most {MAX_TOKENS} are allowed: revoke some, they are "
-                "forgotten 30 days later",
+                f"there are {len(self._records)} tokens, at most {MAX_TOKENS} are allowed: revoke unused ones, which "
+                "are deleted 30 days later",
                 tokens=len(self._records), max_tokens=MAX_TOKENS,
             )  # fmt: skip
         made, now_ms = make_token(), self._clock.wall_ms()
         record = TokenRecord(
             made.token_id, hash_of(made.text), description, grants, now_ms, now_ms + lifetime_ms, created_by
         )
-        # Of 2^48 ids one that is taken is no matter of bad luck: then the conflict is told.
+        # A collision among 2^48 ids is not bad luck but a bug, so the conflict propagates.
         await self._put(record, 0)
         return made, record
 
     async def revoke(self, token_id: str) -> TokenRecord:
-        """End a token for ever, durably. Raises TokenNotExistError."""
+        """Revoke a token, durably. Raises TokenNotExistError."""
         for _ in range(_ATTEMPTS):
             record = self._records.get(token_id)
             if record is None:
@@ -94,9 +94,9 @@ class TokenStore:
             try:
                 return await self._put(record.revoked(self._clock.wall_ms()), self._revisions[token_id])
             except RevisionConflictError:
-                # Another node changed it; what it says now is looked at again.
+                # Another node changed the record: retry with the current one.
                 await self.reload()
-        raise InvalidRequestError(f"the token {token_id} was changed by others all the time: try again")
+        raise InvalidRequestError(f"other nodes changed the token {token_id} at the same time: retry")
 
     async def _put(self, record: TokenRecord, expected_revision: int) -> TokenRecord:
         key = self._prefix + record.token_id
@@ -105,7 +105,7 @@ class TokenStore:
         return record
 
     async def _forget_old(self) -> None:
-        """Remove tokens that ended long ago, so that their number stays bounded."""
+        """Delete tokens that ended more than TOKEN_KEPT_MS ago, so that their number stays bounded."""
         end_ms = self._clock.wall_ms() - TOKEN_KEPT_MS
         old = [
             token_id
@@ -118,7 +118,7 @@ class TokenStore:
         try:
             await self._metadata.commit(changes)
         except RevisionConflictError:
-            # Another node does the same just now.
+            # Another node deletes the same tokens.
             await self.reload()
             return
         for token_id in old:

@@ -1,7 +1,7 @@
-"""Opaque tokens: how they look, and what is kept of them. Pure but for the chance that makes them.
+"""Opaque tokens: their format and their stored records. Pure except for the random numbers.
 
-A token is ``tdl_<id>_<secret>``, with 256 bits of chance in its secret. What is kept is its SHA-256 only: a secret that
-long cannot be guessed from it, so a slow hash would cost every call and gain nothing.
+A token is ``tdl_<id>_<secret>``, with 256 random bits in the secret. Only its SHA-256 is stored: a secret of this
+length cannot be guessed from it, so a slow hash would cost time in every call without a gain.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ _ID_BYTES: Final = 6
 _SECRET_BYTES: Final = 32
 _TOKEN: Final = re.compile(rf"{PREFIX}([0-9a-f]{{{2 * _ID_BYTES}}})_[A-Za-z0-9_-]{{43}}", re.ASCII)
 _ID: Final = re.compile(f"[0-9a-f]{{{2 * _ID_BYTES}}}", re.ASCII)
-# In the metadata since tokens exist.
+# Part of every stored record.
 _RECORD_VERSION: Final = 1
 
 
 class NewToken(NamedTuple):
-    """A token that was just made: the only place that has its text."""
+    """A new token. Its text is not stored anywhere else."""
 
     token_id: str
     text: str
@@ -35,39 +35,39 @@ class NewToken(NamedTuple):
 
 
 def make_token() -> NewToken:
-    """Return a token that nobody can guess."""
+    """Return a new random token."""
     token_id = secrets.token_hex(_ID_BYTES)
     return NewToken(token_id, f"{PREFIX}{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}")
 
 
 def id_of(text: str) -> str | None:
-    """Return the id that a token names; None if it is none of ours."""
+    """Return the id in a token; None if the text is not an opaque token."""
     found = _TOKEN.fullmatch(text)
     return found[1] if found else None
 
 
 def is_token_id(text: str) -> bool:
-    """Tell whether ``text`` looks like the id of a token."""
+    """Return whether ``text`` has the format of a token id."""
     return _ID.fullmatch(text) is not None
 
 
 def hash_of(text: str) -> str:
-    """Return what is kept of a token."""
+    """Return the hash of a token that is stored."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """What is kept of a token.
+    """The stored record of a token.
 
     Attributes:
-        token_id: Its id.
-        sha256: Of its text, hexadecimal.
-        description: Whom it is for.
-        grants: What it permits.
-        created_ms, expires_ms: From when until when, on the wall clock.
-        created_by: Who made it.
-        revoked_ms: When it was revoked; 0 if it was not.
+        token_id: Id of the token.
+        sha256: SHA-256 of the token, hexadecimal.
+        description: Purpose or owner of the token.
+        grants: Permissions of the token.
+        created_ms, expires_ms: Creation and expiry, in milliseconds of the wall clock.
+        created_by: Name of the principal that created it.
+        revoked_ms: Time of revocation; 0 if it is not revoked.
     """
 
     token_id: str
@@ -80,19 +80,19 @@ class TokenRecord:
     revoked_ms: int = 0
 
     def matches(self, text: str) -> bool:
-        """Tell whether ``text`` is this token, in a time that does not depend on where it differs."""
+        """Return whether ``text`` is this token, in constant time."""
         return hmac.compare_digest(self.sha256, hash_of(text))
 
     def is_valid(self, now_ms: int) -> bool:
-        """Tell whether it is neither expired nor revoked."""
+        """Return whether the token is neither expired nor revoked."""
         return not self.revoked_ms and now_ms < self.expires_ms
 
     def revoked(self, now_ms: int) -> "TokenRecord":
-        """Return the record of the same token, revoked; the time of the first revocation stays."""
+        """Return the record with ``revoked_ms`` set; the time of an earlier revocation is unchanged."""
         return replace(self, revoked_ms=self.revoked_ms or now_ms)
 
     def encode(self) -> bytes:
-        """Return the record as it is stored."""
+        """Return the stored form of the record."""
         fields = {
             "version": _RECORD_VERSION, "token_id": self.token_id, "sha256": self.sha256,
             "description": self.description, "grants": sorted(map(str, self.grants.all)),
@@ -103,7 +103,7 @@ class TokenRecord:
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "TokenRecord":
-        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        """Return the record in ``value``, as ``encode`` writes it. Raises DataLossError if it is invalid."""
         try:
             fields = json.loads(value)
             version = fields.pop("version")

@@ -1,4 +1,4 @@
-"""Files that are read anew when they change, while what they had before stays in force until they are right again."""
+"""Files that are reloaded when they change; if the new content is invalid, the previous content stays in force."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,33 +12,33 @@ _Content = TypeVar("_Content")
 
 
 class Watched(Generic[_Content]):
-    """What some files have.
+    """The content of watched files.
 
     Attributes:
-        content: As last read well.
-        failures: How often a change could not be used so far.
+        content: Last valid content.
+        failures: Number of changes that were invalid.
     """
 
     def __init__(self, what: str, paths: Sequence[Path], read: Callable[[], _Content]) -> None:
         """Read the files. Raises what ``read`` raises.
 
         Args:
-            what: For logs.
-            paths: Whose changes are noticed.
-            read: Returns what they have; blocks, and raises ValueError if it cannot be used.
+            what: Name for logs.
+            paths: Files to watch.
+            read: Returns their content; it may block, and raises ValueError if the content is invalid.
         """
         self._what = what
         self._paths = paths
         self._read = read
-        # Before they are read: a change in between is read once more.
+        # Ordering: before the read, so that a change in between causes another read.
         self._seen = self._look()
         self.content = read()
         self.failures = 0
 
     async def poll(self) -> bool:
-        """Read the files anew if they changed; return whether there is something new.
+        """Read the files if they changed, and return whether the content is new.
 
-        What cannot be used is logged once for each change, and what was there before stays.
+        Invalid content is logged once per change, and the previous content stays in force.
         """
         seen = await asyncio.to_thread(self._look)
         if seen == self._seen:
@@ -51,7 +51,7 @@ class Watched(Generic[_Content]):
             self.content = await asyncio.to_thread(self._read)
         except ValueError as error:
             self.failures += 1
-            _log.error("security_file_refused", what=self._what, cause=str(error), kept="what was in force before")
+            _log.error("security_file_refused", what=self._what, cause=str(error), kept="the previous content")
             return False
         _log.info("security_file_reloaded", what=self._what)
         return True
@@ -61,7 +61,7 @@ class Watched(Generic[_Content]):
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes with a file, also where it is a link to another one; None if it cannot be read."""
+    """Return a value that changes with the file or with the target of a link; None if the file cannot be read."""
     try:
         found = path.stat()
     except OSError:

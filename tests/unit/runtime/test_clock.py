@@ -1,4 +1,4 @@
-"""Time that does not run while the process is paused. Method: a clock that the test moves."""
+"""AwakeClock does not advance while the process is paused. Method: a clock that the test sets."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from tidelog_server.runtime.clock import AwakeClock
 
 
 class MovedClock:
-    """Monotonic time that stands still until it is moved."""
+    """Monotonic time that advances only when the test sets it."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
 
     def wall_ms(self) -> int:
-        raise AssertionError("nobody asks for the wall time")
+        raise AssertionError("AwakeClock must not read the wall time")
 
     def monotonic_s(self) -> float:
         return self.now_s

@@ -1,4 +1,4 @@
-"""An Eager is its coroutine: it begins sooner, and ends as it would have ended."""
+"""An Eager behaves like its coroutine, except that it begins sooner."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from tidelog_server.runtime.eager import Eager
 
 
 class Steps:
-    """A coroutine that tells how far it came: it waits ``waits`` times and then ends as it is told."""
+    """A coroutine that records its steps: it waits ``waits`` times, and then returns or raises ``end``."""
 
     def __init__(self, waits: int, end: BaseException | str) -> None:
         self.log: list[str] = []

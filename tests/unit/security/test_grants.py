@@ -1,4 +1,4 @@
-"""What patterns of permissions are taken, and which names they cover."""
+"""Patterns of permissions: which are valid, and which names they cover."""
 
 import pytest
 
@@ -17,5 +17,5 @@ def test_patterns_of_groups_may_have_capitals_as_their_names_may(verb: str) -> N
 
 @pytest.mark.parametrize("pattern", ["Orders", "Orders.*"])
 def test_patterns_of_channels_may_not(pattern: str) -> None:
-    with pytest.raises(GrantError, match="is no pattern"):
+    with pytest.raises(GrantError, match="is not a pattern"):
         parse_grant(f"read:{pattern}")

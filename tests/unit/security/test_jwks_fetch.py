@@ -1,6 +1,6 @@
-"""Key sets come from a file, from https, or from this machine; never by a redirect, and never without a bound.
+"""Key sets come from a file, from https, or from this machine; never from a redirect, and never without a size limit.
 
-Method: a web server on a thread, which answers what the test wants.
+Method: a web server on a thread, with responses that the test chooses.
 """
 
 import json
@@ -32,7 +32,7 @@ def url() -> Iterator[str]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

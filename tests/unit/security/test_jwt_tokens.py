@@ -1,6 +1,6 @@
-"""Which signed tokens are taken, and which are not, whatever they say of themselves.
+"""Which signed tokens are accepted and which are refused, whatever their headers claim.
 
-Method: real keys and signatures; forged headers and claims around them.
+Method: real keys and signatures, with forged headers and claims.
 """
 
 import base64
@@ -46,7 +46,7 @@ def test_every_claim_is_required(claim: str) -> None:
 
 
 def at(offset_s: float, kind: type = int) -> Callable[[], Any]:
-    """Return what gives a time so many seconds from when it is asked."""
+    """Return a function that returns the time ``offset_s`` seconds after its call."""
     return lambda: kind(int(time.time()) + offset_s)
 
 
@@ -62,7 +62,7 @@ def at(offset_s: float, kind: type = int) -> Callable[[], Any]:
     ids=",".join,
 )  # fmt: skip
 def test_wrong_claims_are_refused(changed: dict[str, Any]) -> None:
-    # Times are those of now, not of when the tests were collected.
+    # Times are relative to the run of the test, not to its collection.
     claims = {name: value() if callable(value) else value for name, value in changed.items()}
     with pytest.raises(BadTokenError):
         checked(SIGNER.token(**claims))
@@ -81,7 +81,7 @@ def test_wrong_headers_are_refused(header: dict[str, Any]) -> None:
     whole = {"alg": "EdDSA", "typ": "JWT", "kid": "key-1", **header}
     signed = jwt.encode(claims, SIGNER.key, "EdDSA").split(".")
     body = forged({name: value for name, value in whole.items() if value is not None}, claims).split(".")
-    # Signed anew over the header as it is, so that nothing but the header is wrong.
+    # Signed over the forged header, so that only the header is invalid.
     signature = SIGNER.key.sign(f"{body[0]}.{body[1]}".encode())
     assert signed[2]
     with pytest.raises(BadTokenError):
@@ -141,7 +141,7 @@ def test_a_key_set_is_taken_whole_or_not_at_all() -> None:
     for text in (b"", b"[]", b"{}", b"\xff", b"[" * 100_000):
         with pytest.raises(KeySetError):
             parse_key_set(text)
-    # Keys for other purposes and of other kinds may stand beside ours.
+    # Keys for other purposes and of other types are allowed in the set.
     found = keys_of(SIGNER) | {}
     others = [{"kty": "RSA", "kid": "r", "n": "AQ", "e": "AQAB"}, {**CURVE.jwk, "use": "enc"}, SIGNER.jwk]
     assert parse_key_set(json.dumps({"keys": others}).encode()).keys() == found.keys()

@@ -45,8 +45,8 @@ def test_every_row_says_what_it_needs() -> None:
         for name, row in ROWS.items()
         if not row.is_public and row.somewhere is None and row.needs is None and not row.any_of
     }
-    # What any caller with credentials may do: lists show only what he may see, ticks are nobody's.
-    # Where nodes are, everybody must know who shall go there; owners are told of channels that he may see.
+    # Any caller with valid credentials may call these: lists show only the names that it may see, and ticks belong to
+    # no channel. Clients must learn the addresses of nodes; WatchOwners reports only channels that the caller may see.
     assert {name.partition("/")[2] for name in lax} == {
         "ListChannels", "ListGroups", "GetWalName", "AllocateTicks", "DescribeCluster", "WatchOwners",
     }  # fmt: skip

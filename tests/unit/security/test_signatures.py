@@ -1,7 +1,7 @@
-"""Signatures that are checked in vain are bounded, and a good token on a connection of its own is always looked at.
+"""Checks of invalid signatures are bounded, and a valid token on its own connection is always checked.
 
-Method: the budget by itself with a given time; and the authenticator that uses it, with real keys and a counter around
-the check of a signature.
+Method: the budget by itself with simulated time; and the authenticator that uses it, with real keys and a counter of
+signature checks.
 """
 
 import json
@@ -26,7 +26,7 @@ FAILURES_PER_MINUTE = 10
 
 
 def spend(budget: SignatureBudget, connection: str, now_s: float = 0.0) -> int:
-    """Check bad signatures on a connection until it is refused; return how many."""
+    """Check bad signatures on a connection until one is refused; return their number."""
     for count in range(10_000):
         try:
             budget.check(connection, now_s)
@@ -59,7 +59,7 @@ def test_many_connections_leave_a_new_one_its_own() -> None:
 
 
 class Server:
-    """What knows a key, and how many signatures it has checked."""
+    """An authenticator with one key, and the number of signatures that it has checked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.signer, self.forger, self.checks = Signer(), Signer(), 0
@@ -104,7 +104,7 @@ def test_bad_tokens_of_an_address_are_throttled_while_a_fresh_good_one_is_taken(
 
     assert answers[:FAILURES_PER_MINUTE] == [UnauthenticatedError] * FAILURES_PER_MINUTE
     assert set(answers[FAILURES_PER_MINUTE:]) == {RateLimitRejectedError}
-    # Time passes while this runs, so the share of the node may have grown.
+    # Real time passes meanwhile, so the budget of the node may have been refilled.
     assert server.checks <= FAILURES_PER_MINUTE + BAD_SIGNATURES_PER_CONNECTION + 3 * MAX_BAD_SIGNATURES_PER_S
     for number in range(50):
         assert server.name(server.signer.token(sub=f"s{number}"), f"good {number}") == f"jwt:s{number}"
