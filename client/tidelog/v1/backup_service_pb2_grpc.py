@@ -26,9 +26,10 @@ if _version_not_supported:
 
 
 class BackupServiceStub:
-    """BackupService freezes the log so that it can be copied while appends go on. A checkpoint is a folder of hard links beside
-    the database: it costs milliseconds and no disk at first, and keeps files on the disk that would have gone otherwise.
-    Whoever makes one copies its files, on the machine of the server, and releases it. One that nobody keeps goes by itself.
+    """BackupService freezes the log so that it can be copied while appends continue. A checkpoint is a folder of hard
+    links next to the database. Creating one takes milliseconds and no disk space; later it retains files that would
+    otherwise have been deleted. The client copies the files on the server's machine, then releases the checkpoint. A
+    checkpoint whose lease expires is deleted.
     """
 
     def __init__(self, channel):
@@ -60,34 +61,35 @@ class BackupServiceStub:
 
 
 class BackupServiceServicer:
-    """BackupService freezes the log so that it can be copied while appends go on. A checkpoint is a folder of hard links beside
-    the database: it costs milliseconds and no disk at first, and keeps files on the disk that would have gone otherwise.
-    Whoever makes one copies its files, on the machine of the server, and releases it. One that nobody keeps goes by itself.
+    """BackupService freezes the log so that it can be copied while appends continue. A checkpoint is a folder of hard
+    links next to the database. Creating one takes milliseconds and no disk space; later it retains files that would
+    otherwise have been deleted. The client copies the files on the server's machine, then releases the checkpoint. A
+    checkpoint whose lease expires is deleted.
     """
 
     def CreateCheckpoint(self, request, context):
-        """CreateCheckpoint freezes the log between two groups of appends, synced.
+        """CreateCheckpoint freezes the log between two groups of appends, and syncs it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def KeepCheckpoint(self, request, context):
-        """KeepCheckpoint lets a checkpoint live for another lease.
+        """KeepCheckpoint renews the lease of a checkpoint.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseCheckpoint(self, request, context):
-        """ReleaseCheckpoint removes a checkpoint. Repeating it is no error.
+        """ReleaseCheckpoint deletes a checkpoint. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListCheckpoints(self, request, context):
-        """ListCheckpoints tells of all checkpoints that are there, oldest first.
+        """ListCheckpoints returns all existing checkpoints, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,9 +127,10 @@ def add_BackupServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BackupService:
-    """BackupService freezes the log so that it can be copied while appends go on. A checkpoint is a folder of hard links beside
-    the database: it costs milliseconds and no disk at first, and keeps files on the disk that would have gone otherwise.
-    Whoever makes one copies its files, on the machine of the server, and releases it. One that nobody keeps goes by itself.
+    """BackupService freezes the log so that it can be copied while appends continue. A checkpoint is a folder of hard
+    links next to the database. Creating one takes milliseconds and no disk space; later it retains files that would
+    otherwise have been deleted. The client copies the files on the server's machine, then releases the checkpoint. A
+    checkpoint whose lease expires is deleted.
     """
 
     @staticmethod

@@ -26,10 +26,12 @@ if _version_not_supported:
 
 
 class BroadcastServiceStub:
-    """BroadcastService sends one message to many vchannels at once, which their consumers acknowledge.
+    """BroadcastService sends one message to many vchannels (partitions) atomically. Consumers acknowledge it per
+    vchannel.
 
-    A broadcast has the same tick on each of its vchannels: whoever has read all of them up to that tick has the same
-    moment on all. It may hold resource keys from before its tick was taken until everybody has acknowledged it.
+    A broadcast has the same tick on each of its vchannels, so readers that have read all of them up to that tick see
+    the same moment on each. It can hold resource keys, from before its tick is allocated until every vchannel has
+    acknowledged it.
     """
 
     def __init__(self, channel):
@@ -71,52 +73,54 @@ class BroadcastServiceStub:
 
 
 class BroadcastServiceServicer:
-    """BroadcastService sends one message to many vchannels at once, which their consumers acknowledge.
+    """BroadcastService sends one message to many vchannels (partitions) atomically. Consumers acknowledge it per
+    vchannel.
 
-    A broadcast has the same tick on each of its vchannels: whoever has read all of them up to that tick has the same
-    moment on all. It may hold resource keys from before its tick was taken until everybody has acknowledged it.
+    A broadcast has the same tick on each of its vchannels, so readers that have read all of them up to that tick see
+    the same moment on each. It can hold resource keys, from before its tick is allocated until every vchannel has
+    acknowledged it.
     """
 
     def Broadcast(self, request, context):
-        """Broadcast appends a message to all of its vchannels, or to none, and answers once it is durable. Once it is
-        accepted it reaches each of them, whatever crashes. A repeated broadcast_id is answered with the first result.
+        """Broadcast appends a message to all of its vchannels or to none, and answers once it is durable. An accepted
+        broadcast reaches every vchannel, also after crashes. A repeated broadcast_id returns the first result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Ack(self, request, context):
-        """Ack notes, durably, that vchannels have acknowledged a broadcast. Doing so twice is no error, nor is it for a
-        broadcast that was finished, also long ago; it is for one that was never accepted.
+        """Ack durably records that vchannels have acknowledged a broadcast. Idempotent, also for a broadcast that finished
+        long ago; for one that was never accepted it is an error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitAcked(self, request, context):
-        """WaitAcked waits until broadcasts are acknowledged, for a minute at most: then ask again.
+        """WaitAcked waits up to one minute until broadcasts are acknowledged; then call it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListBroadcasts(self, request, context):
-        """ListBroadcasts tells of broadcasts, in order of their ids, a page at a time.
+        """ListBroadcasts returns a page of broadcasts, in order of their ids.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeBroadcast(self, request, context):
-        """DescribeBroadcast tells of one, with its vchannels.
+        """DescribeBroadcast returns one broadcast with its vchannels.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortBroadcast(self, request, context):
-        """AbortBroadcast gives up waiting for acknowledgements, durably: the keys are free, the message stays in the log. One
-        that is finished stays as it is. It is an operator's last resort, and is noted in the server's log.
+        """AbortBroadcast durably stops waiting for acknowledgements and releases the keys; the message stays in the log. A
+        finished broadcast does not change. It is an operator's last resort, and is written to the server's log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,10 +168,12 @@ def add_BroadcastServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BroadcastService:
-    """BroadcastService sends one message to many vchannels at once, which their consumers acknowledge.
+    """BroadcastService sends one message to many vchannels (partitions) atomically. Consumers acknowledge it per
+    vchannel.
 
-    A broadcast has the same tick on each of its vchannels: whoever has read all of them up to that tick has the same
-    moment on all. It may hold resource keys from before its tick was taken until everybody has acknowledged it.
+    A broadcast has the same tick on each of its vchannels, so readers that have read all of them up to that tick see
+    the same moment on each. It can hold resource keys, from before its tick is allocated until every vchannel has
+    acknowledged it.
     """
 
     @staticmethod

@@ -67,35 +67,35 @@ class ChannelServiceServicer:
     """
 
     def CreateChannels(self, request, context):
-        """CreateChannels creates channels, all of them or none. It is durable when it answers.
+        """CreateChannels creates channels, all or none, and answers once they are durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterChannels(self, request, context):
-        """AlterChannels changes settings of channels, all of them or none. It is durable when it answers.
+        """AlterChannels changes settings of channels, all or none, and answers once the change is durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DestroyChannels(self, request, context):
-        """DestroyChannels removes channels with all their messages, all of them or none, and frees their disk.
+        """DestroyChannels deletes channels with all their messages, all or none, and frees their disk space.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeChannels(self, request, context):
-        """DescribeChannels tells owner, bounds and sizes of channels, in the order asked for.
+        """DescribeChannels returns owner, bounds and sizes of channels, in the order requested.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListChannels(self, request, context):
-        """ListChannels lists channels by name, a page at a time.
+        """ListChannels returns a page of channels, in order of name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

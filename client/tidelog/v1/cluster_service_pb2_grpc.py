@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ClusterServiceStub:
-    """ClusterService tells where channels are when several servers share one metadata store, and lets those servers talk
-    to each other. A server that is alone answers as a cluster of one without names.
+    """ClusterService locates channels when several servers share one metadata store, and connects those servers. A
+    standalone server answers as a cluster of one node without names.
     """
 
     def __init__(self, channel):
@@ -64,40 +64,40 @@ class ClusterServiceStub:
 
 
 class ClusterServiceServicer:
-    """ClusterService tells where channels are when several servers share one metadata store, and lets those servers talk
-    to each other. A server that is alone answers as a cluster of one without names.
+    """ClusterService locates channels when several servers share one metadata store, and connects those servers. A
+    standalone server answers as a cluster of one node without names.
     """
 
     def DescribeCluster(self, request, context):
-        """DescribeCluster tells which nodes are there.
+        """DescribeCluster returns the nodes of the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LocateChannels(self, request, context):
-        """LocateChannels tells which nodes own channels.
+        """LocateChannels returns the owners of channels.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchOwners(self, request, context):
-        """WatchOwners tells where every channel is, and then what changes, until the caller ends it.
+        """WatchOwners sends the owner of every channel, and then changes, until the caller cancels it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AllocateTickRange(self, request, context):
-        """AllocateTickRange gives ticks to another node. For nodes only.
+        """AllocateTickRange allocates ticks to another node. For nodes only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def NoteChannels(self, request, context):
-        """NoteChannels tells a node of channels that were created: it opens those that are its own. For nodes only.
+        """NoteChannels informs a node of new channels; it opens those that it owns. For nodes only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,8 +140,8 @@ def add_ClusterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ClusterService:
-    """ClusterService tells where channels are when several servers share one metadata store, and lets those servers talk
-    to each other. A server that is alone answers as a cluster of one without names.
+    """ClusterService locates channels when several servers share one metadata store, and connects those servers. A
+    standalone server answers as a cluster of one node without names.
     """
 
     @staticmethod

@@ -26,13 +26,13 @@ if _version_not_supported:
 
 
 class GroupServiceStub:
-    """GroupService keeps consumer groups: a durable position for each vchannel that a group consumes, and members that share
-    its vchannels.
+    """GroupService manages consumer groups. A group has a durable position on each vchannel (partition) that it consumes,
+    and members that share its vchannels.
 
-    A group is subscribed to channels; from then on retention keeps what it has not consumed. Whoever consumes reads with
-    Consume, or with a Scan from the group's positions, and commits how far it got: at least once. Commits that travel with
-    a transaction (Transaction.positions, CommitTxnRequest.positions) take effect with it or not at all: exactly once.
-    Several consumers that share a group join it with JoinGroup, which tells each of them which vchannels are its own.
+    A group subscribes to channels; from then on retention keeps what it has not consumed. Consumers read with Consume,
+    or with a Scan from the group's positions, and commit their progress: at least once. Commits that travel with a
+    transaction (Transaction.positions, CommitTxnRequest.positions) take effect with it or not at all: exactly once.
+    Several consumers that share a group join it with JoinGroup, which assigns vchannels to each of them.
     """
 
     def __init__(self, channel):
@@ -89,78 +89,78 @@ class GroupServiceStub:
 
 
 class GroupServiceServicer:
-    """GroupService keeps consumer groups: a durable position for each vchannel that a group consumes, and members that share
-    its vchannels.
+    """GroupService manages consumer groups. A group has a durable position on each vchannel (partition) that it consumes,
+    and members that share its vchannels.
 
-    A group is subscribed to channels; from then on retention keeps what it has not consumed. Whoever consumes reads with
-    Consume, or with a Scan from the group's positions, and commits how far it got: at least once. Commits that travel with
-    a transaction (Transaction.positions, CommitTxnRequest.positions) take effect with it or not at all: exactly once.
-    Several consumers that share a group join it with JoinGroup, which tells each of them which vchannels are its own.
+    A group subscribes to channels; from then on retention keeps what it has not consumed. Consumers read with Consume,
+    or with a Scan from the group's positions, and commit their progress: at least once. Commits that travel with a
+    transaction (Transaction.positions, CommitTxnRequest.positions) take effect with it or not at all: exactly once.
+    Several consumers that share a group join it with JoinGroup, which assigns vchannels to each of them.
     """
 
     def CreateGroup(self, request, context):
-        """CreateGroup makes a group, durably, and subscribes it.
+        """CreateGroup durably creates a group with its subscriptions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterGroup(self, request, context):
-        """AlterGroup subscribes a group to channels, or ends subscriptions and forgets their positions.
+        """AlterGroup subscribes a group to channels, or ends subscriptions and deletes their positions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DestroyGroup(self, request, context):
-        """DestroyGroup removes a group with all of its positions, durably.
+        """DestroyGroup durably deletes a group with all of its positions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeGroup(self, request, context):
-        """DescribeGroup tells of a group: positions, lag and members.
+        """DescribeGroup returns the positions, lag and members of a group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """ListGroups lists groups by name, a page at a time.
+        """ListGroups returns a page of groups, in order of name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitPositions(self, request, context):
-        """CommitPositions moves positions forward, durably, all or none. One that would go back stays where it is, so a
-        repeated or late commit changes nothing.
+        """CommitPositions durably moves positions forward, all or none. A position that is already further does not move,
+        so repeated and late commits are safe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SeekGroup(self, request, context):
-        """SeekGroup sets positions, forward or back, durably, all or none. Members that hold the vchannels begin anew there,
-        and what they commit of before is refused.
+        """SeekGroup durably sets positions, forward or back, all or none. Members that hold the vchannels restart there,
+        and their commits of earlier reads are refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Consume(self, request, context):
-        """Consume reads the next messages of a group on one vchannel, and moves the position behind them if asked to.
+        """Consume reads the next messages of a group on one vchannel, and on request moves the position past them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def JoinGroup(self, request_iterator, context):
-        """JoinGroup makes the caller a member of a group for as long as the stream lasts. The first request has `join`. The
-        server tells, now and whenever it changes, which vchannels are the member's; a vchannel has one member at a time. A
-        member whose stream breaks is kept for half a second, so that it may come back under its member id; one that is silent
-        for its lease is gone. Ending the requests is leaving.
+        """JoinGroup makes the caller a member of a group while the stream is open. The first request has `join`. The server
+        sends the member's vchannels, at first and after each change; a vchannel has one member at a time. A member whose
+        stream breaks keeps its place for half a second, to reconnect with its member id; a member that is silent for its
+        lease is evicted. To leave, close the request stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -223,13 +223,13 @@ def add_GroupServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GroupService:
-    """GroupService keeps consumer groups: a durable position for each vchannel that a group consumes, and members that share
-    its vchannels.
+    """GroupService manages consumer groups. A group has a durable position on each vchannel (partition) that it consumes,
+    and members that share its vchannels.
 
-    A group is subscribed to channels; from then on retention keeps what it has not consumed. Whoever consumes reads with
-    Consume, or with a Scan from the group's positions, and commits how far it got: at least once. Commits that travel with
-    a transaction (Transaction.positions, CommitTxnRequest.positions) take effect with it or not at all: exactly once.
-    Several consumers that share a group join it with JoinGroup, which tells each of them which vchannels are its own.
+    A group subscribes to channels; from then on retention keeps what it has not consumed. Consumers read with Consume,
+    or with a Scan from the group's positions, and commit their progress: at least once. Commits that travel with a
+    transaction (Transaction.positions, CommitTxnRequest.positions) take effect with it or not at all: exactly once.
+    Several consumers that share a group join it with JoinGroup, which assigns vchannels to each of them.
     """
 
     @staticmethod

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class TokenServiceStub:
-    """TokenService makes, lists and revokes the tokens that clients show. All of it is written to the audit log first.
+    """TokenService creates, lists and revokes the tokens that clients authenticate with. Each call is written to the
+    audit log first.
     """
 
     def __init__(self, channel):
@@ -53,12 +54,13 @@ class TokenServiceStub:
 
 
 class TokenServiceServicer:
-    """TokenService makes, lists and revokes the tokens that clients show. All of it is written to the audit log first.
+    """TokenService creates, lists and revokes the tokens that clients authenticate with. Each call is written to the
+    audit log first.
     """
 
     def CreateToken(self, request, context):
-        """CreateToken makes a token. Its text is in the response and nowhere else: the server keeps a hash of it only.
-        Permission: admin.write. Errors: INVALID_ARGUMENT for grants that are none, RESOURCE_EXHAUSTED for too many tokens.
+        """CreateToken creates a token. Only the response contains its text: the server stores a hash. Permission:
+        admin.write. Errors: INVALID_ARGUMENT for invalid grants, RESOURCE_EXHAUSTED for too many tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,8 +74,8 @@ class TokenServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """RevokeToken ends a token for ever, durably; calls that are open under it end within 5 s. Revoking twice is no
-        error. Permission: admin.write. Errors: NOT_FOUND.
+        """RevokeToken durably and permanently revokes a token; open calls that use it end within 5 s. Idempotent.
+        Permission: admin.write. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,7 +108,8 @@ def add_TokenServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TokenService:
-    """TokenService makes, lists and revokes the tokens that clients show. All of it is written to the audit log first.
+    """TokenService creates, lists and revokes the tokens that clients authenticate with. Each call is written to the
+    audit log first.
     """
 
     @staticmethod

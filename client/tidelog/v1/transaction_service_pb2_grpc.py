@@ -26,13 +26,13 @@ if _version_not_supported:
 
 
 class TransactionServiceStub:
-    """TransactionService is for transactions that do not fit into one request: begin one, append batches to it with
-    AppendOptions.txn_id, which stages them on disk, and commit. Until then no scan sees any of it. Those that do fit
-    travel whole as AppendStreamRequest.transaction, which is faster.
+    """TransactionService handles staged transactions, which do not fit into one request: begin one, append batches to it
+    with AppendOptions.txn_id, which stages them on disk, and commit. No scan sees any of it before the commit.
+    Transactions that fit into one request are faster as AppendStreamRequest.transaction.
 
-    A transaction belongs to the client that begins it, which names itself in the metadata `tidelog-client-id` (1 to 64
-    bytes; those without a name are one client). It lives as long as something of it comes within its keepalive, and does
-    not outlive the server.
+    A transaction belongs to the client that begins it, identified by the metadata `tidelog-client-id` (1 to 64 bytes;
+    all clients without an id count as one client). It expires if no call for it arrives within its keepalive, and when
+    the server stops.
     """
 
     def __init__(self, channel):
@@ -94,13 +94,13 @@ class TransactionServiceStub:
 
 
 class TransactionServiceServicer:
-    """TransactionService is for transactions that do not fit into one request: begin one, append batches to it with
-    AppendOptions.txn_id, which stages them on disk, and commit. Until then no scan sees any of it. Those that do fit
-    travel whole as AppendStreamRequest.transaction, which is faster.
+    """TransactionService handles staged transactions, which do not fit into one request: begin one, append batches to it
+    with AppendOptions.txn_id, which stages them on disk, and commit. No scan sees any of it before the commit.
+    Transactions that fit into one request are faster as AppendStreamRequest.transaction.
 
-    A transaction belongs to the client that begins it, which names itself in the metadata `tidelog-client-id` (1 to 64
-    bytes; those without a name are one client). It lives as long as something of it comes within its keepalive, and does
-    not outlive the server.
+    A transaction belongs to the client that begins it, identified by the metadata `tidelog-client-id` (1 to 64 bytes;
+    all clients without an id count as one client). It expires if no call for it arrives within its keepalive, and when
+    the server stops.
     """
 
     def BeginTxn(self, request, context):
@@ -111,73 +111,77 @@ class TransactionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CommitTxn(self, request, context):
-        """CommitTxn appends everything that the transaction has staged, at once. Repeating it gives the same answer, also
-        after a restart: the server remembers the last 10,000 commits. After an error with effect none the transaction
-        is open as before.
+        """CommitTxn appends everything that the transaction has staged, atomically. Idempotent, also across restarts: the
+        server remembers the last 10,000 commits. After an error with EFFECT_NONE the transaction is still open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RollbackTxn(self, request, context):
-        """RollbackTxn ends the transaction, and forgets what it has staged. Repeating it changes nothing.
+        """RollbackTxn ends the transaction and discards what it has staged. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def KeepaliveTxn(self, request, context):
-        """KeepaliveTxn lets the transaction live for another keepalive, as each batch does.
+        """KeepaliveTxn extends the life of the transaction by its keepalive, as each batch does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareTxn(self, request, context):
-        """PrepareTxn closes the transaction for batches and lets it wait to be committed by somebody else. With many of them
-        that is how many processes write one transaction: each prepares what it has, and one of all commits them together.
+        """PrepareTxn closes the transaction for batches, so that another client can commit it. This is how many processes
+        write one transaction: each prepares its own part, and one of them commits all parts together.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitPreparedTxns(self, request, context):
-        """CommitPreparedTxns commits prepared transactions, of whatever clients, at once: all of them are in the log, or none.
-        It is done once for each application and version: repeating it, also with other transactions and after a restart,
-        gives the first answer, and ends those that are named then. A repetition has as many messages as the first commit, to
-        the same places (see any_vchannel): it is refused otherwise, and when a transaction that it names is not known any more. Other transactions that were prepared for the
-        application, for this version or an earlier one, end as well, and those for none that were begun before the commit: an
-        earlier try has left them behind. After an error with effect none all are prepared as before. Transactions and
-        applications are those of the caller's principal.
+        """CommitPreparedTxns commits prepared transactions of any clients atomically: all of them are in the log, or none.
+        Each version of an application is committed once: a repetition, also with other transactions and after a restart,
+        returns the first result and ends the transactions that it names. It is refused unless it has as many messages as
+        the first commit, for the same places (see any_vchannel), and if the server no longer knows a transaction that it
+        names.
+
+        A commit also ends what an earlier attempt left behind: other transactions prepared for the application with this
+        version or an earlier one, and those prepared for it without a version that were begun before the commit. After
+        an error with EFFECT_NONE all are still prepared. Transactions and applications are those of the caller's
+        principal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RollbackPreparedTxns(self, request, context):
-        """RollbackPreparedTxns ends prepared transactions, of whatever clients, and forgets what they have staged. Those that
-        have ended otherwise than by a commit are skipped. One that never was is refused.
+        """RollbackPreparedTxns ends prepared transactions of any clients and discards what they have staged. Transactions
+        that have ended without a commit are skipped. Refused if a transaction is committed, is not prepared, or was
+        never begun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTxns(self, request, context):
-        """ListTxns tells of all open transactions, of all clients, oldest first.
+        """ListTxns returns a page of the open transactions of all clients, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeTxn(self, request, context):
-        """DescribeTxn tells of one transaction of whatever client.
+        """DescribeTxn returns one transaction of any client.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortTxn(self, request, context):
-        """AbortTxn ends an open transaction of whatever client, for an operator. The server's log keeps who and why.
+        """AbortTxn ends an open transaction of any client, for operators. The server's log records the caller and the
+        reason.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -245,13 +249,13 @@ def add_TransactionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TransactionService:
-    """TransactionService is for transactions that do not fit into one request: begin one, append batches to it with
-    AppendOptions.txn_id, which stages them on disk, and commit. Until then no scan sees any of it. Those that do fit
-    travel whole as AppendStreamRequest.transaction, which is faster.
+    """TransactionService handles staged transactions, which do not fit into one request: begin one, append batches to it
+    with AppendOptions.txn_id, which stages them on disk, and commit. No scan sees any of it before the commit.
+    Transactions that fit into one request are faster as AppendStreamRequest.transaction.
 
-    A transaction belongs to the client that begins it, which names itself in the metadata `tidelog-client-id` (1 to 64
-    bytes; those without a name are one client). It lives as long as something of it comes within its keepalive, and does
-    not outlive the server.
+    A transaction belongs to the client that begins it, identified by the metadata `tidelog-client-id` (1 to 64 bytes;
+    all clients without an id count as one client). It expires if no call for it arrives within its keepalive, and when
+    the server stops.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class WalServiceStub:
-    """WalService is the data plane: append to vchannels, and read them back.
+    """WalService is the data plane: it appends to vchannels (the partitions of a channel) and reads from them.
     """
 
     def __init__(self, channel):
@@ -88,80 +88,80 @@ class WalServiceStub:
 
 
 class WalServiceServicer:
-    """WalService is the data plane: append to vchannels, and read them back.
+    """WalService is the data plane: it appends to vchannels (the partitions of a channel) and reads from them.
     """
 
     def GetWalName(self, request, context):
-        """GetWalName names the kind of log store behind the server: the one whose message ids it understands.
+        """GetWalName returns the kind of the server's log store, the only one whose message ids it accepts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AllocateTicks(self, request, context):
-        """AllocateTicks hands out consecutive ticks of the cluster's oracle; no other caller ever gets them. It refuses more
-        than 1,024 ticks with RESOURCE_EXHAUSTED and `retry_after_ms` when they would put the oracle more than 5 seconds ahead
-        of the wall clock.
+        """AllocateTicks allocates consecutive ticks of the cluster's oracle, which no other caller receives. It refuses
+        more than 1,024 ticks with RESOURCE_EXHAUSTED and `retry_after_ms` if they would put the oracle more than 5
+        seconds ahead of the wall clock.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLatestMvccTick(self, request, context):
-        """GetLatestMvccTick tells the tick that a reader must reach to see all that was acknowledged so far.
+        """GetLatestMvccTick returns the tick that a reader must reach to see everything acknowledged so far.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Append(self, request, context):
-        """Append writes messages in row form as one batch and answers once they are durable.
+        """Append writes messages in row form as one batch, and answers once they are durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendStream(self, request_iterator, context):
-        """AppendStream writes batches and transactions, many in flight. One response for each request, in the order of
-        the requests; what is refused is refused in its response, and the stream goes on. The stream ends when the
-        client has closed its side and everything is answered.
+        """AppendStream writes batches and transactions, many in flight. It answers each request once, in the order of the
+        requests; a refused request gets an error response, and the stream continues. The stream ends when the client has
+        closed its side and everything is answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Scan(self, request, context):
-        """Scan reads vchannels in tick order, up to an end or for ever. A bounded scan ends the stream with OK.
+        """Scan reads vchannels in tick order, up to an end or indefinitely. A bounded scan ends the stream with OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PlanScan(self, request, context):
-        """PlanScan fixes a consistent cut and divides what lies before it into splits of similar size.
+        """PlanScan fixes a consistent cut, and divides the messages before it into splits of similar size.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OpenProducer(self, request, context):
-        """OpenProducer takes a producer over on a vchannel, durably: it raises the epoch, so that whoever had it before
-        appends no more, and tells how far he got.
+        """OpenProducer durably takes over a producer on a vchannel: it raises the epoch, so that the previous holder can no
+        longer append, and returns the producer's progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetFencingToken(self, request, context):
-        """SetFencingToken raises the fencing token of a vchannel, durably. From then on an append that carries another
-        token is refused; one without a token is not.
+        """SetFencingToken durably raises the fencing token of a vchannel. From then on an append with another token is
+        refused; an append without a token is not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Trim(self, request, context):
-        """Trim removes a prefix of a vchannel, durably, and frees its disk in the background.
+        """Trim durably removes a prefix of a vchannel, and frees its disk space in the background.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -229,7 +229,7 @@ def add_WalServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WalService:
-    """WalService is the data plane: append to vchannels, and read them back.
+    """WalService is the data plane: it appends to vchannels (the partitions of a channel) and reads from them.
     """
 
     @staticmethod
