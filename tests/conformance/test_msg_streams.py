@@ -98,7 +98,7 @@ async def test_what_is_no_pack_is_told(broker: StreamBroker, new_stream: NewStre
     async with new_stream() as stream:
         await stream.as_producer(await broker.channels(2))
         for send in (stream.produce, stream.broadcast):
-            with pytest.raises(TypeError, match="what is sent is a MsgPack, not list"):
+            with pytest.raises(TypeError, match="the pack is list, expected a MsgPack"):
                 await send([InsertMsg()])  # type: ignore[arg-type]  # the point of the test
             with pytest.raises(MalformedMessageError, match="is bytes: expected a TsMsg"):
                 await send(MsgPack(msgs=[b"text"]))  # type: ignore[list-item]  # the point of the test
@@ -155,7 +155,7 @@ async def test_a_repack_function_divides_instead(broker: StreamBroker, new_strea
         stream.set_repack_func(to_the_last)
         assert list(await stream.produce(pack(1, key=2))) == [channels[1]]
         stream.set_repack_func(lambda msgs, _: {2: MsgPack(msgs=msgs)})
-        with pytest.raises(RepackError, match="to channel 2: expected 0 to 1"):
+        with pytest.raises(RepackError, match="a pack for channel 2, expected 0 to 1"):
             await stream.produce(pack(2))
         stream.set_repack_func(None)
         assert list(await stream.produce(pack(3, key=2))) == [channels[0]]

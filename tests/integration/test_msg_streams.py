@@ -194,7 +194,7 @@ async def test_a_name_that_stands_for_several_vchannels_is_refused(factory: Asyn
 async def test_a_channel_is_destroyed_as_a_whole_or_not_at_all(
     client: AsyncClient, factory: AsyncRmqMsgStreamFactory
 ) -> None:
-    with pytest.raises(tidelog.InvalidRequestError, match="b has other vchannels too, such as b/0"):
+    with pytest.raises(tidelog.InvalidRequestError, match="b has other vchannels, such as b/0"):
         await factory.dispose(["b/1", "a"], "sub", destroys_channels=True)
     assert [channel.name async for channel in client.list_channels()] == ["a", "b"]
 

@@ -1,8 +1,8 @@
-"""Message streams: packs of typed messages over several channels, one by one or an interval of time at a time.
+"""Message streams: packs of typed messages over several channels, one message or one interval of time at a time.
 
-A factory makes streams on a kind of broker: ``AsyncRmqMsgStreamFactory`` on a Tidelog server, and in memory
-``AsyncMemMsgStreamFactory``; ``RmqMsgStreamFactory`` and ``MemMsgStreamFactory`` are their synchronous twins.
-client/MESSAGE_STREAMS.md has an example, the semantics, and what is where for people who know ``MsgStream`` of Milvus.
+A factory creates streams on a broker: ``AsyncRmqMsgStreamFactory`` on a Tidelog server, ``AsyncMemMsgStreamFactory``
+in memory; ``RmqMsgStreamFactory`` and ``MemMsgStreamFactory`` are their synchronous twins. client/MESSAGE_STREAMS.md
+has an example, the semantics, and a mapping for users of Milvus's ``MsgStream``.
 """
 
 from tidelog.msgstream._dispatcher import (
@@ -116,6 +116,6 @@ __all__ = [
 
 for _name in __all__:
     if isinstance(globals()[_name], type):
-        # Users meet them, in messages and documentation, where they import them from.
+        # Show the public import path in messages and documentation.
         globals()[_name].__module__ = __name__
 del _name

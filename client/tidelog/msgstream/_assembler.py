@@ -1,16 +1,16 @@
-"""Packs of a time-tick stream, made of what a reader delivers. Pure: no clock, no I/O.
+"""Divide the deliveries of a reader into packs of a time-tick stream. Pure: no clock, no I/O.
 
-**The grid.** Time is divided into intervals of the same length that begin at the epoch. Interval k has the ticks whose
-milliseconds are in [k × length, (k + 1) × length); its *end* is the last tick of these. So the end of an interval
-depends on nothing but its length, and packs do not depend on when somebody began to read.
+**The grid.** Time is divided into intervals of equal length, starting at the epoch. Interval k contains the ticks whose
+milliseconds are in [k × length, (k + 1) × length); its *end* is the last of these ticks. The end of an interval thus
+depends only on the length, and packs do not depend on when a reader started.
 
-**When an interval is complete.** A reader delivers in tick order, so when a batch arrives everything before its first
-tick is there; and it tells watermarks. Both are moments at which no transaction is half there: a watermark never lies
-within one, and while batches may still belong to one transaction, their arrival proves nothing (see ``_note_arrival``).
+**When an interval is complete.** A reader delivers in tick order, so the arrival of a batch proves that everything
+before its first tick has arrived; the reader also reports watermarks. Neither splits a transaction: a watermark never
+lies within one, and while batches may still belong to one transaction, arrival proves nothing (``_note_arrival``).
 
-**Where a pack ends.** At the end of its interval; or early, behind a DropCollection, or behind the message with which
-its payloads reach ``max_bytes``; whichever is first. If that lies within a transaction, behind the whole of it, and the
-next pack begins there. All of this is read from the messages alone, so every reader finds the same ends.
+**Where a pack ends.** At the end of its interval, after a DropCollection, or after the message with which its payloads
+reach ``max_bytes``, whichever is first. If that lies within a transaction, the pack ends after the whole transaction,
+and the next pack begins there. The messages alone decide, so every reader finds the same ends.
 """
 
 from bisect import bisect_right
@@ -32,21 +32,21 @@ class Grid:
     """The intervals of time.
 
     Attributes:
-        interval_ms: Their length.
+        interval_ms: Length of an interval, in milliseconds.
     """
 
     interval_ms: int
 
     def end_of(self, tick: int) -> int:
-        """Return the last tick of the interval that ``tick`` is in."""
+        """Return the last tick of the interval that contains ``tick``."""
         return self._first_of(self._index(tick) + 1) - 1
 
     def end_before(self, tick: int) -> int:
-        """Return the last tick of the interval before that one; -1 before the first."""
+        """Return the last tick of the previous interval; -1 if ``tick`` is in the first."""
         return self._first_of(self._index(tick)) - 1
 
     def last_end(self, tick: int) -> int:
-        """Return the greatest end of an interval that is ``tick`` or smaller; -1 for none."""
+        """Return the greatest interval end that is at most ``tick``; -1 if there is no such end."""
         return self.end_before(tick + 1)
 
     def _index(self, tick: int) -> int:
@@ -61,7 +61,7 @@ class Piece:
     """The messages [begin, end) of a batch.
 
     Attributes:
-        drop_tick: Tick of the first DropCollection among them; None for none.
+        drop_tick: Tick of the first DropCollection in the range; None without one.
     """
 
     batch: Delivered
@@ -83,15 +83,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class RawPack:
-    """A pack whose messages are still bytes.
+    """A pack whose messages are not decoded yet.
 
     Attributes:
-        begin_tick: Every message has a greater tick.
-        end_tick: Every message has this one or a smaller one.
+        begin_tick: Lower bound of the messages' ticks, exclusive.
+        end_tick: Upper bound of the messages' ticks, inclusive.
         pieces: The messages, in tick order.
-        next_ticks: Of channels whose first message behind the pack is known: its tick.
-        size_bytes: Of the payloads.
-        ends_early: Whether it ends with a DropCollection.
+        next_ticks: Tick of the first message after the pack, for each channel where it is known.
+        size_bytes: Size of the payloads.
+        ends_early: True if it ends with a DropCollection.
     """
 
     begin_tick: int
@@ -103,28 +103,28 @@ class RawPack:
 
 
 class PackAssembler:
-    """Divides what a reader delivers into packs.
+    """Divides the deliveries of a reader into packs.
 
-    It holds the messages of one pack and of what the reader delivered at once behind it, and of one transaction if that
-    is more: call ``next_pack`` after each delivery until there is none.
+    It holds the messages of one pack, or of one transaction if that is more, and the rest of the last delivery. After
+    each delivery, call ``next_pack`` until it returns None.
     """
 
     def __init__(self, grid: Grid, starts: Mapping[str, int], max_bytes: int) -> None:
-        """Begin behind ``starts``, a tick for each channel: up to these, messages are left out."""
+        """Begin after ``starts``, a tick per channel: messages up to these ticks are skipped."""
         self._grid = grid
         self._starts = starts
         self._max_bytes = max_bytes
         self._begin = min(starts.values())
-        # Everything up to here has arrived, and no transaction lies on both sides.
+        # Everything up to this tick has arrived, and no transaction spans it.
         self._complete = self._begin
         self._pieces: deque[Piece] = deque()
         self._first_ticks: dict[str, deque[int]] = {channel: deque() for channel in starts}
-        # Batches of transactions that may not be at their end: who they are, and the last tick.
+        # Ids of transactions that may have further batches, and the last tick of their batches.
         self._open_txns: set[int] = set()
         self._last_tick = 0
 
     def add(self, batch: Delivered) -> None:
-        """Take a batch; none before has a greater tick."""
+        """Add a batch; its ticks are at least those of earlier batches."""
         self._note_arrival(batch.ticks[0], batch.ticks[-1], batch.txn_id)
         begin = bisect_right(batch.ticks, self._starts[batch.vchannel])
         if begin < len(batch.ticks):
@@ -133,14 +133,14 @@ class PackAssembler:
             self._first_ticks[batch.vchannel].append(piece.first_tick)
 
     def advance(self, watermark: int) -> None:
-        """Note that everything up to ``watermark`` has arrived."""
+        """Record that everything up to ``watermark`` has arrived."""
         self._complete = max(self._complete, watermark)
 
     def next_pack(self) -> RawPack | None:
         """Return the next pack if it is complete."""
         first = self._pieces[0].first_tick if self._pieces else None
         if first is None or first > self._complete:
-            # Runs of empty intervals are one pack.
+            # Consecutive empty intervals form one pack.
             end = self._grid.last_end(self._complete)
             return self._taken(end, ends_early=False) if end > self._begin else None
         gap_end = self._grid.end_before(first)
@@ -153,10 +153,10 @@ class PackAssembler:
         return self._taken(self._behind_transactions(grid_end if early is None else early), ends_early=is_drop)
 
     def _note_arrival(self, first_tick: int, last_tick: int, txn_id: int | None) -> None:
-        """Conclude from a batch that everything before it is there, unless a transaction may go on in it.
+        """Conclude from a batch that everything before it has arrived, unless it may continue a transaction.
 
-        Transactions may share batches. Then their messages on each channel follow one another without a gap, and all
-        of them have some in the first batch: so one that begins behind a gap has nothing to do with those before it.
+        Transactions can share batches. Then their messages on each channel are consecutive without a gap, and each of
+        them has messages in the first batch: a batch after a gap is unrelated to those before it.
         """
         is_of_open = txn_id in self._open_txns or first_tick == self._last_tick + 1
         if txn_id is not None and self._open_txns and is_of_open:
@@ -167,7 +167,7 @@ class PackAssembler:
         self._last_tick = last_tick
 
     def _early_end(self, limit: int) -> tuple[int | None, bool]:
-        """Return the tick up to ``limit`` with which the pack ends early, if there is one, and whether it is a drop."""
+        """Return the first tick up to ``limit`` at which the pack ends early, or None, and whether it is a drop."""
         size_bytes = 0
         for piece in self._pieces:
             if piece.first_tick > limit:
@@ -180,10 +180,10 @@ class PackAssembler:
         return None, False
 
     def _behind_transactions(self, tick: int) -> int:
-        """Return ``tick``, or the last tick of the transaction, or of the transactions among each other, around it."""
+        """Return ``tick``, or the last tick of the transaction around it and of those that share batches with it."""
         end = last_tick = tick
         inside: set[int] = set()
-        # Of transactions beyond the end so far, which count if one before the end goes on behind them.
+        # Transactions after the current end. They count if one that began before the end continues after them.
         beyond: set[int] = set()
         for piece in self._pieces:
             txn_id, first_tick = piece.batch.txn_id, piece.first_tick
@@ -202,7 +202,7 @@ class PackAssembler:
         return end
 
     def _taken(self, end: int, *, ends_early: bool) -> RawPack:
-        """Take everything up to ``end`` as the next pack."""
+        """Remove everything up to ``end`` and return it as the next pack."""
         taken: list[Piece] = []
         while self._pieces and self._pieces[0].first_tick <= end:
             piece = self._pieces.popleft()
@@ -223,7 +223,7 @@ class PackAssembler:
 
 def _piece(batch: Delivered, begin: int, end: int) -> Piece:
     drop_tick = None
-    # Looked for in the whole column first, for there is hardly ever one.
+    # Search the whole column first: nearly all batches have no DropCollection.
     if _ENDS_PACK in batch.types:
         types = batch.types[begin:end]
         drop_tick = batch.ticks[begin + types.index(_ENDS_PACK)] if _ENDS_PACK in types else None

@@ -1,4 +1,4 @@
-"""What streams need of the log beneath: the interface between them and each kind of broker."""
+"""The interface between streams and each kind of broker."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from tidelog._tick import Tick
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where reading a channel begins.
+    """Position at which reading a channel begins.
 
     Attributes:
-        start: What the log is asked for.
-        after_tick: Messages up to this tick, inclusive, are left out whatever the log returns.
+        start: Position to request from the log.
+        after_tick: Skip messages up to this tick, inclusive, even if the log returns them.
     """
 
     start: At
@@ -23,12 +23,12 @@ class Place:
 
     @classmethod
     def earliest(cls) -> Self:
-        """Return the place before everything that was not trimmed."""
+        """Return the place before the first available message."""
         return cls(At.earliest(), 0)
 
     @classmethod
     def after(cls, tick: int) -> Self:
-        """Return the place behind a tick."""
+        """Return the place after a tick."""
         return cls(At.after(tick), tick)
 
 
@@ -48,22 +48,22 @@ class Delivered(Protocol):
 
 
 class Reader(Protocol):
-    """Reads several channels and follows them."""
+    """Reads several channels, and follows them."""
 
     @property
     def watermark(self) -> int:
-        """Nothing with this tick or a smaller one comes any more; 0 before that is known."""
+        """No message with this tick or a smaller one will arrive; 0 while unknown."""
         ...
 
     async def step(self) -> Sequence[Delivered]:
-        """Wait for news, and return what came: nothing where it is only a new watermark.
+        """Wait for the next delivery and return its batches; empty if only the watermark advanced.
 
-        All that it ever returns is in tick order over all channels; messages of a transaction come one after the other,
-        without others between them; and the watermark never lies within a transaction. Cancelling loses nothing.
-        About 1 MiB at a time, and at least one batch of the log.
+        All batches arrive in tick order over all channels, the messages of a transaction without others between them.
+        The watermark never lies within a transaction. Cancelling loses nothing. Each call returns about 1 MiB, or one
+        batch of the log if that is larger.
 
         Raises:
-            TidelogError: Why it cannot be read on now; the next call tries again.
+            TidelogError: The log cannot be read. The next call retries.
         """
         ...
 
@@ -79,27 +79,27 @@ class Backend(Protocol):
         """Return the full names of channels, in their order.
 
         Raises:
-            ChannelNotFoundError: One does not exist.
-            MsgStreamError: A name stands for several.
+            ChannelNotFoundError: A channel does not exist.
+            MsgStreamError: A name stands for several channels.
         """
         ...
 
     async def present(self) -> Tick:
-        """Return a tick above that of every message that was acknowledged, and below that of every later one."""
+        """Return a tick above that of every acknowledged message, and below that of every later one."""
         ...
 
     async def last_tick(self, channel: str) -> Tick:
-        """Return the tick of the last message of a channel; 0 for none. Raises ChannelNotFoundError."""
+        """Return the tick of the last message of a channel; 0 if it is empty. Raises ChannelNotFoundError."""
         ...
 
     async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        """Append to several channels, to all or to none, and return the ticks. Cancelling ends the wait only."""
+        """Append to all channels or to none, and return the ticks. Cancelling only ends the wait."""
         ...
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> Reader:
-        """Return a reader of these channels; it opens with its first step."""
+        """Return a reader of these channels. Its first step opens it."""
         ...
 
     async def destroy(self, channels: Iterable[str]) -> None:
-        """Remove channels with all their messages, where they exist."""
+        """Delete channels with all their messages; missing channels are skipped."""
         ...

@@ -1,4 +1,4 @@
-"""What both variants of a stream have in common."""
+"""The base class of both stream variants."""
 
 import asyncio
 from abc import abstractmethod
@@ -29,7 +29,7 @@ _ID_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:
-    """What a factory gives to each of its streams."""
+    """What a factory passes to each of its streams."""
 
     backend: Backend
     settings: StreamSettings
@@ -38,9 +38,9 @@ class StreamParts:
 
 
 class BaseStream(AsyncMsgStream):
-    """A stream without its notion of a pack.
+    """A stream without a definition of packs.
 
-    Nothing runs by itself: whoever consumes reads, so a stream that nobody consumes holds no more than one delivery.
+    It has no background work: ``consume`` reads, so a stream without consumers holds at most one delivery.
     """
 
     def __init__(self, parts: StreamParts) -> None:
@@ -50,19 +50,19 @@ class BaseStream(AsyncMsgStream):
         self._backend = parts.backend
         self._subscriptions = parts.subscriptions
         self._sending = Sending(parts.backend, parts.settings.max_message_bytes)
-        # Where each channel goes on behind the packs that were handed out; None where only a seek will tell.
+        # Where each channel continues after the packs handed out; None until a seek sets it.
         self._places: dict[str, Place | None] = {}
-        # What the last pack brings the subscription to, once it is handled.
+        # Position that the last pack commits once it is handled.
         self._unsaved: Mapping[str, int] = {}
         self._reader: Reader | None = None
         self._step: asyncio.Task[Sequence[Delivered]] | None = None
-        # Held while subscriptions change, which takes awaits.
+        # Held while subscriptions change, which involves awaits.
         self._changing = asyncio.Lock()
         self._is_started = False
         self._is_closed = False
 
     async def start(self) -> None:
-        """Let packs be consumed. See ``AsyncMsgStream.start``."""
+        """Allow packs to be consumed. See ``AsyncMsgStream.start``."""
         self._check_open()
         self._is_started = True
 
@@ -76,7 +76,7 @@ class BaseStream(AsyncMsgStream):
             await self._subscriptions.flush(self.sub_name)
 
     async def as_producer(self, channels: Iterable[str]) -> None:
-        """Send to these channels too. See ``AsyncMsgStream.as_producer``."""
+        """Add channels to send to. See ``AsyncMsgStream.as_producer``."""
         self._check_open()
         await self._sending.add(_names(channels))
 
@@ -86,7 +86,7 @@ class BaseStream(AsyncMsgStream):
         sub_name: str,
         position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
     ) -> None:
-        """Receive from these channels too. See ``AsyncMsgStream.as_consumer``."""
+        """Add channels to receive from. See ``AsyncMsgStream.as_consumer``."""
         self._check_open()
         begin = SubscriptionPosition(position)
         async with self._changing:
@@ -100,7 +100,7 @@ class BaseStream(AsyncMsgStream):
             unkept = [name for name in new if name not in kept]
             if unkept and first is not None:
                 await self._subscriptions.begin(sub_name, dict.fromkeys(unkept, first.after_tick))
-            # Ordering: before reading stops, for whoever consumes begins anew at once.
+            # Ordering: before reading stops, because a waiting consumer restarts at once.
             self.sub_name = sub_name
             self._places |= {name: Place.after(kept[name]) if name in kept else first for name in new}
             await self._stop_reading()
@@ -114,12 +114,12 @@ class BaseStream(AsyncMsgStream):
         return self._sending.indexes(msgs)
 
     async def produce(self, pack: MsgPack | None) -> MessageIds:
-        """Send a pack, all of it or nothing. See ``AsyncMsgStream.produce``."""
+        """Send a pack, all or nothing. See ``AsyncMsgStream.produce``."""
         self._check_open()
         return await self._sending.produce(pack)
 
     async def broadcast(self, pack: MsgPack | None) -> MessageIds:
-        """Send a pack to every channel, to all or to none. See ``AsyncMsgStream.broadcast``."""
+        """Send a pack to all channels or to none. See ``AsyncMsgStream.broadcast``."""
         self._check_open()
         return await self._sending.broadcast(pack)
 
@@ -135,7 +135,7 @@ class BaseStream(AsyncMsgStream):
                 return pack
 
     async def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
-        """Go on elsewhere. See ``AsyncMsgStream.seek``."""
+        """Continue at other positions. See ``AsyncMsgStream.seek``."""
         self._check_open()
         async with self._changing:
             several = list(positions)
@@ -149,7 +149,7 @@ class BaseStream(AsyncMsgStream):
                     if not self.settings.ignore_bad_positions:
                         raise
                     places[channel] = Place.after(present)
-            # Ordering: before reading stops, for whoever consumes begins anew at once.
+            # Ordering: before reading stops, because a waiting consumer restarts at once.
             self._handed_out(places)
             await self._stop_reading()
 
@@ -177,39 +177,39 @@ class BaseStream(AsyncMsgStream):
 
     @abstractmethod
     def _reset(self, places: Mapping[str, Place]) -> None:
-        """Forget what was received and begin at these places."""
+        """Discard what was received, and begin at these places."""
 
     @abstractmethod
     def _take(self, batches: Sequence[Delivered], watermark: int) -> None:
-        """Take what was received."""
+        """Add a delivery."""
 
     @abstractmethod
     def _has_next(self) -> bool:
-        """Tell whether a pack is complete."""
+        """Return whether a pack is complete."""
 
     @abstractmethod
     async def _take_next(self) -> MsgPack | None:
-        """Return the pack that is complete, after a note of where it leads (``_handed_out``).
+        """Return the complete pack, after recording its end positions with ``_handed_out``.
 
-        None if somebody else took it meanwhile, or it is not wanted any more. A pack that cannot be read stays.
+        None if another task took it meanwhile, or it is no longer wanted. A pack that cannot be decoded stays.
         """
 
     @abstractmethod
     def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
-        """Return where a position is. Raises BadPositionError."""
+        """Return the place of a position. Raises BadPositionError."""
 
     def _handed_out(self, places: Mapping[str, Place]) -> None:
-        """Note where channels go on: behind the pack that is handed out, or elsewhere after a seek."""
+        """Record where channels continue: after the pack being handed out, or elsewhere after a seek."""
         self._places |= places
         self._unsaved = {**self._unsaved, **{channel: place.after_tick for channel, place in places.items()}}
 
     def _message(self, batch: Delivered, index: int) -> TsMsg:
-        """Return a message as the caller gets it. Raises UnknownMsgTypeError, MalformedMessageError."""
+        """Return a decoded message. Raises UnknownMsgTypeError, MalformedMessageError."""
         tick = Tick(batch.ticks[index])
         try:
             message = self.dispatcher.unmarshal(batch.payloads[index], batch.types[index])
         except MsgStreamError as error:
-            error.add_note(f"It is the message at tick {tick} of {batch.vchannel}; seek beyond it to leave it out.")
+            error.add_note(f"It is the message at tick {tick} of {batch.vchannel}; seek beyond it to skip it.")
             raise
         message.position = MsgPosition(batch.vchannel, tick.message_id, self.sub_name, tick)
         message.begin_ts = message.begin_ts or tick
@@ -218,7 +218,7 @@ class BaseStream(AsyncMsgStream):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClosedError("the stream is closed: make a new one")
+            raise ClosedError("the stream is closed: create a new one")
 
     def _begin_reading(self) -> Reader:
         if not self._is_started:
@@ -236,9 +236,9 @@ class BaseStream(AsyncMsgStream):
         return self._reader
 
     async def _receive(self, reader: Reader) -> None:
-        """Wait for the next delivery and take it; return without one if reading was stopped meanwhile.
+        """Wait for the next delivery and add it; return without one if reading was stopped meanwhile.
 
-        Why a task: whoever waits may be cancelled, and several may wait; what is received is for whoever comes next.
+        Why a task: waiting callers can be cancelled, and several can wait; the delivery is for the next caller.
         """
         step = self._step
         if step is None:
@@ -251,7 +251,7 @@ class BaseStream(AsyncMsgStream):
             self._take(step.result(), reader.watermark)
 
     async def _stop_reading(self) -> None:
-        """Forget what was received and not handed out."""
+        """Discard what was received and not handed out."""
         reader, self._reader = self._reader, None
         step, self._step = self._step, None
         try:
@@ -259,15 +259,15 @@ class BaseStream(AsyncMsgStream):
                 step.cancel()
                 await asyncio.wait((step,))
                 if not step.cancelled():
-                    # Looked at, for asyncio complains of a failure that nobody saw; the next step fails again.
+                    # Retrieved because asyncio logs unretrieved exceptions; the next step fails again.
                     step.exception()
         finally:
-            # Also when this is cancelled, for nobody has the reader any more.
+            # Also if this is cancelled: the reader has no other owner.
             if reader is not None:
                 await reader.aclose()
 
     async def _save_progress(self) -> None:
-        """Note that what was handed out before is handled."""
+        """Commit what was handed out before."""
         if self._unsaved and not self._is_closed:
             unsaved, self._unsaved = self._unsaved, {}
             try:
@@ -278,7 +278,7 @@ class BaseStream(AsyncMsgStream):
 
     def _check_subscription(self, sub_name: str) -> None:
         if not sub_name:
-            raise StreamStateError("the name of the subscription is empty: give it one")
+            raise StreamStateError("the name of the subscription is empty: pass a name")
         if self.sub_name and sub_name != self.sub_name:
             raise StreamStateError(
                 f"the stream has the subscription {self.sub_name!r}, expected the same: use another stream for "
@@ -301,26 +301,26 @@ class BaseStream(AsyncMsgStream):
                 return name
         raise NotSubscribedError(
             f"the stream does not consume {position.channel_name!r}: expected one of "
-            f"{', '.join(self._places) or 'none'}; call as_consumer with it first",
+            f"{', '.join(self._places) or 'no channel'}; call as_consumer with it first",
             values={"channel": position.channel_name},
         )
 
 
 def tick_of_id(position: MsgPosition, present: int) -> int:
-    """Return the tick that the id of a position stands for.
+    """Return the tick that the id of a position represents.
 
     Raises:
-        BadPositionError: It stands for none, or lies in the future.
+        BadPositionError: The id is invalid, or the position lies in the future.
     """
-    # People make positions of what they stored.
+    # Untyped, because callers build positions from stored values.
     message_id: object = position.msg_id
     tick = -1
     if isinstance(message_id, bytes) and len(message_id) == _ID_BYTES:
         tick = int.from_bytes(message_id, "big")
     if not 0 <= tick <= MAX_TICK:
         raise BadPositionError(
-            f"the id {message_id!r} of the position on {position.channel_name} is none: expected {_ID_BYTES} bytes, as "
-            "the positions of packs and messages have"
+            f"the id {message_id!r} of the position on {position.channel_name} is invalid: expected {_ID_BYTES} bytes, "
+            "as the positions of packs and messages have"
         )
     if max(tick, position.timestamp) > present or position.timestamp < 0:
         raise BadPositionError(
@@ -331,9 +331,9 @@ def tick_of_id(position: MsgPosition, present: int) -> int:
 
 
 def _names(channels: Iterable[str]) -> list[str]:
-    """Return the names of channels. Raises TypeError where one text stands for many."""
+    """Return the names of channels. Raises TypeError for a single string."""
     if isinstance(channels, str):
-        raise TypeError(f"channels is the text {channels!r}, expected several names: [{channels!r}]")
+        raise TypeError(f"channels is the string {channels!r}, expected several names: [{channels!r}]")
     return list(channels)
 
 

@@ -1,4 +1,4 @@
-"""Dispatchers: which function makes a message of bytes, by type."""
+"""Dispatchers decode messages, with one function per message type."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,29 +9,29 @@ from tidelog.msgstream._messages import TsMsg, class_of_type
 from tidelog.msgstream._msg_type import MsgType, known_type
 
 UnmarshalFunc = Callable[[object], TsMsg]
-"""Returns the message that its argument stands for: bytes, or whatever the dispatcher is given."""
+"""Decodes a message from its argument: bytes, or whatever the dispatcher's caller passes."""
 
 
 class UnmarshalDispatcher:
-    """Makes messages of what travelled, with a template for each type. A factory makes one with the default templates.
+    """Decodes messages, with a template for each type. A factory creates it with the default templates.
 
-    Each stream has one of its own.
+    Each stream has its own.
     """
 
     def __init__(self) -> None:
         self._templates: dict[int, UnmarshalFunc] = {}
 
     def add_msg_template(self, msg_type: MsgType | int, unmarshal_func: UnmarshalFunc) -> None:
-        """Make messages of this type with ``unmarshal_func`` from now on; the type may be a number of your own.
+        """Decode messages of this type with ``unmarshal_func`` from now on; custom type numbers are allowed.
 
         Raises:
-            ValueError: The number is not between 0 and 2^32 - 1.
-            TypeError: It is no function.
+            ValueError: The number is not in 0 to 2^32 - 1.
+            TypeError: ``unmarshal_func`` is not callable.
         """
         if not 0 <= msg_type < 1 << 32:
             raise ValueError(f"the message type is {msg_type}, expected 0 to {(1 << 32) - 1}")
         if not callable(unmarshal_func):
-            raise TypeError(f"a template is a function of what travelled, not {type(unmarshal_func).__name__}")
+            raise TypeError(f"unmarshal_func is {type(unmarshal_func).__name__}, expected a function")
         self._templates[int(msg_type)] = unmarshal_func
 
     def unmarshal(self, data: object, msg_type: MsgType | int) -> TsMsg:
@@ -39,13 +39,13 @@ class UnmarshalDispatcher:
 
         Raises:
             UnknownMsgTypeError: There is no template for its type.
-            MalformedMessageError: It is not what its type says.
+            MalformedMessageError: The data does not match its type.
         """
         template = self._templates.get(msg_type)
         if template is None:
             raise UnknownMsgTypeError(
-                f"no template makes messages of type {int(msg_type)}: expected a type of MsgType, or one that was "
-                "added with add_msg_template",
+                f"no template decodes messages of type {int(msg_type)}: expected a type of MsgType, or one added with "
+                "add_msg_template",
                 values={"msg_type": str(int(msg_type))},
             )
         message = template(data)
@@ -57,7 +57,7 @@ class UnmarshalDispatcher:
 
 
 class UnmarshalDispatcherFactory(ABC):
-    """Makes dispatchers."""
+    """Creates dispatchers."""
 
     @abstractmethod
     def new_unmarshal_dispatcher(self) -> UnmarshalDispatcher:
@@ -65,7 +65,7 @@ class UnmarshalDispatcherFactory(ABC):
 
 
 class ProtoUDFactory(UnmarshalDispatcherFactory):
-    """Makes dispatchers for messages that travel as bytes, as those of all streams here do."""
+    """Creates dispatchers for encoded messages, which all streams of this package send."""
 
     def new_unmarshal_dispatcher(self) -> UnmarshalDispatcher:
         """Return a dispatcher of bytes."""
@@ -73,9 +73,9 @@ class ProtoUDFactory(UnmarshalDispatcherFactory):
 
 
 class MemUDFactory(UnmarshalDispatcherFactory):
-    """Makes dispatchers for messages that are handed over as they are, within one process.
+    """Creates dispatchers for message objects that are passed within one process.
 
-    What comes out is a copy: whoever sent the message may change his.
+    A dispatcher returns copies, so the sender can change its message.
     """
 
     def new_unmarshal_dispatcher(self) -> UnmarshalDispatcher:

@@ -1,28 +1,28 @@
-"""Errors of message streams. They belong to the tree of the client (``tidelog.TidelogError``).
+"""Errors of message streams, part of the client's hierarchy (``tidelog.TidelogError``).
 
 The tree::
 
     TidelogError
     └── MsgStreamError
-        ├── StreamStateError        correct the program: no producers, no consumers, no position yet
-        ├── EmptyPackError          give a broadcast at least one message
-        ├── RepackError             give each message a hash key, or mend the repack function
-        ├── MessageTooLargeError    divide the message, or raise ``max_message_bytes`` here and on the server
+        ├── StreamStateError        correct the program: no producers, no consumers, or no position yet
+        ├── EmptyPackError          pass at least one message to broadcast
+        ├── RepackError             set a hash key on each message, or correct the repack function
+        ├── MessageTooLargeError    split the message, or raise ``max_message_bytes`` here and on the server
         ├── UnknownMsgTypeError     add a template with ``dispatcher.add_msg_template``
-        ├── MalformedMessageError   look who else appends to the channel, and whether producer and consumer agree
+        ├── MalformedMessageError   check which other programs append to the channel, and that both sides agree
         ├── NotSubscribedError      call ``as_consumer`` with the channel first
         ├── BadPositionError        take positions from packs and messages of this stream's channels
-        └── BrokerFullError         of the broker in memory: destroy channels that nobody needs
+        └── BrokerFullError         the broker in memory is full: destroy channels that are no longer needed
 
-What comes from the log itself, such as ChannelNotFoundError or PositionTrimmedError, is passed on as it is. All of
-these have the effect none: nothing was appended.
+Errors of the log, such as ChannelNotFoundError or PositionTrimmedError, are passed on unchanged. All of the above have
+``effect`` none: nothing was appended.
 """
 
 from tidelog._errors import TidelogError
 
 
 class MsgStreamError(TidelogError):
-    """Something that a message stream could not do. Nothing was appended by it."""
+    """A message stream could not do something. Nothing was appended."""
 
 
 class StreamStateError(MsgStreamError):
@@ -34,25 +34,25 @@ class EmptyPackError(MsgStreamError):
 
 
 class RepackError(MsgStreamError):
-    """The messages of a pack cannot be divided among the channels."""
+    """A pack's messages cannot be divided among the channels."""
 
 
 class MessageTooLargeError(MsgStreamError):
-    """A message is larger than the stream allows. Nothing of its pack was sent."""
+    """A message exceeds the stream's limit. Nothing of its pack was sent."""
 
     @property
     def size_bytes(self) -> int:
-        """About how large it is."""
+        """Approximate size of the message."""
         return self._number("size_bytes")
 
     @property
     def max_bytes(self) -> int:
-        """How large it may be."""
+        """Maximum size of a message."""
         return self._number("max_bytes")
 
 
 class UnknownMsgTypeError(MsgStreamError):
-    """The dispatcher has no template for a type."""
+    """The dispatcher has no template for a message type."""
 
     @property
     def msg_type(self) -> int:
@@ -61,11 +61,11 @@ class UnknownMsgTypeError(MsgStreamError):
 
 
 class MalformedMessageError(MsgStreamError):
-    """A message is not what its type says."""
+    """A message does not match its type."""
 
 
 class NotSubscribedError(MsgStreamError):
-    """A position is of a channel that the stream does not consume."""
+    """The stream does not consume the channel of a position."""
 
     @property
     def channel(self) -> str:
@@ -74,8 +74,8 @@ class NotSubscribedError(MsgStreamError):
 
 
 class BadPositionError(MsgStreamError):
-    """A position names no place: its id is none, or lies beyond everything that was ever appended."""
+    """A position is unusable: its id is invalid, or it is beyond everything ever appended."""
 
 
 class BrokerFullError(MsgStreamError):
-    """The broker in memory holds as much as it may."""
+    """The broker in memory has reached its limit."""

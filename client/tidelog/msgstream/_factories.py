@@ -19,33 +19,33 @@ from tidelog.msgstream._tt_stream import AsyncTtMsgStream
 
 
 class AsyncMsgStreamFactory(ABC):
-    """Makes streams on one broker. Derive from it for another kind of broker."""
+    """Creates streams on one broker. Derive from it for another kind of broker."""
 
     @abstractmethod
     def set_params(self, params: Mapping[str, object]) -> None:
-        """Change settings of the streams that are made from now on; the names are those of StreamSettings.
+        """Change settings of streams created from now on; the names are those of StreamSettings.
 
         Raises:
-            ValueError: A name or a value is none. Nothing changed.
+            ValueError: A name is unknown or a value is invalid. Nothing changed.
         """
 
     @abstractmethod
     def new_msg_stream(self) -> AsyncMsgStream:
-        """Return a stream with a pack for each message. Does no I/O."""
+        """Return a stream with one pack per message. Does no I/O."""
 
     @abstractmethod
     def new_tt_msg_stream(self) -> AsyncMsgStream:
-        """Return a stream with a pack for each interval of time. Does no I/O."""
+        """Return a stream with one pack per interval of time. Does no I/O."""
 
     @abstractmethod
     async def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
-        """Forget the positions of a subscription on these channels, and if asked the channels with all their messages.
+        """Delete the positions of a subscription on these channels, and on request the channels with their messages.
 
-        What does not exist is passed over. Close the streams of the subscription before. A channel of a server is
-        destroyed as a whole or not at all.
+        Missing channels and positions are skipped. Close the streams of the subscription first. A server's channel
+        can only be destroyed with all of its vchannels.
 
         Raises:
-            InvalidRequestError: Only some vchannels of a channel are to be destroyed. None was.
+            InvalidRequestError: ``channels`` lists some, but not all, vchannels of a channel. Nothing was destroyed.
         """
 
 
@@ -65,17 +65,17 @@ class BackendFactory(AsyncMsgStreamFactory):
         self._settings = self._settings.with_params(params)
 
     def new_msg_stream(self) -> AsyncMsgStream:
-        """Return a stream with a pack for each message."""
+        """Return a stream with one pack per message."""
         return AsyncPlainMsgStream(self._parts())
 
     def new_tt_msg_stream(self) -> AsyncMsgStream:
-        """Return a stream with a pack for each interval of time."""
+        """Return a stream with one pack per interval of time."""
         return AsyncTtMsgStream(self._parts())
 
     async def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
-        """Forget positions. See ``AsyncMsgStreamFactory.dispose``."""
+        """Delete positions. See ``AsyncMsgStreamFactory.dispose``."""
         names = list(channels)
-        # A channel with one vchannel goes by two names.
+        # A channel with one vchannel has two names.
         full_names = {name if "/" in name else f"{name}/0" for name in names}
         await self._subscriptions.delete(sub_name, [*names, *full_names])
         if destroys_channels:
@@ -87,10 +87,10 @@ class BackendFactory(AsyncMsgStreamFactory):
 
 
 class AsyncRmqMsgStreamFactory(BackendFactory):
-    """Makes streams on a Tidelog server; channels are vchannels that exist.
+    """Creates streams on a Tidelog server. Channels are existing vchannels.
 
-    Subscriptions are the consumer groups of their names, unless it is given another store. ``on_event`` is called with
-    each ReaderEvent of what the streams read.
+    A subscription is the consumer group of the same name, unless another store is passed. ``on_event`` is called
+    with each ReaderEvent of the streams.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class AsyncRmqMsgStreamFactory(BackendFactory):
 
 
 class AsyncMemMsgStreamFactory(BackendFactory):
-    """Makes streams on a broker in memory, which also keeps their subscriptions."""
+    """Creates streams on a broker in memory, which also stores their subscriptions."""
 
     def __init__(self, broker: MemBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:
         super().__init__(MemBackend(broker), broker.subscriptions, unmarshal_factory)

@@ -1,4 +1,4 @@
-"""Subscriptions as consumer groups: their positions are durable, and retention keeps what lies behind them."""
+"""Subscriptions stored as consumer groups: positions are durable, and retention keeps unconsumed messages."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -21,13 +21,13 @@ _PASSING = (UnavailableError, DeadlineError)
 
 
 class _Subscription:
-    """One group: what it is known to have, and what is to be saved.
+    """The state of one group.
 
     Attributes:
-        known: Ticks that the server has, by channel.
-        unsaved: Those that it has not.
-        saving: Saves them, while it does.
-        failure: Why it could not, the last time.
+        known: Ticks stored on the server, by channel.
+        unsaved: Ticks not stored yet, by channel.
+        saving: Task that saves, while one runs.
+        failure: Error of the last save.
     """
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class _Subscription:
 
 
 class GroupSubscriptionStore:
-    """Keeps each subscription as the consumer group of its name; see ``SubscriptionStore``.
+    """Stores each subscription as the consumer group of its name; see ``SubscriptionStore``.
 
-    Saving goes on in the background: what is saved meanwhile goes together.
+    Saves run in the background, one at a time; ticks saved meanwhile share the next one.
     """
 
     def __init__(self, client: AsyncClient) -> None:
@@ -48,7 +48,7 @@ class GroupSubscriptionStore:
         self._subscriptions: dict[str, _Subscription] = {}
 
     async def load(self, sub_name: str, channels: Iterable[str]) -> Mapping[str, int]:
-        """Return the ticks of those of the channels that the group is subscribed to."""
+        """Return the ticks of those channels that the group is subscribed to."""
         await self.flush(sub_name)
         try:
             positions = (await self._client.describe_group(sub_name)).positions
@@ -59,17 +59,17 @@ class GroupSubscriptionStore:
         return {channel: max(0, tick) for channel, tick in found.items()}
 
     async def begin(self, sub_name: str, ticks: Mapping[str, int]) -> None:
-        """Make the group if it is not there, and subscribe it."""
+        """Create the group if it does not exist, and subscribe it."""
         await self._client.create_group(sub_name, if_not_exists=True)
         for tick in set(ticks.values()):
             channels = [channel for channel, each in ticks.items() if each == tick]
             await self._client.subscribe_group(sub_name, channels, start=At.tick(tick + 1) if tick else EARLIEST)
 
     async def save(self, sub_name: str, ticks: Mapping[str, int]) -> None:
-        """Keep these ticks, soon.
+        """Store these ticks in the background.
 
         Raises:
-            TidelogError: Why earlier ones cannot be kept, unless that may pass.
+            TidelogError: Error of an earlier save that a retry cannot resolve.
         """
         subscription = self._of(sub_name)
         if subscription.failure is not None and not isinstance(subscription.failure, _PASSING):
@@ -78,7 +78,7 @@ class GroupSubscriptionStore:
         self._begin(sub_name, subscription)
 
     async def flush(self, sub_name: str) -> None:
-        """Return once all is kept that was saved, or the client is closed. Raises TidelogError if it cannot be."""
+        """Return once everything saved is stored, or the client is closed. Raises TidelogError if a save fails."""
         subscription = self._of(sub_name)
         while subscription.unsaved or subscription.saving is not None:
             self._begin(sub_name, subscription)
@@ -90,7 +90,7 @@ class GroupSubscriptionStore:
                 raise subscription.failure
 
     async def delete(self, sub_name: str, channels: Iterable[str]) -> None:
-        """End the group's subscriptions to these channels, and the group with the last of them."""
+        """Unsubscribe the group from these channels, and delete it with its last subscription."""
         subscription = self._subscriptions.pop(sub_name, None)
         if subscription is not None and subscription.saving is not None:
             await asyncio.wait((subscription.saving,))
@@ -122,7 +122,7 @@ class GroupSubscriptionStore:
             subscription.saving = None
 
     async def _save(self, sub_name: str, ticks: Mapping[str, int], known: dict[str, int]) -> None:
-        """Commit what goes forward, and seek where it goes back."""
+        """Commit ticks that advance, and seek to ticks that go back."""
         forward = {channel: tick for channel, tick in ticks.items() if known.get(channel, -1) <= tick}
         if unknown := [channel for channel in ticks if channel not in known]:
             await self.begin(sub_name, {channel: ticks[channel] for channel in unknown})
@@ -134,6 +134,6 @@ class GroupSubscriptionStore:
             try:
                 await self._client.seek_group(sub_name, At.after(ticks[channel]), channel)
             except PositionTrimmedError:
-                # Whoever reads from there is told; what is left of it comes again.
+                # A reader from there gets the error; what remains is delivered again.
                 await self._client.seek_group(sub_name, EARLIEST, channel)
         known.update(ticks)

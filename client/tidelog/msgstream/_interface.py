@@ -13,31 +13,31 @@ from tidelog.msgstream._repack import RepackFunc
 
 
 class SubscriptionPosition(StrEnum):
-    """Where a subscription begins on a channel where it has no position yet."""
+    """Where a subscription begins on a channel without a position."""
 
     EARLIEST = "earliest"
-    """At the first message that is still there."""
+    """At the first available message."""
     LATEST = "latest"
-    """Behind the last message."""
+    """After the last message."""
     UNKNOWN = "unknown"
-    """Nowhere: ``seek`` will say."""
+    """Nowhere; a ``seek`` must follow."""
 
 
 class AsyncMsgStream(ABC):
     """Sends packs of typed messages to channels, and receives packs from channels.
 
-    A stream may do both. It is used from one event loop; several tasks may use it at the same time, and each pack goes
-    to one of those that consume. ``async with`` starts it, and closes it at the end of the block.
+    One stream can do both. Use it from one event loop; several tasks may use it at the same time, and each pack goes
+    to one consumer. ``async with`` starts it, and closes it at the end of the block.
 
     Attributes:
-        dispatcher: Makes messages of what is received; add templates for types of your own.
+        dispatcher: Decodes received messages; add templates for custom types.
     """
 
     dispatcher: UnmarshalDispatcher
 
     @abstractmethod
     async def start(self) -> None:
-        """Let packs be consumed. Starting twice is starting once.
+        """Allow packs to be consumed. Idempotent.
 
         Raises:
             ClosedError: The stream was closed.
@@ -45,17 +45,17 @@ class AsyncMsgStream(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Stop: whoever consumes is told. Closing twice is closing once.
+        """Stop the stream; waiting consumers get ClosedError. Idempotent.
 
-        What was handed out last does not count as handled.
+        The pack handed out last does not count as handled.
         """
 
     @abstractmethod
     async def as_producer(self, channels: Iterable[str]) -> None:
-        """Send to these channels too; those that the stream has already stay where they are.
+        """Add channels to send to; existing ones keep their indexes.
 
         Raises:
-            ChannelNotFoundError: One does not exist. Nothing changed.
+            ChannelNotFoundError: A channel does not exist. Nothing changed.
         """
 
     @abstractmethod
@@ -65,24 +65,24 @@ class AsyncMsgStream(ABC):
         sub_name: str,
         position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
     ) -> None:
-        """Receive from these channels too, under the name of a subscription; those it has already stay as they are.
+        """Add channels to receive from, under the name of a subscription; existing ones do not change.
 
-        Reading goes on where the subscription got to. Where it has no position yet, ``position`` says where it begins,
-        which is settled when this returns: everything sent later comes.
+        Reading resumes at the subscription's position. On channels without one, ``position`` selects the start, which
+        is fixed when this returns: everything sent later is received.
 
         Raises:
-            ChannelNotFoundError: One does not exist. Nothing changed.
-            StreamStateError: The stream has another subscription already, or the name is empty.
-            ValueError: ``position`` is none.
+            ChannelNotFoundError: A channel does not exist. Nothing changed.
+            StreamStateError: The stream already has another subscription, or the name is empty.
+            ValueError: ``position`` is not a SubscriptionPosition.
         """
 
     @abstractmethod
     def set_repack_func(self, repack_func: RepackFunc | None) -> None:
-        """Let ``repack_func`` divide messages among channels from now on; None for the default."""
+        """Divide messages among channels with ``repack_func`` from now on; None restores the default."""
 
     @abstractmethod
     def compute_produce_channel_indexes(self, msgs: Iterable[TsMsg]) -> list[list[int]]:
-        """Return for each message, for each of its hash keys, the index of the channel: key % number of channels.
+        """Return, per message, the channel index of each of its hash keys: key % number of channels.
 
         Raises:
             StreamStateError: The stream has no producers.
@@ -92,68 +92,67 @@ class AsyncMsgStream(ABC):
     async def produce(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
         """Divide a pack among the channels, send all of it or nothing, and return the message ids of each channel.
 
-        That it is all or nothing is more than message streams promise elsewhere, where a failure leaves the channels
-        that were sent to before. A pack for one channel costs one append; one for several costs one transaction. What
-        one call sends to a channel stays in its order, and a call that is awaited comes before one that is made later.
-        None, and a pack without messages, are sent as nothing. Cancelling ends the wait only: the pack is then there as
-        a whole, or not at all.
+        Message streams elsewhere do not promise this: there a failure leaves what was already sent to some channels. A
+        pack for one channel costs one append, a pack for several one transaction. Messages of one call to a channel
+        stay in order, and an awaited call precedes later ones. None and empty packs send nothing. Cancelling only ends
+        the wait: the pack is then sent as a whole, or not at all.
 
         Raises:
             StreamStateError: The stream has no producers.
             RepackError: The messages cannot be divided. Nothing was sent.
             MessageTooLargeError, MalformedMessageError: A message cannot be sent. Nothing was sent.
-            AppendUnknownError: The pack may be there, as a whole, or not.
+            AppendUnknownError: Whether the pack was sent, as a whole, is unknown.
             ClosedError: The stream was closed.
-            TidelogError: The log did not take it; see ``effect``.
+            TidelogError: The log refused the pack; see ``effect``.
         """
 
     @abstractmethod
     async def broadcast(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
         """Send every message of a pack to every channel, to all or to none, and return the message ids of each channel.
 
-        A time-tick stream that consumes several of the channels has all of it in one pack.
+        A time-tick stream that consumes several of the channels receives all of it in one pack.
 
         Raises:
-            EmptyPackError: There are no messages.
+            EmptyPackError: The pack has no messages.
             StreamStateError, MessageTooLargeError, MalformedMessageError: Nothing was sent.
-            AppendUnknownError, ClosedError, TidelogError: As ``produce``.
+            AppendUnknownError, ClosedError, TidelogError: As for ``produce``.
         """
 
     @abstractmethod
     async def consume(self) -> MsgPack:
         """Return the next pack. Cancelling loses nothing.
 
-        Everything that was handed out before counts as handled now.
+        Packs handed out earlier then count as handled.
 
         Raises:
             ClosedError: The stream was closed.
-            StreamStateError: It was not started, has no consumers, or a channel has no position yet.
-            UnknownMsgTypeError, MalformedMessageError: A message of the pack cannot be read. The next call tries again:
-                add a template before, or ``seek`` beyond it.
-            PositionTrimmedError: Messages that were not consumed yet are gone.
-            TidelogError: The log cannot be read. The next call tries again.
+            StreamStateError: The stream was not started, has no consumers, or lacks a position on a channel.
+            UnknownMsgTypeError, MalformedMessageError: A message of the pack cannot be decoded. The next call retries:
+                add a template first, or ``seek`` beyond the message.
+            PositionTrimmedError: Messages were trimmed before they were consumed.
+            TidelogError: The log cannot be read. The next call retries.
         """
 
     @abstractmethod
     async def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
-        """Go on at these positions, forwards or backwards; channels without a position go on where they are.
+        """Continue at these positions, forward or back; channels without a position are not changed.
 
-        With the ``end_positions`` of a pack, the next pack comes next. A plain stream goes on behind the message with
+        With the ``end_positions`` of a pack, the next pack follows. A plain stream continues after the message with
         the id; a time-tick stream at the id, but not before the first message above the timestamp. With
-        ``include_message`` a plain stream begins with the message itself, and a time-tick stream with those at the
-        timestamp.
+        ``include_message`` a plain stream starts with the message itself, and a time-tick stream with the messages at
+        the timestamp.
 
         Raises:
-            NotSubscribedError: A position is of another channel. Nothing changed.
-            BadPositionError: An id is none, or a position lies in the future. Nothing changed.
+            NotSubscribedError: The stream does not consume the channel of a position. Nothing changed.
+            BadPositionError: An id is invalid, or a position lies in the future. Nothing changed.
         """
 
     @abstractmethod
     async def get_latest_msg_id(self, channel: str) -> bytes:
-        """Return the id of the last message of a channel; the id of tick 0 where there is none.
+        """Return the id of the last message of a channel; the id of tick 0 if it is empty.
 
         Raises:
-            ChannelNotFoundError: It does not exist.
+            ChannelNotFoundError: The channel does not exist.
         """
 
     @abstractmethod
@@ -161,12 +160,12 @@ class AsyncMsgStream(ABC):
         """Return if the channel exists.
 
         Raises:
-            ChannelNotFoundError: It does not.
+            ChannelNotFoundError: The channel does not exist.
         """
 
     @abstractmethod
     def chan(self) -> AsyncIterator[MsgPack]:
-        """Return the packs, as ``consume`` does, until the stream is closed."""
+        """Return an iterator that yields packs, as ``consume`` returns them, until the stream is closed."""
 
     async def __aenter__(self) -> Self:
         await self.start()

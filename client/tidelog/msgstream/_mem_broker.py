@@ -1,4 +1,4 @@
-"""A broker in memory: for tests, and for streams within one process."""
+"""A broker in memory, for tests and for streams within one process."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from tidelog.msgstream._errors import BrokerFullError
 from tidelog.msgstream._subscriptions import MemSubscriptionStore
 
 DEFAULT_MAX_BYTES: Final = 256 << 20
-# What one step of a reader returns at most.
+# Limit of one step of a reader.
 _STEP_MESSAGES: Final = 10_000
 
 
@@ -33,7 +33,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class MemBatch:
-    """Messages of one channel with growing ticks, and of one transaction if it is of any."""
+    """Consecutive messages of one channel and, if any, of one transaction, with increasing ticks."""
 
     vchannel: str
     ticks: Sequence[int]
@@ -51,10 +51,10 @@ class _Channel:
 class MemBroker:
     """Channels in memory. Any thread and event loop may use it.
 
-    What is appended stays until its channel is destroyed.
+    Messages stay until their channel is destroyed.
 
     Attributes:
-        subscriptions: Where the subscriptions of its factories got to.
+        subscriptions: Positions of its factories' subscriptions.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class MemBroker:
         max_bytes: int = DEFAULT_MAX_BYTES,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Make a broker without channels.
+        """Create a broker without channels.
 
         Args:
-            max_bytes: How much its payloads may take; further appends are refused.
-            clock_ms: Milliseconds since the epoch. May stand still or go back: ticks grow all the same.
+            max_bytes: Maximum size of all payloads; further appends are refused.
+            clock_ms: Clock, in milliseconds since the epoch. It may stand still or go back; ticks still increase.
         """
         self.subscriptions = MemSubscriptionStore()
         self._max_bytes = max_bytes
         self._clock_ms = clock_ms
-        # Guards everything below.
+        # Guards all fields below.
         self._lock = threading.Lock()
         self._channels: dict[str, _Channel] = {}
         self._bytes = 0
@@ -80,31 +80,31 @@ class MemBroker:
         self._followers: set[MemReader] = set()
 
     def create_channel(self, name: str) -> None:
-        """Create a channel unless it is there."""
+        """Create a channel unless it exists."""
         with self._lock:
             self._channels.setdefault(name, _Channel())
 
     def destroy_channel(self, name: str) -> None:
-        """Remove a channel with all its messages, if it is there."""
+        """Delete a channel with all its messages, if it exists."""
         with self._lock:
             channel = self._channels.pop(name, _Channel())
             self._bytes -= sum(entry.message.size_bytes for entry in channel.entries)
         self._wake()
 
     def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        """Append to several channels, to all or to none, and return the ticks.
+        """Append to all channels or to none, and return the ticks.
 
         Raises:
-            ChannelNotFoundError: One of them does not exist. Nothing was appended.
-            BrokerFullError: There is no room. Nothing was appended.
+            ChannelNotFoundError: A channel does not exist. Nothing was appended.
+            BrokerFullError: The broker is full. Nothing was appended.
         """
         size_bytes = sum(message.size_bytes for messages in parts.values() for message in messages)
         with self._lock:
             channels = {name: self._channel(name) for name in parts}
             if self._bytes + size_bytes > self._max_bytes:
                 raise BrokerFullError(
-                    f"the broker has {self._bytes} bytes and may have {self._max_bytes}, so {size_bytes} more do not "
-                    "fit: destroy channels, or make it larger"
+                    f"the broker holds {self._bytes} bytes of at most {self._max_bytes}, so {size_bytes} more do not "
+                    "fit: destroy channels, or raise max_bytes"
                 )
             self._bytes += size_bytes
             next_tick = max(self._last_tick + 1, self._clock_ms() << LOGICAL_BITS)
@@ -123,25 +123,25 @@ class MemBroker:
         return ticks
 
     def present(self) -> Tick:
-        """Return a tick that every message so far has or is below, and every later one exceeds."""
+        """Return a tick that is at least that of every message so far, and below that of every later one."""
         with self._lock:
             return self._present()
 
     def last_tick(self, name: str) -> Tick:
-        """Return the tick of the last message of a channel; 0 for none. Raises ChannelNotFoundError."""
+        """Return the tick of the last message of a channel; 0 if it is empty. Raises ChannelNotFoundError."""
         with self._lock:
             ticks = self._channel(name).ticks
             return Tick(ticks[-1] if ticks else 0)
 
     def read(self, after: Mapping[str, int]) -> tuple[list[_Entry], Tick]:
-        """Return what comes on each channel after a tick, in tick order, and a watermark: up to it, that is all."""
+        """Return the entries after each channel's tick, in tick order, and the watermark up to which that is all."""
         with self._lock:
             present = self._present()
             tails = [self._tail(name, tick) for name, tick in after.items()]
         found = list(islice(merge(*tails, key=lambda entry: entry.tick), _STEP_MESSAGES + 1))
         if len(found) <= _STEP_MESSAGES:
             return found, present
-        # The watermark must not lie within a transaction, so none is told before the end.
+        # The watermark must not lie within a transaction, so it is not set before the end.
         return found[:-1], Tick(0)
 
     def follow(self, reader: "MemReader") -> None:
@@ -150,7 +150,7 @@ class MemBroker:
             self._followers.add(reader)
 
     def leave(self, reader: "MemReader") -> None:
-        """Wake ``reader`` no more."""
+        """Stop waking ``reader``."""
         with self._lock:
             self._followers.discard(reader)
 
@@ -192,11 +192,11 @@ class MemReader:
 
     @property
     def watermark(self) -> Tick:
-        """Nothing with this tick or a smaller one comes any more."""
+        """No message with this tick or a smaller one will arrive."""
         return self._watermark
 
     async def step(self) -> Sequence[MemBatch]:
-        """Return what came since; waits for the next watermark where that is nothing. Raises ChannelNotFoundError."""
+        """Return new batches; without any, wait for the next watermark. Raises ChannelNotFoundError."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._broker.follow(self)
@@ -207,7 +207,7 @@ class MemReader:
         self._news.clear()
         entries, watermark = self._broker.read(self._after)
         if not watermark:
-            # There is more.
+            # More entries follow.
             self._news.set()
         self._watermark = max(self._watermark, watermark)
         for entry in entries:
@@ -221,7 +221,7 @@ class MemReader:
         self._broker.leave(self)
 
     def wake(self) -> None:
-        """Note that something was appended; any thread may call it."""
+        """Record that something was appended. Thread-safe."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._news.set)
@@ -235,7 +235,7 @@ class MemReader:
 
 
 class MemBackend:
-    """A broker in memory, for streams."""
+    """Backend on a broker in memory."""
 
     def __init__(self, broker: MemBroker) -> None:
         self._broker = broker
@@ -248,15 +248,15 @@ class MemBackend:
         return names
 
     async def present(self) -> Tick:
-        """Return a tick between what was appended and what comes later."""
+        """Return a tick between appended and later messages."""
         return self._broker.present()
 
     async def last_tick(self, channel: str) -> Tick:
-        """Return the tick of the last message of a channel; 0 for none."""
+        """Return the tick of the last message of a channel; 0 if it is empty."""
         return self._broker.last_tick(channel)
 
     async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        """Append to all of the channels or to none."""
+        """Append to all channels or to none."""
         return self._broker.append(parts)
 
     def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> MemReader:
@@ -264,7 +264,7 @@ class MemBackend:
         return MemReader(self._broker, places, watermark_interval_s)
 
     async def destroy(self, channels: Iterable[str]) -> None:
-        """Remove channels with all their messages."""
+        """Delete channels with all their messages."""
         for channel in channels:
             self._broker.destroy_channel(channel)
 

@@ -1,7 +1,7 @@
-"""Typed messages: what all have in common, and the bodies of those that have one of their own.
+"""Typed messages: the base class, and one class per kind of body.
 
-Every class is a dataclass whose fields beyond those of TsMsg are the fields of a message of
-proto/tidelog/v1/message_stream.proto, which says what each means.
+Every class is a dataclass. Its fields beyond those of TsMsg are those of a message in
+proto/tidelog/v1/message_stream.proto, where they are documented.
 """
 
 from abc import ABC, abstractmethod
@@ -22,17 +22,17 @@ _T: Final = MsgType
 
 @dataclass(kw_only=True)
 class TsMsg(ABC):
-    """A message with a type and a time. Make an instance of a subclass; derive from it, or from ProtoMsg, for more.
+    """A message with a type and a time. Instantiate a subclass; derive from TsMsg or ProtoMsg for custom messages.
 
     Attributes:
-        type: What it is.
-        id: The producer's own id; 0 for none. Of an insert or delete it also tells repetitions apart.
-        begin_ts: The first moment it speaks of, as a tick. Received, 0 has become the tick of the message.
-        end_ts: The last moment it speaks of. Received, 0 has become the tick of the message.
-        source_id: Who produced it; 0 for nobody in particular.
-        hash_keys: What chooses the channel, each 0 to 2^32 - 1. Of an insert one for each row; else the first counts.
-        trace_context: What a tracer needs to go on with a trace, such as ``traceparent``.
-        position: Where it was received; None before. Does not count for equality.
+        type: Message type.
+        id: The producer's id of the message; 0 if not set. Identifies repetitions of an insert or delete.
+        begin_ts: First moment that it covers, as a tick. 0 becomes the message's tick on receipt.
+        end_ts: Last moment that it covers, as a tick. 0 becomes the message's tick on receipt.
+        source_id: Id of the producer; 0 if not set.
+        hash_keys: Keys that select the channel, each 0 to 2^32 - 1: one per row of an insert, else the first counts.
+        trace_context: Trace context to continue a trace with, such as ``traceparent``.
+        position: Position at which it was received; None before. Ignored in comparisons.
     """
 
     type: MsgType | int
@@ -46,11 +46,11 @@ class TsMsg(ABC):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it has when it travels."""
+        """Size of the encoded message in bytes."""
         return len(self.marshal())
 
     def set_ts(self, ts: int) -> None:
-        """Let the message speak of one moment."""
+        """Set the message's time to one moment."""
         self.begin_ts = self.end_ts = ts
 
     @abstractmethod
@@ -58,16 +58,16 @@ class TsMsg(ABC):
         """Return the message as bytes, without its type and position.
 
         Raises:
-            MalformedMessageError: A field has a value that it cannot have.
+            MalformedMessageError: A field has an invalid value.
         """
 
     @classmethod
     @abstractmethod
     def unmarshal(cls, data: bytes, msg_type: MsgType | int) -> Self:
-        """Return the message of this type that ``marshal`` made ``data`` from.
+        """Return the message of this type that ``marshal`` encoded as ``data``.
 
         Raises:
-            MalformedMessageError: It is none.
+            MalformedMessageError: ``data`` is not such a message.
         """
 
 
@@ -76,11 +76,11 @@ _BASE_FIELDS: Final = ("id", "begin_ts", "end_ts", "source_id", "hash_keys", "tr
 
 @dataclass(kw_only=True)
 class ProtoMsg(TsMsg):
-    """A message whose body is a protobuf message with a field ``base``, and its other fields as this class has them.
+    """A message whose body is a protobuf message with a field ``base`` and the other fields of this class.
 
     Attributes:
-        TYPES: Types that have this body; empty for any.
-        BODY: The protobuf message.
+        TYPES: Types with this body; empty for any type.
+        BODY: Protobuf message class.
     """
 
     TYPES: ClassVar[frozenset[MsgType]] = frozenset()
@@ -104,14 +104,14 @@ class ProtoMsg(TsMsg):
 
     @classmethod
     def unmarshal(cls, data: bytes, msg_type: MsgType | int) -> Self:
-        """Return the message that ``marshal`` made ``data`` from. Raises MalformedMessageError."""
+        """Return the message that ``marshal`` encoded as ``data``. Raises MalformedMessageError."""
         body: Any = cls.BODY()
         try:
             body.ParseFromString(data)
         except (DecodeError, TypeError) as error:
             raise MalformedMessageError(
-                f"the body of a message of type {int(msg_type)} is no {cls.BODY.__name__} ({error}): expected what "
-                f"{cls.__name__}.marshal returns; look who else appends to the channel"
+                f"the body of a message of type {int(msg_type)} is not a {cls.BODY.__name__} ({error}): expected what "
+                f"{cls.__name__}.marshal returns; check which other programs append to the channel"
             ) from error
         values = _fields_of(body.base, _BASE_CONTAINERS)
         values |= _fields_of(body, _containers(cls))
@@ -119,7 +119,7 @@ class ProtoMsg(TsMsg):
 
 
 def _fields_of(body: Message, containers: Mapping[str, type]) -> dict[str, Any]:
-    """Return those fields of ``body`` that have another value than none, but ``base``, as Python's own types."""
+    """Return the fields of ``body`` that are set, except ``base``, as Python types."""
     return {
         name: containers[name](value) if name in containers else value
         for name, value in ((each.name, value) for each, value in body.ListFields())
@@ -129,7 +129,7 @@ def _fields_of(body: Message, containers: Mapping[str, type]) -> dict[str, Any]:
 
 @cache
 def _own_fields(kind: type[ProtoMsg]) -> tuple[str, ...]:
-    """Return the names of the fields that messages of this class have beside those of TsMsg."""
+    """Return the names of the fields that this class adds to TsMsg."""
     return tuple(each.name for each in fields(kind) if each.name not in _COMMON)
 
 
@@ -146,7 +146,7 @@ _BASE_CONTAINERS: Final = _containers(TsMsg)
 
 @dataclass(kw_only=True)
 class InsertMsg(ProtoMsg):
-    """Rows for a collection. ``hash_keys`` and the columns have one element for each row; a column may be empty."""
+    """Rows for a collection. ``hash_keys`` and the columns have one element per row; a column may be empty."""
 
     TYPES = frozenset({_T.INSERT})
     BODY = pb.InsertBody
@@ -164,19 +164,19 @@ class InsertMsg(ProtoMsg):
 
     @property
     def row_count(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         return max(self.column_lengths.values(), default=0)
 
     @property
     def column_lengths(self) -> dict[str, int]:
-        """How many elements each column of rows has that is not empty; the same, in a message that can be sent."""
+        """Length of each column that is not empty; all equal in a message that can be sent."""
         columns = (("timestamps", self.timestamps), ("row_ids", self.row_ids), ("row_data", self.row_data))
         return {name: len(column) for name, column in columns if len(column)}
 
 
 @dataclass(kw_only=True)
 class DeleteMsg(ProtoMsg):
-    """Removes rows from a collection, by their ids or by an expression."""
+    """Deletes rows from a collection, by their ids or by an expression."""
 
     TYPES = frozenset({_T.DELETE})
     BODY = pb.DeleteBody
@@ -194,7 +194,7 @@ class DeleteMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class FlushMsg(ProtoMsg):
-    """Asks for collections or segments to be made persistent."""
+    """Requests that collections or segments are persisted."""
 
     TYPES = frozenset({_T.FLUSH})
     BODY = pb.FlushBody
@@ -207,7 +207,7 @@ class FlushMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class QueryMsg(ProtoMsg):
-    """Asks for rows: ``SEARCH``, or ``RETRIEVE``."""
+    """Requests rows: ``SEARCH`` or ``RETRIEVE``."""
 
     TYPES = frozenset({_T.SEARCH, _T.RETRIEVE})
     BODY = pb.QueryBody
@@ -227,7 +227,7 @@ class QueryMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class QueryResultMsg(ProtoMsg):
-    """Answers a query: ``SEARCH_RESULT``, ``RETRIEVE_RESULT``, or the older number of the first."""
+    """Answers a query: ``SEARCH_RESULT``, ``RETRIEVE_RESULT``, or ``LEGACY_SEARCH_RESULT``."""
 
     TYPES = frozenset({_T.SEARCH_RESULT, _T.RETRIEVE_RESULT, _T.LEGACY_SEARCH_RESULT})
     BODY = pb.QueryResultBody
@@ -242,7 +242,7 @@ class QueryResultMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class CollectionMsg(ProtoMsg):
-    """Defines, loads, or asks for a collection; ``type`` says which."""
+    """Defines, loads or requests a collection, depending on ``type``."""
 
     TYPES = frozenset({
         _T.CREATE_COLLECTION, _T.DROP_COLLECTION, _T.HAS_COLLECTION, _T.DESCRIBE_COLLECTION, _T.SHOW_COLLECTIONS,
@@ -261,7 +261,7 @@ class CollectionMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class AliasMsg(ProtoMsg):
-    """Defines another name of a collection; ``type`` says how."""
+    """Defines an alias of a collection; ``type`` selects the operation."""
 
     TYPES = frozenset({_T.CREATE_ALIAS, _T.DROP_ALIAS, _T.ALTER_ALIAS})
     BODY = pb.AliasBody
@@ -273,7 +273,7 @@ class AliasMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class PartitionMsg(ProtoMsg):
-    """Defines, loads, or asks for partitions of a collection; ``type`` says which."""
+    """Defines, loads or requests partitions of a collection, depending on ``type``."""
 
     TYPES = frozenset({
         _T.CREATE_PARTITION, _T.DROP_PARTITION, _T.HAS_PARTITION, _T.DESCRIBE_PARTITION, _T.SHOW_PARTITIONS,
@@ -290,7 +290,7 @@ class PartitionMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class SegmentMsg(ProtoMsg):
-    """Is about segments of a collection; ``type`` says what."""
+    """Describes segments of a collection; ``type`` selects the operation."""
 
     TYPES = frozenset({
         _T.SHOW_SEGMENTS, _T.DESCRIBE_SEGMENT, _T.LOAD_SEGMENTS, _T.RELEASE_SEGMENTS, _T.HANDOFF_SEGMENTS,
@@ -308,7 +308,7 @@ class SegmentMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class IndexMsg(ProtoMsg):
-    """Defines, loads, or asks for an index; ``type`` says which."""
+    """Defines, loads or requests an index, depending on ``type``."""
 
     TYPES = frozenset({
         _T.CREATE_INDEX, _T.DESCRIBE_INDEX, _T.DROP_INDEX, _T.GET_INDEX_STATE, _T.GET_INDEX_BUILD_PROGRESS,
@@ -330,7 +330,7 @@ class IndexMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class WatchMsg(ProtoMsg):
-    """Tells a node to read channels from now on, or no longer; ``type`` says which."""
+    """Instructs a node to start or stop reading channels, depending on ``type``."""
 
     TYPES = frozenset({
         _T.WATCH_DM_CHANNELS, _T.REMOVE_DM_CHANNELS, _T.WATCH_QUERY_CHANNELS, _T.REMOVE_QUERY_CHANNELS,
@@ -345,7 +345,7 @@ class WatchMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class TimeTickMsg(ProtoMsg):
-    """Says that its producer sends nothing with a smaller tick any more. Time-tick streams do not need it."""
+    """States that its producer sends no further message with a smaller tick. Time-tick streams do not need it."""
 
     TYPES = frozenset({_T.TIME_TICK, _T.DATA_NODE_TT})
     BODY = pb.TimeTickBody
@@ -356,7 +356,7 @@ class TimeTickMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class StatisticsMsg(ProtoMsg):
-    """Tells how large segments and other things are; ``type`` says whose."""
+    """Reports sizes of segments and other objects, depending on ``type``."""
 
     TYPES = frozenset({
         _T.SEGMENT_STATISTICS, _T.LEGACY_SEG_STATISTICS, _T.QUERY_NODE_STATS, _T.GET_COLLECTION_STATISTICS,
@@ -372,7 +372,7 @@ class StatisticsMsg(ProtoMsg):
 
 @dataclass(kw_only=True)
 class GeneralMsg(ProtoMsg):
-    """A message of any type, with named texts and bytes: for types without a body of their own, and for yours."""
+    """A message of any type, with named strings and bytes: for types without their own body, and for custom types."""
 
     BODY = pb.GeneralBody
 
@@ -388,5 +388,5 @@ _CLASS_OF_TYPE: Final[dict[int, type[ProtoMsg]]] = {int(kind): body for body in 
 
 
 def class_of_type(msg_type: MsgType | int) -> type[ProtoMsg]:
-    """Return the class of messages of this type: GeneralMsg where it has none of its own."""
+    """Return the class of messages of this type; GeneralMsg if the type has no body of its own."""
     return _CLASS_OF_TYPE.get(int(msg_type), GeneralMsg)

@@ -1,4 +1,4 @@
-"""Types of messages: the numbers, and what the two documents that define them call them."""
+"""Message types: the numbers, and their names in the two generations of Milvus's protocol."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -6,11 +6,11 @@ from typing import Final
 
 
 class MsgType(IntEnum):
-    """What a message is. It travels as ``Message.type``, so a scan can choose by it without decoding anything.
+    """Type of a message. It travels as ``Message.type``, so a scan can filter by it without decoding anything.
 
-    The names are those of the newer document. The older one has two numbers of its own for what the newer numbers
-    otherwise, ``LEGACY_SEARCH_RESULT`` and ``LEGACY_SEG_STATISTICS``; and it calls 1201 TimeSync, which is a query
-    node's statistics in the newer one: ``TIME_SYNC`` is therefore another name of ``QUERY_NODE_STATS``.
+    The names are those of the newer protocol. The older one numbers two of them differently: see
+    ``LEGACY_SEARCH_RESULT`` and ``LEGACY_SEG_STATISTICS``. It also calls 1201 TimeSync, which in the newer one is the
+    statistics of a query node: ``TIME_SYNC`` is therefore an alias of ``QUERY_NODE_STATS``.
     """
 
     UNDEFINED = 0
@@ -82,7 +82,7 @@ class MsgType(IntEnum):
 
 _NUMBERS: Final = frozenset(map(int, MsgType))
 DML_TYPES: Final = frozenset({MsgType.INSERT, MsgType.DELETE})
-"""What changes rows: of these, a time-tick stream passes a message on once in a pack, however often it was sent."""
+"""Types that change rows. A time-tick stream delivers such a message once per pack, even if it was sent repeatedly."""
 
 _OLDER: Final = {
     "kInsert": MsgType.INSERT,
@@ -94,7 +94,7 @@ _OLDER: Final = {
     "kTimeSync": MsgType.TIME_SYNC,
 }
 _ONLY_OLDER: Final = {"TIME_SYNC", "LEGACY_SEARCH_RESULT", "LEGACY_SEG_STATISTICS"}
-# What is not spelled like the other words.
+# Words that are spelled in capitals.
 _ABBREVIATIONS: Final = {"ID", "TSO"}
 
 
@@ -107,21 +107,21 @@ SEED_NAMES: Final[Mapping[str, MsgType]] = {
     **{_newer_name(name): kind for name, kind in MsgType.__members__.items() if name not in _ONLY_OLDER},
     **_OLDER,
 }
-"""Each name of both documents, such as ``MsgType_CreateCollection`` and ``kInsert``, and what it is here."""
+"""Each name of both protocols, such as ``MsgType_CreateCollection`` and ``kInsert``, with its type."""
 
 
 def msg_type_of(name: str) -> MsgType:
-    """Return the type that one of the documents, or this module, calls ``name``.
+    """Return the type with this name in either protocol or in this module.
 
     Raises:
-        ValueError: Neither has such a name.
+        ValueError: The name is unknown.
     """
     found = {**MsgType.__members__, **SEED_NAMES}.get(name)
     if found is None:
-        raise ValueError(f"{name!r} is no type of message: expected one of {', '.join(MsgType.__members__)}")
+        raise ValueError(f"unknown message type {name!r}: expected one of {', '.join(MsgType.__members__)}")
     return found
 
 
 def known_type(number: int) -> MsgType | int:
-    """Return ``number`` as a MsgType, or as it is where it is somebody's own."""
+    """Return ``number`` as a MsgType, or unchanged if it is a custom type."""
     return MsgType(number) if number in _NUMBERS else number

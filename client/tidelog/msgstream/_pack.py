@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MsgPosition:
-    """A place in a channel.
+    """A position in a channel.
 
     Attributes:
-        channel_name: The channel.
-        msg_id: The id of a message, or of a tick between messages; as ``Tick.message_id``.
-        msg_group: The subscription that met it; empty for none.
-        timestamp: Everything with this tick or a smaller one lies before the place. Of a message: its tick.
+        channel_name: Name of the channel.
+        msg_id: Id of a message, or of a tick between messages; as ``Tick.message_id``.
+        msg_group: Subscription that received it; empty if not set.
+        timestamp: Everything with this tick or a smaller one is before the position. For a message: its tick.
     """
 
     channel_name: str
@@ -27,16 +27,16 @@ class MsgPosition:
 
 @dataclass(slots=True)
 class MsgPack:
-    """Messages that travel together. To be sent only ``msgs`` counts.
+    """Messages that travel together. For sending only ``msgs`` matters.
 
-    Packs are equal when they have the same messages and times: there are several positions for one place.
+    Packs are equal if their messages and times are equal; positions are ignored, as several can name one place.
 
     Attributes:
-        begin_ts: Where the pack before ended: every message has a greater tick. Of a plain stream: as ``end_ts``.
-        end_ts: Every message has this tick or a smaller one, and none of the later packs has.
+        begin_ts: End of the previous pack: every message has a greater tick. In a plain stream equal to ``end_ts``.
+        end_ts: Upper bound, inclusive, of the messages' ticks; later packs have greater ticks only.
         msgs: The messages; received ones in tick order.
-        start_positions: For each channel, where the pack begins.
-        end_positions: For each channel, where the next pack begins: what to keep, and to give to ``seek``.
+        start_positions: Start of the pack, per channel.
+        end_positions: Start of the next pack, per channel: store them, and pass them to ``seek``.
     """
 
     begin_ts: int = 0
@@ -47,12 +47,12 @@ class MsgPack:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it only says that time has passed."""
+        """True if the pack has no messages and only reports the passage of time."""
         return not self.msgs
 
 
 def pack_of(msgs: "Iterable[TsMsg]") -> MsgPack:
-    """Return a pack to send, with the times that its messages speak of."""
+    """Return a pack to send, with the times that its messages cover."""
     several = list(msgs)
     return MsgPack(
         min((msg.begin_ts for msg in several), default=0), max((msg.end_ts for msg in several), default=0), several

@@ -1,4 +1,4 @@
-"""The plain variant: each message is a pack of its own."""
+"""The plain variant: one pack per message."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from tidelog.msgstream._pack import MsgPack, MsgPosition
 
 
 class AsyncPlainMsgStream(BaseStream):
-    """Hands out messages one by one, in tick order over all its channels, as soon as they are there.
+    """Delivers messages one by one, in tick order over all channels, as soon as they arrive.
 
-    A factory makes it. Times and positions of a pack are those of its message.
+    Created by a factory. Times and positions of a pack are those of its message.
     """
 
     def __init__(self, parts: StreamParts) -> None:
@@ -36,7 +36,7 @@ class AsyncPlainMsgStream(BaseStream):
     async def _take_next(self) -> MsgPack | None:
         batch, index = self._received[0]
         message = self._message(batch, index)
-        # Only now: one that cannot be read is met again.
+        # Removed only now, so that a message that cannot be decoded is returned again.
         self._received.popleft()
         tick = batch.ticks[index]
         position = message.position
@@ -46,5 +46,5 @@ class AsyncPlainMsgStream(BaseStream):
 
     def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
         tick = tick_of_id(position, present)
-        # Tick 0 is no message's: it stands for the first one, with the message or without.
+        # No message has tick 0: it stands for the first message, with or without include_message.
         return Place(At.tick(tick), max(0, tick - 1)) if include_message else Place.after(tick)

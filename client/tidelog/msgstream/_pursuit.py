@@ -1,4 +1,4 @@
-"""Pursuit: a time-tick stream that is far behind merges packs. Pure."""
+"""Pursuit mode: a time-tick stream that is far behind merges packs. Pure."""
 
 from collections.abc import Mapping
 
@@ -8,13 +8,13 @@ from tidelog.msgstream._settings import PURSUIT_LAG_MS, PURSUIT_MAX_BYTES, PURSU
 
 
 class Pursuit:
-    """Merges packs while they are more than 10 s behind, up to 8 MiB or 60 s."""
+    """Merges packs, up to 8 MiB or 60 s each, while they are more than 10 s behind."""
 
     def __init__(self) -> None:
         self._held: RawPack | None = None
 
     def feed(self, pack: RawPack, now_ms: int) -> RawPack | None:
-        """Take the next pack; return the merged one once it is to be delivered."""
+        """Add the next pack; return the merged one once it is due."""
         held = self._held = pack if self._held is None else _merged(self._held, pack)
         is_behind = now_ms - (pack.end_tick >> LOGICAL_BITS) > PURSUIT_LAG_MS
         is_full = held.size_bytes >= PURSUIT_MAX_BYTES or _span_ms(held) >= PURSUIT_MAX_SPAN_MS
@@ -25,7 +25,7 @@ class Pursuit:
 
 
 def _span_ms(pack: RawPack) -> int:
-    """Return how much time the pack covers, not counting what lies before the first message."""
+    """Return the time that the pack covers, without the time before the first message."""
     begin = pack.pieces[0].first_tick if pack.pieces else pack.begin_tick
     return (pack.end_tick >> LOGICAL_BITS) - (begin >> LOGICAL_BITS)
 

@@ -1,4 +1,4 @@
-"""Dividing a pack among channels. Pure."""
+"""Divide a pack among channels. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,34 +8,33 @@ from tidelog.msgstream._messages import InsertMsg, TsMsg
 from tidelog.msgstream._pack import MsgPack, pack_of
 
 RepackFunc = Callable[[Sequence[TsMsg], Sequence[Sequence[int]]], Mapping[int, MsgPack]]
-"""Divides messages among channels: for the index of a channel, in the order of ``as_producer``, what it gets.
+"""Divides messages among channels: returns a pack per channel, keyed by its index in the order of ``as_producer``.
 
-It is given the messages, and for each its hash keys modulo the number of channels, see
+The arguments are the messages, and per message its hash keys modulo the number of channels, see
 ``compute_produce_channel_indexes``; the keys themselves are in the messages.
 """
 
 
 def compute_produce_channel_indexes(msgs: Iterable[TsMsg], channel_count: int) -> list[list[int]]:
-    """Return for each message, for each of its hash keys, the index of the channel: key % number of channels.
+    """Return, per message, the channel index of each of its hash keys: key % number of channels.
 
     Raises:
-        ValueError: There are no channels.
+        ValueError: ``channel_count`` is less than 1.
     """
     if channel_count < 1:
-        raise ValueError(f"there are {channel_count} channels, expected at least one")
+        raise ValueError(f"channel_count is {channel_count}, expected at least 1")
     return [[key % channel_count for key in msg.hash_keys] for msg in msgs]
 
 
 def default_repack(
     msgs: Sequence[TsMsg], indexes: Sequence[Sequence[int]], channel_count: int
 ) -> Mapping[int, MsgPack]:
-    """Divide the rows of inserts by the key of each row, and send every other message where its first key says.
+    """Divide the rows of inserts by each row's key, and send every other message to the channel of its first key.
 
-    The rows of one insert that go to one channel stay one message, in their order. With one channel no keys are needed.
+    Rows of one insert for the same channel stay one message, in order. With one channel no keys are needed.
 
     Raises:
-        RepackError: A message has no key, or an insert not one for each row; or the columns of an insert differ in
-            length.
+        RepackError: A message has no key, an insert lacks a key for a row, or its columns differ in length.
     """
     by_channel: dict[int, list[TsMsg]] = {}
     for number, (msg, found) in enumerate(zip(msgs, indexes, strict=True)):
@@ -50,47 +49,49 @@ def default_repack(
             by_channel.setdefault(found[0], []).append(msg)
         else:
             raise RepackError(
-                f"message {number} of the pack, a {type(msg).__name__}, has no hash keys, so it has no channel: give "
-                "it one, or set a repack function"
+                f"message {number} of the pack, a {type(msg).__name__}, has no hash keys, so its channel is unknown: "
+                "set a hash key, or set a repack function"
             )
     return {index: pack_of(each) for index, each in by_channel.items()}
 
 
 def checked_packs(packs: Mapping[int, MsgPack], channel_count: int) -> Mapping[int, MsgPack]:
-    """Return ``packs`` if a repack function may return that.
+    """Return ``packs``, the result of a repack function, if it is valid.
 
     Raises:
-        RepackError: An index is no channel's, or a pack is none.
+        RepackError: A channel index is out of range, or a value is not a MsgPack.
     """
     if not isinstance(packs, Mapping):
         raise RepackError(
-            f"the repack function returned {type(packs).__name__}: expected a mapping of index to MsgPack"
+            f"the repack function returned {type(packs).__name__}, expected a mapping of channel index to MsgPack"
         )
     for index, pack in packs.items():
         if index not in range(channel_count):
             raise RepackError(
-                f"the repack function gave a pack to channel {index!r}: expected 0 to {channel_count - 1}, the "
+                f"the repack function returned a pack for channel {index!r}, expected 0 to {channel_count - 1}: the "
                 "channels in the order of as_producer"
             )
         if not isinstance(pack, MsgPack):
-            raise RepackError(f"the repack function gave channel {index} {type(pack).__name__}: expected a MsgPack")
+            raise RepackError(
+                f"the repack function returned {type(pack).__name__} for channel {index}: expected MsgPack"
+            )
     return packs
 
 
 def _check_columns(msg: InsertMsg, number: int, *, needs_keys: bool) -> None:
-    """Raise RepackError if rows and hash keys of ``msg`` do not belong to each other."""
+    """Raise RepackError if rows and hash keys of ``msg`` do not match."""
     lengths = msg.column_lengths
     if needs_keys or msg.hash_keys:
         lengths = {"hash_keys": len(msg.hash_keys), **lengths}
     if len(set(lengths.values())) > 1 or (needs_keys and not msg.row_count):
         raise RepackError(
-            f"message {number} of the pack, an InsertMsg, has {lengths}: expected at least one row, and in each column "
-            "that is not empty one element for each row"
+            f"message {number} of the pack, an InsertMsg, has {lengths}: expected at least one row, and one element "
+            "per row in each column that is not empty"
         )
 
 
 def _divided(msg: InsertMsg, indexes: Sequence[int]) -> Iterable[tuple[int, InsertMsg]]:
-    """Yield the rows of ``msg`` for each channel."""
+    """Yield the rows of ``msg``, per channel."""
     rows_by_channel: dict[int, list[int]] = {}
     for row, index in enumerate(indexes):
         rows_by_channel.setdefault(index, []).append(row)

@@ -1,4 +1,4 @@
-"""Streams on a Tidelog server."""
+"""Backend of streams on a Tidelog server."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
@@ -24,7 +24,7 @@ _MAX_APPEND_MESSAGES = 10_000
 
 
 class ScanReader(ScanCore):
-    """A following scan that begins on each vchannel at a place of its own, and tells each watermark."""
+    """A following scan with its own start per vchannel, which returns each watermark."""
 
     @classmethod
     def of(
@@ -36,7 +36,7 @@ class ScanReader(ScanCore):
         return cls.at(client._transport, begins, plan)  # noqa: SLF001 - the streams are a part of the client
 
     async def step(self) -> Sequence[Batch]:
-        """Return the batches of the next response; none where it tells a watermark only. See ``Reader``."""
+        """Return the batches of the next response; empty if it has a watermark only. See ``Reader``."""
         if self._received is None:
             await self._receive()
         batches: list[Batch] = []
@@ -48,7 +48,7 @@ class ScanReader(ScanCore):
 
 
 class RmqBackend:
-    """A Tidelog server, by its client."""
+    """Backend on a Tidelog server, through its client."""
 
     def __init__(self, client: AsyncClient, on_event: OnEvent | None = None) -> None:
         self._client = client
@@ -61,20 +61,20 @@ class RmqBackend:
         return [described[name].name for name in names]
 
     async def present(self) -> Tick:
-        """Return a tick between what was acknowledged and what comes later."""
+        """Return a tick between acknowledged and later messages."""
         return Tick((await self._client.allocate_ticks())[0])
 
     async def last_tick(self, channel: str) -> Tick:
-        """Return the tick of the last message of a channel; 0 for none."""
+        """Return the tick of the last message of a channel; 0 if it is empty."""
         return (await self._vchannels([channel]))[channel].last_tick
 
     async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
-        """Append to one channel in one batch if it is small enough, else in one transaction; until that is known."""
+        """Append in one batch if it is small and for one channel, else in one transaction; retry until it is known."""
         if len(parts) == 1:
             [(channel, messages)] = parts.items()
             _, size_bytes = measure_all(messages)
             if size_bytes <= MAX_APPEND_BYTES and len(messages) <= _MAX_APPEND_MESSAGES:
-                # Why no transaction: a pack of a time-tick stream is never divided within one.
+                # Why no transaction: a pack of a time-tick stream never splits one.
                 return {channel: _ticks(await self._client.append_numbered(channel, messages))}
         result = await append_together(self._client, parts)
         return {channel: _ticks(each) for channel, each in result.results.items()}
@@ -84,10 +84,10 @@ class RmqBackend:
         return ScanReader.of(self._client, places, watermark_interval_s, self._on_event)
 
     async def destroy(self, channels: Iterable[str]) -> None:
-        """Remove channels with all their messages, where they exist.
+        """Delete channels with all their messages; missing channels are skipped.
 
         Raises:
-            InvalidRequestError: A channel has vchannels that are not among them. Nothing was removed.
+            InvalidRequestError: ``channels`` lacks some vchannels of a channel. Nothing was deleted.
         """
         names = set(channels)
         owners = {name.partition("/")[0] for name in names}
@@ -95,7 +95,7 @@ class RmqBackend:
             kept = [each.name for each in await self._existing(owner) if each.name not in names]
             if kept:
                 raise InvalidRequestError(
-                    f"{owner} has other vchannels too, such as {kept[0]}, and is destroyed as a whole only: name all "
+                    f"{owner} has other vchannels, such as {kept[0]}, and can only be destroyed as a whole: name all "
                     f"of them, or {owner}",
                     values={"name": owner},
                 )
@@ -115,7 +115,7 @@ class RmqBackend:
 
 
 def _vchannel(name: str, vchannels: Sequence[VchannelDescription]) -> VchannelDescription:
-    """Return the vchannel that ``name`` stands for. Raises ChannelNotFoundError, InvalidRequestError."""
+    """Return the vchannel named ``name``. Raises ChannelNotFoundError, InvalidRequestError."""
     if "/" not in name:
         if len(vchannels) == 1:
             return vchannels[0]
@@ -126,7 +126,7 @@ def _vchannel(name: str, vchannels: Sequence[VchannelDescription]) -> VchannelDe
         if vchannel.name == name:
             return vchannel
     raise ChannelNotFoundError(
-        f"there is no vchannel {name}: expected one of {vchannels[0].name} to {vchannels[-1].name}",
+        f"vchannel {name} does not exist: expected one of {vchannels[0].name} to {vchannels[-1].name}",
         values={"name": name},
     )
 

@@ -1,4 +1,4 @@
-"""The half of a stream that sends."""
+"""The sending half of a stream."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,7 +20,7 @@ class Sending:
         self.repack_func: RepackFunc | None = None
         self._backend = backend
         self._max_message_bytes = max_message_bytes
-        # In the order of as_producer, which gives them their indexes.
+        # In the order of as_producer, which determines their indexes.
         self._channels: list[str] = []
 
     async def add(self, channels: Iterable[str]) -> None:
@@ -51,7 +51,7 @@ class Sending:
         """See ``AsyncMsgStream.broadcast``."""
         channels = self._producers()
         if pack is None or is_empty(pack):
-            raise EmptyPackError("a broadcast without messages says nothing to anybody: give it at least one message")
+            raise EmptyPackError("the pack to broadcast has no messages: expected at least one message")
         encoded = self._encoded(pack)
         return await self._append(dict.fromkeys(channels, encoded))
 
@@ -67,7 +67,7 @@ class Sending:
         return self._channels
 
     def _encoded(self, pack: MsgPack) -> list[Message]:
-        """Return the messages as they travel, once all of them proved sound."""
+        """Return the encoded messages, after checking all of them."""
         return [self._checked(msg) for msg in pack.msgs]
 
     def _checked(self, msg: TsMsg) -> Message:
@@ -77,30 +77,30 @@ class Sending:
                 "such as a MsgType"
             )
         if isinstance(msg, InsertMsg) and len(set(msg.column_lengths.values())) > 1:
-            # Broadcasts, and what a repack function has made.
+            # Reached by broadcasts, and by the results of repack functions.
             raise MalformedMessageError(
-                f"the InsertMsg with id {msg.id} has columns of different lengths, {msg.column_lengths}: expected in "
-                "each column that is not empty one element for each row"
+                f"the InsertMsg with id {msg.id} has columns of different lengths, {msg.column_lengths}: expected one "
+                "element per row in each column that is not empty"
             )
         message = Message(msg.marshal(), type=int(msg.type))
         if message.size_bytes > self._max_message_bytes:
             raise MessageTooLargeError(
                 f"the {type(msg).__name__} with id {msg.id} has {message.size_bytes} bytes, expected at most "
-                f"{self._max_message_bytes}: divide it, or raise max_message_bytes here and in the server's limits",
+                f"{self._max_message_bytes}: split it, or raise max_message_bytes here and in the server's limits",
                 values={"size_bytes": str(message.size_bytes), "max_bytes": str(self._max_message_bytes)},
             )
         return message
 
 
 def is_empty(pack: object) -> bool:
-    """Tell whether a pack has no messages.
+    """Return whether a pack has no messages.
 
     Raises:
-        TypeError: It is no pack.
-        MalformedMessageError: It has something else than messages.
+        TypeError: ``pack`` is not a MsgPack.
+        MalformedMessageError: ``pack`` contains something that is not a message.
     """
     if not isinstance(pack, MsgPack):
-        raise TypeError(f"what is sent is a MsgPack, not {type(pack).__name__}: MsgPack(msgs=[...])")
+        raise TypeError(f"the pack is {type(pack).__name__}, expected a MsgPack: MsgPack(msgs=[...])")
     found: Sequence[object] = pack.msgs
     strangers = [each for each in found if not isinstance(each, TsMsg)]
     if strangers:

@@ -1,4 +1,4 @@
-"""The synchronous twins of streams and factories, on the background event loop of the synchronous client."""
+"""Synchronous twins of streams and factories, on the background event loop of the synchronous client."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -22,10 +22,10 @@ class MsgStream:
     """Sends packs of typed messages to channels, and receives packs from channels. See ``AsyncMsgStream``.
 
     Any thread may use it. ``with`` starts it, and closes it at the end of the block. A repack function and the
-    templates of the dispatcher run on the event loop of the client, where they must not block nor use the client.
+    templates of the dispatcher run on the event loop of the client, so they must not block or use the client.
 
     Attributes:
-        dispatcher: Makes messages of what is received; add templates for types of your own.
+        dispatcher: Decodes received messages; add templates for custom types.
     """
 
     def __init__(self, stream: AsyncMsgStream) -> None:
@@ -34,7 +34,7 @@ class MsgStream:
         self._is_closed = False
 
     def start(self) -> None:
-        """Let packs be consumed. See ``AsyncMsgStream.start``."""
+        """Allow packs to be consumed. See ``AsyncMsgStream.start``."""
         background.run(self._stream.start())
 
     def close(self) -> None:
@@ -43,7 +43,7 @@ class MsgStream:
         background.run(self._stream.close())
 
     def as_producer(self, channels: Iterable[str]) -> None:
-        """Send to these channels too. See ``AsyncMsgStream.as_producer``."""
+        """Add channels to send to. See ``AsyncMsgStream.as_producer``."""
         background.run(self._stream.as_producer(channels))
 
     def as_consumer(
@@ -52,7 +52,7 @@ class MsgStream:
         sub_name: str,
         position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
     ) -> None:
-        """Receive from these channels too. See ``AsyncMsgStream.as_consumer``."""
+        """Add channels to receive from. See ``AsyncMsgStream.as_consumer``."""
         background.run(self._stream.as_consumer(channels, sub_name, position))
 
     def set_repack_func(self, repack_func: RepackFunc | None) -> None:
@@ -64,11 +64,11 @@ class MsgStream:
         return self._stream.compute_produce_channel_indexes(msgs)
 
     def produce(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
-        """Send a pack, all of it or nothing. See ``AsyncMsgStream.produce``."""
+        """Send a pack, all or nothing. See ``AsyncMsgStream.produce``."""
         return background.run(self._stream.produce(pack))
 
     def broadcast(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
-        """Send a pack to every channel, to all or to none. See ``AsyncMsgStream.broadcast``."""
+        """Send a pack to all channels or to none. See ``AsyncMsgStream.broadcast``."""
         return background.run(self._stream.broadcast(pack))
 
     def consume(self) -> MsgPack:
@@ -76,7 +76,7 @@ class MsgStream:
         return background.run(self._stream.consume())
 
     def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
-        """Go on elsewhere. See ``AsyncMsgStream.seek``."""
+        """Continue at other positions. See ``AsyncMsgStream.seek``."""
         background.run(self._stream.seek(positions, include_message=include_message))
 
     def get_latest_msg_id(self, channel: str) -> bytes:
@@ -109,7 +109,7 @@ class MsgStream:
 
 
 class MsgStreamFactory:
-    """Makes streams on one broker. See ``AsyncMsgStreamFactory``, which it is a twin of."""
+    """Creates streams on one broker; the twin of ``AsyncMsgStreamFactory``."""
 
     def __init__(self, factory: AsyncMsgStreamFactory) -> None:
         self._factory = factory
@@ -119,20 +119,20 @@ class MsgStreamFactory:
         self._factory.set_params(params)
 
     def new_msg_stream(self) -> MsgStream:
-        """Return a stream with a pack for each message. Does no I/O."""
+        """Return a stream with one pack per message. Does no I/O."""
         return MsgStream(self._factory.new_msg_stream())
 
     def new_tt_msg_stream(self) -> MsgStream:
-        """Return a stream with a pack for each interval of time. Does no I/O."""
+        """Return a stream with one pack per interval of time. Does no I/O."""
         return MsgStream(self._factory.new_tt_msg_stream())
 
     def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
-        """Forget positions. See ``AsyncMsgStreamFactory.dispose``."""
+        """Delete positions. See ``AsyncMsgStreamFactory.dispose``."""
         background.run(self._factory.dispose(channels, sub_name, destroys_channels=destroys_channels))
 
 
 class RmqMsgStreamFactory(MsgStreamFactory):
-    """Makes streams on a Tidelog server. See ``AsyncRmqMsgStreamFactory``."""
+    """Creates streams on a Tidelog server. See ``AsyncRmqMsgStreamFactory``."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class RmqMsgStreamFactory(MsgStreamFactory):
 
 
 class MemMsgStreamFactory(MsgStreamFactory):
-    """Makes streams on a broker in memory. See ``AsyncMemMsgStreamFactory``."""
+    """Creates streams on a broker in memory. See ``AsyncMemMsgStreamFactory``."""
 
     def __init__(self, broker: MemBroker, *, unmarshal_factory: UnmarshalDispatcherFactory | None = None) -> None:
         super().__init__(AsyncMemMsgStreamFactory(broker, unmarshal_factory=unmarshal_factory))

@@ -1,4 +1,4 @@
-"""The time-tick variant: a pack for each interval of time."""
+"""The time-tick variant: one pack per interval of time."""
 
 import asyncio
 import time
@@ -15,17 +15,17 @@ from tidelog.msgstream._msg_type import DML_TYPES, MsgType
 from tidelog.msgstream._pack import MsgPack, MsgPosition
 from tidelog.msgstream._pursuit import Pursuit
 
-# How many messages are decoded before others on the event loop have their turn: a few milliseconds.
+# Number of messages decoded before yielding to the event loop: a few milliseconds.
 _MESSAGES_PER_TURN: Final = 200
 
 
 class AsyncTtMsgStream(BaseStream):
-    """Hands out a pack for each interval of time, with the messages of all channels, once nothing can come any more.
+    """Delivers one pack per interval of time, with the messages of all channels, once the interval is complete.
 
-    A factory makes it. What is in a pack depends on the messages alone: everybody who consumes the same channels with
-    the same interval gets the same packs, whenever he begins. Empty intervals that are known at once are one pack; an
-    idle stream hands out an empty pack about each interval. The log's own watermarks tell when an interval is complete,
-    so no ticks are stored, and a channel without messages holds up nobody. See ``_assembler`` for where packs end.
+    Created by a factory. The messages alone determine the packs: all consumers of the same channels with the same
+    interval get the same packs, whenever they start. Consecutive empty intervals known at once form one pack; an idle
+    stream delivers an empty pack about once per interval. The log's watermarks show when an interval is complete, so
+    no ticks are stored, and a channel without messages delays no pack. See ``_assembler`` for the ends of packs.
     """
 
     def __init__(self, parts: StreamParts) -> None:
@@ -33,10 +33,10 @@ class AsyncTtMsgStream(BaseStream):
         self._grid = Grid(parts.settings.tick_interval_ms)
         self._assembler: PackAssembler | None = None
         self._pursuit: Pursuit | None = None
-        # Complete, and not handed out, for its messages could not be read yet.
+        # Complete but not handed out, because its messages could not be decoded yet.
         self._ready: RawPack | None = None
         self._positions: dict[str, MsgPosition] = {}
-        # How far this machine's clock is ahead of the log's at most, by the watermarks so far.
+        # Upper bound of this machine's clock minus the log's, from the watermarks so far.
         self._ahead_ms: int | None = None
 
     def _reset(self, places: Mapping[str, Place]) -> None:
@@ -66,7 +66,7 @@ class AsyncTtMsgStream(BaseStream):
         raw, reader = self._ready, self._reader
         assert raw is not None
         messages = await self._messages(raw)
-        # Somebody else may have taken it meanwhile, or a seek leads elsewhere.
+        # Another task took it meanwhile, or a seek changed the position.
         if self._ready is not raw or self._reader is not reader:
             return None
         self._ready = None
@@ -80,7 +80,7 @@ class AsyncTtMsgStream(BaseStream):
         return MsgPack(raw.begin_tick, raw.end_tick, messages, list(begin.values()), list(self._positions.values()))
 
     def _next_raw(self) -> RawPack | None:
-        """Return the next pack that is complete, after merging those that are far behind if that was asked for."""
+        """Return the next complete pack; in pursuit mode, after merging packs that are far behind."""
         assert self._assembler is not None
         while (raw := self._assembler.next_pack()) is not None:
             if self._pursuit is None:
@@ -91,13 +91,13 @@ class AsyncTtMsgStream(BaseStream):
         return None
 
     async def _messages(self, raw: RawPack) -> list[TsMsg]:
-        """Return the messages of a pack; of one channel, inserts and deletes with the same id and source once."""
+        """Return the messages of a pack; drop repeated inserts and deletes (same channel, id and source)."""
         messages: list[TsMsg] = []
         seen: set[tuple[str, int, int, int]] = set()
         for piece in raw.pieces:
             for index in range(piece.begin, piece.end):
                 if piece.batch.types[index] == MsgType.TIME_TICK:
-                    # It says how far time has got, which the pack itself does.
+                    # It reports the progress of time, as the pack itself does.
                     continue
                 message = self._message(piece.batch, index)
                 if message.id and message.type in DML_TYPES:
@@ -111,9 +111,9 @@ class AsyncTtMsgStream(BaseStream):
         return messages
 
     def _positions_behind(self, raw: RawPack) -> dict[str, MsgPosition]:
-        """Return for each channel the first message behind the pack if it is known, else the tick with which it ends.
+        """Return, per channel, the first message after the pack if it is known, else the tick at which the pack ends.
 
-        A channel that begins behind the pack stays there.
+        A channel that begins after the pack keeps its position.
         """
         behind = {}
         for channel, position in self._positions.items():
@@ -124,7 +124,7 @@ class AsyncTtMsgStream(BaseStream):
 
     def _place_of(self, position: MsgPosition, present: Tick, *, include_message: bool) -> Place:
         tick = tick_of_id(position, present)
-        # Without a timestamp the id says all.
+        # Without a timestamp, the id alone determines the place.
         after = position.timestamp or max(0, tick - 1)
         if include_message and position.timestamp:
             return Place(At.tick(min(tick, after)), after - 1)
