@@ -1,4 +1,4 @@
-"""The log as a message queue: channels, consumer groups, ``produce`` and ``consume``, by the names of RocksMQ.
+"""The log as a message queue: channels, consumer groups, ``produce`` and ``consume``, with the names of RocksMQ.
 
 ::
 
@@ -11,7 +11,7 @@
         for message in mq.consume("billing", "orders", 10):
             print(message.msg_id, message.payload)
 
-``client/ROCKSMQ.md`` says what is where for people who know RocksMQ, and what differs.
+``client/ROCKSMQ.md`` maps RocksMQ to this package, and lists the differences.
 """
 
 from tidelog.rocksmq._async_id_allocator import AsyncIDAllocator
@@ -35,6 +35,6 @@ __all__ = [
 ]
 
 for _name in __all__:
-    # People see `tidelog.rocksmq.RocksMQ`, in error reports and in pickles, wherever it is written down.
+    # Show the public path, `tidelog.rocksmq.RocksMQ`, in error reports and pickles.
     globals()[_name].__module__ = __name__
 del _name

@@ -1,4 +1,4 @@
-"""Ids that nobody else gets, from ranges that are fetched ahead."""
+"""Unique ids from ranges that are fetched ahead."""
 
 import os
 import threading
@@ -14,18 +14,18 @@ MAX_PREFETCH: Final = 1_000_000
 
 
 class AsyncIDAllocator:
-    """Gives out ids, which are ticks of the server: unique among all clients, messages and restarts, and growing.
+    """Allocates ids, which are ticks of the server: increasing, and unique among clients, messages and restarts.
 
-    Ids are fetched ahead, so most calls do no I/O; what is not used is missed by nobody. Tasks may share one. A forked
-    child fetches its own.
+    Ids are fetched ahead, so most calls do no I/O; unused ids are simply lost. Tasks may share an allocator. A forked
+    child fetches its own ids.
     """
 
     def __init__(self, client: AsyncClient, *, prefetch: int = DEFAULT_PREFETCH) -> None:
-        """Fetch nothing yet.
+        """Create an allocator. Does no I/O.
 
         Args:
-            client: Where ids come from; it stays the caller's.
-            prefetch: How many are fetched at a time, 1 to 1,000,000.
+            client: Source of the ids; the caller remains responsible for closing it.
+            prefetch: Number of ids per fetch, 1 to 1,000,000.
 
         Raises:
             ValueError: ``prefetch`` is out of range.
@@ -35,17 +35,17 @@ class AsyncIDAllocator:
         self.client = client
         self._prefetch = prefetch
         self._ready = _Ready()
-        # Held by the one who fetches, for all who wait.
+        # Held while one task fetches for all that wait.
         self._fetching = LoopLock()
 
     async def alloc(self, count: int) -> tuple[Tick, Tick]:
-        """Return ``count`` consecutive ids as a range, begin and end; its end is not part of it.
+        """Return ``count`` consecutive ids as a half-open range: begin and end.
 
-        They are greater than all that this allocator gave out before.
+        They are greater than all ids that this allocator returned before.
 
         Raises:
-            InvalidRequestError: The count is below 1 or above 1,000,000.
-            TidelogError: The server cannot be asked.
+            InvalidRequestError: ``count`` is not in 1 to 1,000,000.
+            TidelogError: The request to the server failed.
         """
         ready = self.take_ready(count)
         if ready is not None:
@@ -62,43 +62,43 @@ class AsyncIDAllocator:
         return (await self.alloc(1))[0]
 
     async def update_id(self) -> None:
-        """Drop what was fetched ahead: ids that come from now on exceed every id and message of before this call.
+        """Discard prefetched ids: later ids exceed every id and message from before this call.
 
         Raises:
-            TidelogError: The server cannot be asked.
+            TidelogError: The request to the server failed.
         """
         async with self._fetching.here():
             self._ready.begin_anew(await self.client.allocate_ticks(self._prefetch), 0)
 
     def take_ready(self, count: int) -> tuple[Tick, Tick] | None:
-        """Return a range that is here, or None; any thread may ask. For the synchronous twin too."""
+        """Return a prefetched range, or None. Thread-safe; the synchronous twin uses it too."""
         return self._ready.take(checked_count(count, "count"))
 
 
 class _Ready:
-    """Ids that were fetched and not given out: one range. Any thread may use it."""
+    """Prefetched ids: one range. Thread-safe."""
 
     def __init__(self) -> None:
         self.forget()
         _all_ready.add(self)
 
     def forget(self) -> None:
-        """Forget all, in a forked child: the parent gives these out, and one of its threads may have had the lock."""
-        # Guards all below.
+        """Discard all ids in a forked child: the parent allocates them, and its threads may have held the lock."""
+        # Guards all fields below.
         self._lock = threading.Lock()
         self._begin = self._end = 0
 
     def take(self, count: int) -> tuple[Tick, Tick] | None:
-        """Return the first ``count`` of them; None if there are fewer."""
+        """Return the first ``count`` ids; None if fewer are left."""
         with self._lock:
             if self._end - self._begin < count:
                 return None
             return self._take(count)
 
     def begin_anew(self, fetched: range, count: int) -> tuple[Tick, Tick]:
-        """Put what was fetched in the place of what is there, and return its first ``count``."""
+        """Replace the range by ``fetched``, and return its first ``count`` ids."""
         with self._lock:
-            # What is left of an older range is smaller, and ids grow.
+            # The rest of the older range is smaller, and ids must increase.
             self._begin, self._end = fetched.start, fetched.stop
             return self._take(count)
 
@@ -107,7 +107,7 @@ class _Ready:
         return Tick(begin), Tick(self._begin)
 
 
-# Of this process, as long as somebody uses them.
+# Those in use in this process.
 _all_ready: Final[WeakSet[_Ready]] = WeakSet()
 
 

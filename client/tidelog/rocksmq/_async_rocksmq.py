@@ -1,4 +1,4 @@
-"""RocksMQ on a Tidelog server: queues with consumer groups that acknowledge by consuming."""
+"""RocksMQ on a Tidelog server: queues whose consumer groups acknowledge by consuming."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ from tidelog.rocksmq._messages import (
 )
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
-# Without a dot, so that the first one ends it and no two queues meet in one channel.
+# Names contain no dot: the first dot ends the name, so two queues never share a channel.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _PARTS: Final = {"channel": re.compile(r"[a-z0-9][a-z0-9._-]*"), "group": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")}
 
@@ -46,26 +46,26 @@ class AsyncRocksMQ:
     """Queues on a Tidelog server. ``RocksMQ`` is the synchronous twin: same names, no ``await``.
 
     A channel is a Tidelog channel with one vchannel, ``<name>.<channel>``, and a group is a consumer group,
-    ``<name>.<group>``; without a name they are called as they are, so that others can consume and produce there too. A
-    message's id is its tick. Making one does no I/O.
+    ``<name>.<group>``. Without a name they have no prefix, so that other clients can use them too. A message's id is
+    its tick. The constructor does no I/O.
 
-    Each call raises TypeError for what is no text or no number, InvalidRequestError for a name, id or number that
-    cannot be, ChannelNotFoundError and GroupNotFoundError for what does not exist, ClosedError after ``aclose``, and
-    another TidelogError when the server cannot be asked; its ``effect`` says what may have happened.
+    Each call raises TypeError for an argument of the wrong type, InvalidRequestError for an invalid name, id or number,
+    ChannelNotFoundError and GroupNotFoundError for what does not exist, ClosedError after ``aclose``, and another
+    TidelogError if the request to the server fails; its ``effect`` states what may have happened.
     """
 
     def __init__(
         self, client: AsyncClient | str = DEFAULT_ENDPOINT, *, name: str = "", on_event: OnEvent | None = None
     ) -> None:
-        """Name the server and the queues.
+        """Create the queues' client.
 
         Args:
-            client: A client, which stays the caller's; or ``host:port``, for one that ``aclose`` closes.
-            name: Keeps these channels and groups apart from those of others: ``[a-z0-9][a-z0-9_-]*``. Default: none.
-            on_event: Is called with each ReaderEvent of calls that consume or wait; default None.
+            client: A client, which the caller closes; or ``host:port``, for a client that ``aclose`` closes.
+            name: Prefix of these channels and groups: ``[a-z0-9][a-z0-9_-]*``. Default: no prefix.
+            on_event: Called with each ReaderEvent of calls that consume or wait; default None.
 
         Raises:
-            ValueError: The name is none.
+            ValueError: ``name`` is invalid.
         """
         if name and not _NAME.fullmatch(name):
             raise ValueError(f"the name is {name!r}, expected to match {_NAME.pattern}")
@@ -74,7 +74,7 @@ class AsyncRocksMQ:
         self._owns_client = isinstance(client, str)
         self._on_event = on_event
         self._prefix = f"{name}." if name else ""
-        # One for each group and channel that this process has used, until either is destroyed.
+        # One per group and channel that this process has used, until either is destroyed.
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._pid = os.getpid()
         self._is_closed = False
@@ -82,31 +82,31 @@ class AsyncRocksMQ:
     # -- Channels ------------------------------------------------------------------------------------------
 
     async def create_channel(self, channel: str) -> None:
-        """Create a channel, durably; one that exists stays as it is.
+        """Durably create a channel; an existing one does not change.
 
         Raises:
-            ChannelAlreadyExistsError: Somebody made it with several vchannels, so it is no queue.
+            ChannelAlreadyExistsError: The channel exists with several vchannels, so it is not a queue.
         """
         await self.client.create_channel(self._channel(channel), if_not_exists=True)
 
     async def destroy_channel(self, channel: str) -> None:
-        """Remove a channel with its messages and all positions of groups on it, durably; its disk is given back.
+        """Durably delete a channel with its messages and all group positions on it, and free its disk space.
 
-        Groups stay, without a position there.
+        Groups remain, without a position there.
 
         Raises:
-            GroupInUseError: A consumer that joined a group, see ``client.consumer``, holds it. Nothing happened.
+            GroupInUseError: A member of a group (``client.consumer``) holds the channel. Nothing happened.
         """
         name = self._channel(channel)
         await self.client.destroy_channels([name])
         self._forget(lambda _, lane_channel: lane_channel == name)
 
     async def check_topic_valid(self, channel: str) -> None:
-        """Return if a channel can be produced to and consumed from.
+        """Return if the channel can be used to produce and consume.
 
         Raises:
-            InvalidRequestError: It has several vchannels, so it is no queue.
-            StorageFailedError: It takes no messages, after a failure of the server's storage.
+            InvalidRequestError: It has several vchannels, so it is not a queue.
+            StorageFailedError: It accepts no messages, after a failure of the server's storage.
         """
         name = self._channel(channel)
         [described] = await self.client.describe_channels([name])
@@ -116,22 +116,22 @@ class AsyncRocksMQ:
                 values={"name": name},
             )
         if described.stopped_by:
-            raise StorageFailedError(f"channel '{name}' takes no messages: {described.stopped_by}")
+            raise StorageFailedError(f"channel '{name}' accepts no messages: {described.stopped_by}")
 
     async def get_latest_msg(self, channel: str) -> Tick | None:
-        """Return the id of the last message that was produced, also if it was trimmed since; None for none."""
+        """Return the id of the last message produced, even if it was trimmed since; None if there was no message."""
         return (await self._described(channel)).last_tick or None
 
     # -- Groups --------------------------------------------------------------------------------------------
 
     async def create_consumer_group(self, group: str, channel: str | None = None) -> None:
-        """Create a group, durably; with a channel, it is to consume that one from its first message on.
+        """Durably create a group; with a channel, the group consumes it from its first message.
 
-        Without a channel it begins on each one where it first consumes or seeks, at the first message that is there
-        then. Once it has a position on a channel, retention keeps what it has not consumed.
+        On each other channel the group starts at the first message available when it first consumes or seeks there.
+        Once it has a position on a channel, retention keeps what it has not consumed.
 
         Raises:
-            GroupAlreadyExistsError: It exists; with a channel, it has a position on it. Nothing happened.
+            GroupAlreadyExistsError: The group exists; with a channel: it has a position there. Nothing happened.
         """
         name, channels = self._group(group), () if channel is None else (self._channel(channel),)
         try:
@@ -142,13 +142,13 @@ class AsyncRocksMQ:
             await self.client.subscribe_group(name, channels)
 
     async def destroy_consumer_group(self, group: str, channel: str | None = None) -> None:
-        """Remove a group, or its position on a channel, durably; with the last position the group goes as well.
+        """Durably delete a group, or its position on a channel; the group is deleted with its last position.
 
-        A group that does not exist is no error.
+        A missing group is not an error.
 
         Raises:
             ChannelNotFoundError: The channel does not exist. Nothing happened.
-            GroupInUseError: The group has members, see ``client.consumer``. Nothing happened.
+            GroupInUseError: The group has members (``client.consumer``). Nothing happened.
         """
         name, channel_name = self._group(group), None if channel is None else self._channel(channel)
         if channel_name is None:
@@ -164,7 +164,7 @@ class AsyncRocksMQ:
         self._forget(lambda lane_group, on: lane_group == name and channel_name in (None, on))
 
     async def exist_consumer_group(self, group: str, channel: str | None = None) -> bool:
-        """Tell whether a group exists; with a channel, whether it has a position on it."""
+        """Return whether a group exists; with a channel: whether it has a position there."""
         name, channel_name = self._group(group), None if channel is None else self._channel(channel)
         try:
             described = await self.client.describe_group(name)
@@ -173,9 +173,9 @@ class AsyncRocksMQ:
         return channel_name is None or f"{channel_name}/0" in described.positions
 
     async def register_consumer(self, group: str, channel: str) -> "AsyncRocksMQConsumer":
-        """Return a consumer of a group on a channel, which it subscribes if it is not; repeating it changes nothing.
+        """Return a consumer of a group on a channel, after subscribing the group if necessary. Idempotent.
 
-        Any number of them, in any number of processes, share the messages: each message goes to one.
+        Any number of consumers, in any number of processes, share the messages: each message goes to one of them.
         """
         name, channel_name = self._group(group), self._channel(channel)
         await self.client.subscribe_group(name, channel_name)
@@ -184,41 +184,41 @@ class AsyncRocksMQ:
     # -- Messages ------------------------------------------------------------------------------------------
 
     async def produce(self, channel: str, messages: Iterable[bytes | ProducerMessage | Message]) -> list[Tick]:
-        """Append messages, all or none, and return their ids in order, which are consecutive; durable then.
+        """Durably append messages, all or none, and return their ids in order, which are consecutive.
 
-        They are in the channel once, also if connections break meanwhile. Of any size together, up to what the server
-        takes as a transaction, 1 GiB. None for none.
+        Messages are appended exactly once, even if connections break meanwhile. Together they may have up to 1 GiB, the
+        server's limit for a transaction. An empty list appends nothing.
 
         Raises:
-            TypeError: It is no list of messages. Nothing was appended.
-            AppendUnknownError: The server stayed away too long: they are there all, or none is.
+            TypeError: ``messages`` is not a list of messages. Nothing was appended.
+            AppendUnknownError: The server was away for too long: all messages are in the channel, or none.
         """
         vchannel = self._vchannel(channel)
         appended = checked_messages(messages)
         if not appended:
             return []
-        # Why no plain append: a transaction may be sent again after a lost answer, and may be larger than a batch.
+            # Why no plain append: a transaction can be resent after a lost answer, and can be larger than a batch.
         result = (await append_together(self.client, {vchannel: appended})).results[vchannel]
         return [Tick(tick) for tick in range(result.first_tick, result.last_tick + 1)]
 
     async def consume(self, group: str, channel: str, n: int, *, wait_s: float = 0.0) -> list[ConsumerMessage]:
-        """Return the next messages of a group, at most ``n`` and about 4 MiB; none if there are none.
+        """Return the next messages of a group, at most ``n`` and about 4 MiB; empty if nothing is available.
 
-        Consuming is acknowledging: the position is behind the messages, durably, before they come, and nobody else of
-        the group gets them. If this process ends before it has processed them, they are not delivered again; see
-        ``client.consumer`` for that. A call that was cancelled or failed with effect unknown loses nothing: the next
-        one of this object gets what that one would have got, unless more than sixteen consumers share the channel.
-        While the server is away the call tries again, for up to ``Retry.give_up_s``.
+        Consuming acknowledges: the position is durably past the messages before they are returned, and no other
+        consumer of the group gets them. If this process ends before processing them, they are not delivered again; use
+        ``client.consumer`` for that. A call that is cancelled, or fails with effect unknown, loses nothing: the next
+        call on this object returns its messages, unless more than 16 consumers share the channel. While the server is
+        away the call retries, for up to ``Retry.give_up_s``.
 
         Args:
-            group: The group.
-            channel: The channel.
-            n: At least 1.
-            wait_s: How long to wait for a first message.
+            group: Name of the group.
+            channel: Name of the channel.
+            n: Maximum number of messages, at least 1.
+            wait_s: Time to wait for a first message, in seconds.
 
         Raises:
-            PositionTrimmedError: Messages that were not consumed are gone: seek to go on.
-            GroupInUseError: A consumer that joined the group, see ``client.consumer``, holds the channel.
+            PositionTrimmedError: Messages were trimmed before they were consumed: seek to continue.
+            GroupInUseError: A member of the group (``client.consumer``) holds the channel.
         """
         lane, n = self._lane(group, channel), checked_count(n, "n")
         clock = asyncio.get_running_loop().time
@@ -235,7 +235,7 @@ class AsyncRocksMQ:
     async def wait(self, group: str, channel: str, timeout_s: float | None = None) -> bool:
         """Return True once a group has something to consume; False after ``timeout_s`` or a ``notify``.
 
-        Another consumer of the group may consume it first. While the server is away it tries again, for up to
+        Another consumer of the group may consume it first. While the server is away the call retries, for up to
         ``timeout_s`` or ``Retry.give_up_s``, whichever is less.
         """
         lane = self._lane(group, channel)
@@ -244,34 +244,34 @@ class AsyncRocksMQ:
         return found
 
     async def notify(self, group: str, channel: str) -> None:
-        """Let one ``wait``, or one ``consume`` that waits, of this object end early: one that runs, or else the next.
+        """End one ``wait``, or one waiting ``consume``, of this object early: a running one, or else the next.
 
-        New messages need no notice: whoever waits learns of them from the server. Does no I/O.
+        New messages need no ``notify``: the server wakes waiting calls. Does no I/O.
         """
         self._lane(group, channel).notify()
 
     # -- Positions -----------------------------------------------------------------------------------------
 
     async def seek(self, group: str, channel: str, msg_id: int) -> None:
-        """Let a group consume from a message on, forward or back, durably.
+        """Durably set a group's position to a message, forward or back.
 
-        The id behind the last message is allowed too: what is produced from now on.
+        The id after the last message is allowed too: the group then consumes what is produced from now on.
 
         Raises:
-            MessageNotFoundError: The channel has no such message, which may be one of another channel.
-            PositionTrimmedError: It was trimmed.
-            PositionBeyondEndError: No message has ever had such an id.
+            MessageNotFoundError: The channel has no message with this id; another channel may have it.
+            PositionTrimmedError: The message was trimmed.
+            PositionBeyondEndError: No message was ever given such an id.
         """
         tick = checked_msg_id(msg_id)
         await self._seek(group, channel, At.tick(tick), must_be_there=tick)
 
     async def force_seek(self, group: str, channel: str, msg_id: int) -> None:
-        """Let a group consume from a message on, or from the next one that there is. Otherwise as ``seek``.
+        """Durably set a group's position to a message, or to the next one available. Otherwise as ``seek``.
 
-        Behind an id that was trimmed, 0 included, that is the first message that is left.
+        For an id that was trimmed, or 0, that is the first available message.
 
         Raises:
-            PositionBeyondEndError: As ``seek``.
+            PositionBeyondEndError: As for ``seek``.
         """
         tick = checked_msg_id(msg_id)
         try:
@@ -280,13 +280,13 @@ class AsyncRocksMQ:
             await self._seek(group, channel, At.earliest())
 
     async def seek_to_latest(self, group: str, channel: str) -> None:
-        """Let a group consume what is produced from now on, durably."""
+        """Durably set a group's position after the last message."""
         await self._seek(group, channel, At.latest())
 
     # -- The end -------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End waits with ClosedError, and close the client if this object made it. Idempotent."""
+        """End waiting calls with ClosedError, and close the client if this object created it. Idempotent."""
         self._is_closed = True
         for lane in self._lanes.values():
             lane.notify()
@@ -313,10 +313,10 @@ class AsyncRocksMQ:
         return f"{self._channel(channel)}/0"
 
     def _named(self, given: str, what: str) -> str:
-        """Return a name on the server. Raises as every call does."""
+        """Return a name on the server. Raises the errors that every call raises."""
         self._check_open()
         if not isinstance(given, str):
-            raise TypeError(f"{what} is a name of type str, not {type(given).__name__}")
+            raise TypeError(f"{what} is {type(given).__name__}, expected a name of type str")
         if not _PARTS[what].fullmatch(given):
             raise InvalidRequestError(
                 f"{what} is {given!r}, expected a name that matches {_PARTS[what].pattern}", values={"field": what}
@@ -325,12 +325,12 @@ class AsyncRocksMQ:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClosedError("the queues are closed: make a new object")
+            raise ClosedError("the queues are closed: create a new object")
 
     def _lane(self, group: str, channel: str) -> Lane:
         key = self._group(group), self._channel(channel)
         if self._pid != os.getpid():
-            # What the parent has under way is the parent's.
+            # The parent's pending calls belong to the parent.
             self._lanes, self._pid = {}, os.getpid()
         lane = self._lanes.get(key)
         if lane is None:
@@ -342,7 +342,7 @@ class AsyncRocksMQ:
             del self._lanes[key]
 
     async def _seek(self, group: str, channel: str, to: At, *, must_be_there: Tick | None = None) -> None:
-        """Move the position, durably; nobody of this process consumes there meanwhile."""
+        """Durably move the position; no call of this process consumes there meanwhile."""
         lane, group_name, channel_name = self._lane(group, channel), self._group(group), self._channel(channel)
 
         async def seek() -> None:
@@ -354,7 +354,7 @@ class AsyncRocksMQ:
             await self._positioned(group, channel, seek)
 
     async def _positioned(self, group: str, channel: str, call: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return what ``call`` returns, after a position was made if the group has none on the channel."""
+        """Return what ``call`` returns, after subscribing the group to the channel if it has no position there."""
         key = self._group(group), self._channel(channel)
         try:
             try:
@@ -363,7 +363,7 @@ class AsyncRocksMQ:
                 await self.client.subscribe_group(*key)
                 return await call()
         except (GroupNotFoundError, ChannelNotFoundError):
-            # There is nothing left to repeat, and names that do not exist may be many.
+            # Nothing is left to repeat, and callers may try many names that do not exist.
             self._lanes.pop(key, None)
             raise
 
@@ -375,7 +375,7 @@ class AsyncRocksMQ:
         return described.vchannels[0]
 
     async def _find(self, channel: str, tick: Tick) -> None:
-        """Return if a message has this tick, or the last one has the tick before it. Raises as ``seek``."""
+        """Return if a message has this tick, or the last message has the previous one. Raises as ``seek``."""
         vchannel = self._vchannel(channel)
         async with self.client.scan(vchannel, start=At.tick(tick), until=At.inside(tick + 1)) as scan:
             async for _ in scan:
@@ -390,11 +390,11 @@ class AsyncRocksMQ:
 
 
 class AsyncRocksMQConsumer:
-    """A consumer of a group on a channel. It holds nothing, and needs no close.
+    """A consumer of a group on a channel. It holds no resources and needs no close.
 
     Attributes:
-        group: The group, as it was registered.
-        channel: The channel, as it was registered.
+        group: Name of the group, as registered.
+        channel: Name of the channel, as registered.
     """
 
     def __init__(self, mq: AsyncRocksMQ, group: str, channel: str) -> None:
@@ -411,5 +411,5 @@ class AsyncRocksMQConsumer:
         return await self._mq.wait(self.group, self.channel, timeout_s)
 
     async def notify(self) -> None:
-        """Let one wait end early. See ``AsyncRocksMQ.notify``."""
+        """End one wait early. See ``AsyncRocksMQ.notify``."""
         await self._mq.notify(self.group, self.channel)

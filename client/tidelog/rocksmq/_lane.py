@@ -1,4 +1,4 @@
-"""One consumer group on one channel, as this process uses it."""
+"""One consumer group on one channel, as used by this process."""
 
 import asyncio
 import secrets
@@ -14,17 +14,17 @@ from tidelog.rocksmq._behind import transport_behind
 from tidelog.rocksmq._loop_lock import LoopLock
 from tidelog.rocksmq._messages import ConsumerMessage
 
-# What the client and the server take at most.
+# Limit of the client and the server.
 _MAX_MESSAGES: Final = 100_000
 _MAX_BYTES: Final = 4 << 20
 _MAX_WAIT_S: Final = 60.0
-# Of a number of a call; the upper ones name the caller.
+# A consume_id: the upper bits identify the caller, the lower ones number its calls.
 _CALLER_BITS: Final = 40
 _CALL_BITS: Final = 24
 
 
 class _Call(NamedTuple):
-    """A call of ``Consume``, by the number that makes a repeated one the same."""
+    """A call of ``Consume``; its number makes a repeated call idempotent."""
 
     consume_id: int
     max_messages: int
@@ -33,8 +33,8 @@ class _Call(NamedTuple):
 class Lane:
     """Consumes, and waits for messages, on one channel for one group.
 
-    Consuming moves the position before the messages come. So that no answer is lost with a connection, a timeout or a
-    cancelled caller, a call without an answer is made again, under its number, before the next one.
+    Consuming moves the position before the messages arrive. So that a lost connection, a timeout or a cancelled caller
+    loses no answer, an unanswered call is repeated, under its number, before the next one.
     """
 
     def __init__(self, client: AsyncClient, group: str, vchannel: str, on_event: OnEvent | None = None) -> None:
@@ -43,20 +43,20 @@ class Lane:
         self._vchannel = vchannel
         self._watch = ReaderWatch(on_event)
         self._watch.reads([vchannel])
-        # Held by whoever consumes or seeks: there is one call without an answer at most, and nobody overtakes it.
+        # Held while consuming or seeking: at most one call is unanswered, and no call overtakes it.
         self._turn = LoopLock()
         self._unanswered: _Call | None = None
         self._last_consume_id = -1
-        # Of the call of which an earlier try may have arrived.
+        # Number of the call of which an earlier attempt may have reached the server.
         self._may_have_arrived: int | None = None
-        # Messages of a repeated call that asked for more than who came next; at most what one call may bring.
+        # Messages that a repeated call returned beyond what the next caller asked for; at most one call's result.
         self._left: deque[ConsumerMessage] = deque()
-        # One for each wait: an event belongs to one event loop, and a lane may outlive it.
+        # One per wait: an event belongs to one event loop, and this object may outlive it.
         self._waiting: set[asyncio.Event] = set()
         self._is_notified = False
 
     async def consume(self, n: int) -> list[ConsumerMessage]:
-        """Return the next messages, up to ``n``; the position is behind them, durably. Raises as ``client.consume``."""
+        """Return the next messages, up to ``n``, with the position durably past them. Raises as ``client.consume``."""
         async with self._turn.here():
             if not self._left:
                 self._left.extend(await self._next(n))
@@ -71,7 +71,7 @@ class Lane:
                 self._watch, self, transport_behind(self._client), lambda: self._ask(call)
             )  # fmt: skip
         except ConsumeForgottenError:
-            # Asked again it would be refused again: what it took is for the caller to look for.
+            # A repeated call would be refused again; the caller must find out what the first one consumed.
             self._unanswered = None
             raise
         except TidelogError as error:
@@ -82,7 +82,7 @@ class Lane:
         return [ConsumerMessage.of(message) for message in consumed.messages]
 
     async def _ask(self, call: _Call) -> Consumed:
-        """Make a call, which says that it is repeated once one before it may have arrived."""
+        """Make a call; it is marked as repeated if an earlier attempt may have reached the server."""
         try:
             return await self._client.consume(
                 self._group, self._vchannel, call.max_messages, commit=True, max_bytes=_MAX_BYTES,
@@ -97,9 +97,9 @@ class Lane:
             raise
 
     def _next_consume_id(self) -> int:
-        """Return a number that nobody else has, by which the server knows the calls of this lane."""
+        """Return a unique number by which the server identifies calls of this object."""
         if not (self._last_consume_id + 1) & ((1 << _CALL_BITS) - 1):
-            # It is the first, or all of this caller are used.
+            # The first call, or all numbers of this caller are used.
             self._last_consume_id = secrets.randbits(_CALLER_BITS) << _CALL_BITS
         self._last_consume_id += 1
         return self._last_consume_id
@@ -107,7 +107,7 @@ class Lane:
     async def wait(self, timeout_s: float | None) -> bool:
         """Return True once there is something to consume; False after ``timeout_s``, or a ``notify``.
 
-        The server compares the position with the log, so nothing that was produced before goes unnoticed.
+        The server compares the position with the log, so earlier messages are noticed too.
         """
         if self._left or self._unanswered is not None:
             return True
@@ -134,7 +134,7 @@ class Lane:
             notified.cancel()
 
     async def _find(self, wait_s: float, notified: "asyncio.Task[bool]") -> int:
-        """Return how many messages were there within this time, 0 or 1; looks, and leaves them where they are."""
+        """Return how many messages became available within this time, 0 or 1, without consuming them."""
         looking: asyncio.Task[Consumed] = asyncio.create_task(self._look(wait_s), name="tidelog-rocksmq-wait")
         try:
             await asyncio.wait((looking, notified), return_when=asyncio.FIRST_COMPLETED)
@@ -148,19 +148,19 @@ class Lane:
         return await patiently(
             self._watch, asyncio.current_task(), transport,
             lambda: self._client.consume(self._group, self._vchannel, 1, wait_s=wait_s, max_bytes=1),
-            # A connection that is not there yet gets some time, however short the wait.
+            # Allows time to connect, however short the wait.
             min(max(wait_s, WAITING_AFTER_S), transport.retry.give_up_s),
         )  # fmt: skip
 
     def notify(self) -> None:
-        """Let one wait end, now or when it comes."""
+        """End one wait: a running one, or the next."""
         self._is_notified = not self._waiting
         for event in self._waiting:
             event.set()
 
     @asynccontextmanager
     async def moving(self) -> AsyncIterator[None]:
-        """Let nobody of this process consume meanwhile; afterwards nothing of before is delivered."""
+        """Block consumption by this process meanwhile; afterwards, deliver nothing from before."""
         async with self._turn.here():
             yield
             self._unanswered = None

@@ -1,12 +1,12 @@
-"""A lock for tasks of whichever event loop asks."""
+"""A lock for the tasks of the running event loop."""
 
 import asyncio
 
 
 class LoopLock:
-    """One of asyncio's locks belongs to the loop in which somebody first waited for it; a client may live in several.
+    """A lock that works in several event loops, one at a time: another loop gets another lock.
 
-    In one loop at a time: another loop gets another lock.
+    An asyncio lock belongs to the loop in which a task first waited for it, but a client may be used in several loops.
     """
 
     def __init__(self) -> None:

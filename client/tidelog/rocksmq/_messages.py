@@ -1,4 +1,4 @@
-"""What goes into a queue and comes out of it, and what is wrong with what does not."""
+"""Messages that queues accept and return, and the checks of arguments."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Final
 from tidelog import InvalidRequestError, Message, StoredMessage, Tick
 
 MAX_MSG_ID: Final = (1 << 63) - 2
-"""The greatest that a message can have: there is a position behind it."""
+"""Greatest id that a message can have: the position after it must be a valid tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class ProducerMessage:
 
     Attributes:
         payload: Up to 1 MiB, possibly empty.
-        properties: Up to 16 texts, 8 KiB in all. Keys that begin with an underscore are reserved.
+        properties: Up to 16 strings, 8 KiB in total. Keys that begin with an underscore are reserved.
     """
 
     payload: bytes
@@ -25,14 +25,14 @@ class ProducerMessage:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMessage:
-    """One message that was consumed.
+    """One consumed message.
 
     Attributes:
-        msg_id: Its id, which is its tick: greater than those of all messages before it on the channel.
-        payload: What was produced; empty stays empty.
-        properties: What was produced with it.
-        key: Its key, if somebody appended it with one.
-        type: Its type, 0 unless somebody appended it with one.
+        msg_id: Id of the message, which is its tick: greater than the ids of all earlier messages on the channel.
+        payload: Payload as produced; an empty one stays empty.
+        properties: Properties as produced.
+        key: Key, if it was appended with one.
+        type: Type that it was appended with, otherwise 0.
     """
 
     msg_id: Tick
@@ -48,16 +48,16 @@ class ConsumerMessage:
 
 
 class MessageNotFoundError(InvalidRequestError):
-    """No message of the channel has this id. Nothing moved; ``force_seek`` goes to the next one that there is."""
+    """No message of the channel has this id. Nothing moved; ``force_seek`` moves to the next available message."""
 
     @property
     def msg_id(self) -> Tick:
-        """The id that was asked for."""
+        """The requested id."""
         return self._tick("msg_id")
 
     @property
     def last_msg_id(self) -> Tick:
-        """The last message of the channel; 0 for none."""
+        """Id of the channel's last message; 0 if it has no messages."""
         return self._tick("last_msg_id")
 
 
@@ -65,17 +65,17 @@ def checked_messages(messages: Iterable[bytes | ProducerMessage | Message]) -> l
     """Return what to append.
 
     Raises:
-        TypeError: It is no collection of messages, or None; a single message is none either.
+        TypeError: ``messages`` is None, a single message, or not a collection of messages.
     """
     if isinstance(messages, bytes | str | bytearray | Message | ProducerMessage) or not isinstance(messages, Iterable):
-        raise TypeError(f"produce takes a list of bytes or ProducerMessage, not {type(messages).__name__}")
+        raise TypeError(f"messages is {type(messages).__name__}, expected a list of bytes or ProducerMessage")
     return [_appendable(message) for message in messages]
 
 
 def checked_count(count: object, what: str) -> int:
     """Return ``count``. Raises InvalidRequestError if it is not positive, TypeError if it is no integer."""
     if not isinstance(count, int) or isinstance(count, bool):
-        raise TypeError(f"{what} is a number of type int, not {type(count).__name__}")
+        raise TypeError(f"{what} is {type(count).__name__}, expected a number of type int")
     if count < 1:
         raise InvalidRequestError(f"{what} is {count}, expected at least 1", values={"field": what})
     return count
@@ -84,7 +84,7 @@ def checked_count(count: object, what: str) -> int:
 def checked_msg_id(msg_id: object) -> Tick:
     """Return an id. Raises InvalidRequestError if no message can have it, TypeError if it is no integer."""
     if not isinstance(msg_id, int) or isinstance(msg_id, bool):
-        raise TypeError(f"msg_id is the id of a message, an int, not {type(msg_id).__name__}")
+        raise TypeError(f"msg_id is {type(msg_id).__name__}, expected the id of a message, an int")
     if not 0 <= msg_id <= MAX_MSG_ID:
         raise InvalidRequestError(f"msg_id is {msg_id}, expected 0 to {MAX_MSG_ID}", values={"field": "msg_id"})
     return Tick(msg_id)
@@ -95,4 +95,4 @@ def _appendable(message: bytes | ProducerMessage | Message) -> bytes | Message:
         return message
     if isinstance(message, ProducerMessage):
         return Message(message.payload, properties=message.properties)
-    raise TypeError(f"a message to produce is bytes or ProducerMessage, not {type(message).__name__}")
+    raise TypeError(f"a message is {type(message).__name__}, expected bytes or ProducerMessage")

@@ -1,4 +1,4 @@
-"""The constructor by its name in RocksMQ."""
+"""The constructor under its name in RocksMQ."""
 
 from typing import overload
 
@@ -13,14 +13,14 @@ def new_rocksmq(name: str, id_allocator: AsyncIDAllocator) -> AsyncRocksMQ: ...
 @overload
 def new_rocksmq(name: str, id_allocator: IDAllocator) -> RocksMQ: ...
 def new_rocksmq(name: str, id_allocator: AsyncIDAllocator | IDAllocator) -> AsyncRocksMQ | RocksMQ:
-    """Return the queues called ``name`` on the server that ``id_allocator`` asks, which gives all ids. Does no I/O.
+    """Return the queues named ``name`` on the server of ``id_allocator``, which allocates all ids. Does no I/O.
 
     Raises:
-        TypeError: It is no allocator of this package: ids of messages are the server's.
-        ValueError: The name is none.
+        TypeError: ``id_allocator`` is not one of this package's: ids of messages come from the server.
+        ValueError: ``name`` is invalid.
     """
     if isinstance(id_allocator, AsyncIDAllocator):
         return AsyncRocksMQ(id_allocator.client, name=name)
     if isinstance(id_allocator, IDAllocator):
         return RocksMQ(id_allocator.client, name=name)
-    raise TypeError(f"id_allocator is an IDAllocator or AsyncIDAllocator, not {type(id_allocator).__name__}")
+    raise TypeError(f"id_allocator is {type(id_allocator).__name__}, expected an IDAllocator or AsyncIDAllocator")

@@ -1,4 +1,4 @@
-"""The synchronous twin of the id allocator."""
+"""Synchronous twin of the id allocator."""
 
 from tidelog import Client, Tick
 from tidelog._background import background
@@ -7,10 +7,10 @@ from tidelog.rocksmq._behind import client_behind
 
 
 class IDAllocator:
-    """Gives out ids. See ``AsyncIDAllocator``. Any thread may use it."""
+    """Allocates ids. See ``AsyncIDAllocator``. Any thread may use it."""
 
     def __init__(self, client: Client, *, prefetch: int = DEFAULT_PREFETCH) -> None:
-        """Fetch nothing yet. See ``AsyncIDAllocator``."""
+        """Create an allocator. See ``AsyncIDAllocator``."""
         self.client = client
         self._allocator = AsyncIDAllocator(client_behind(client), prefetch=prefetch)
 
@@ -23,5 +23,5 @@ class IDAllocator:
         return self.alloc(1)[0]
 
     def update_id(self) -> None:
-        """Drop what was fetched ahead. See ``AsyncIDAllocator.update_id``."""
+        """Discard prefetched ids. See ``AsyncIDAllocator.update_id``."""
         background.run(self._allocator.update_id())

@@ -1,4 +1,4 @@
-"""The synchronous twin of ``AsyncRocksMQ``."""
+"""Synchronous twin of ``AsyncRocksMQ``."""
 
 from collections.abc import Iterable
 from types import TracebackType
@@ -17,7 +17,7 @@ class RocksMQ:
     def __init__(
         self, client: Client | str = DEFAULT_ENDPOINT, *, name: str = "", on_event: OnEvent | None = None
     ) -> None:
-        """Name the server and the queues. See ``AsyncRocksMQ``."""
+        """Create the queues' client. See ``AsyncRocksMQ``."""
         self.name = name
         self.client = Client(client) if isinstance(client, str) else client
         self._owns_client = isinstance(client, str)
@@ -28,27 +28,27 @@ class RocksMQ:
         background.run(self._mq.create_channel(channel))
 
     def destroy_channel(self, channel: str) -> None:
-        """Remove a channel with all that is on it. See ``AsyncRocksMQ.destroy_channel``."""
+        """Delete a channel with its messages and group positions. See ``AsyncRocksMQ.destroy_channel``."""
         background.run(self._mq.destroy_channel(channel))
 
     def check_topic_valid(self, channel: str) -> None:
-        """Return if a channel can be used. See ``AsyncRocksMQ.check_topic_valid``."""
+        """Return if the channel is usable. See ``AsyncRocksMQ.check_topic_valid``."""
         background.run(self._mq.check_topic_valid(channel))
 
     def get_latest_msg(self, channel: str) -> Tick | None:
-        """Return the id of the last message; None for none. See ``AsyncRocksMQ.get_latest_msg``."""
+        """Return the id of the last message; None without one. See ``AsyncRocksMQ.get_latest_msg``."""
         return background.run(self._mq.get_latest_msg(channel))
 
     def create_consumer_group(self, group: str, channel: str | None = None) -> None:
-        """Create a group, maybe with a position on a channel. See ``AsyncRocksMQ.create_consumer_group``."""
+        """Create a group, optionally with a position. See ``AsyncRocksMQ.create_consumer_group``."""
         background.run(self._mq.create_consumer_group(group, channel))
 
     def destroy_consumer_group(self, group: str, channel: str | None = None) -> None:
-        """Remove a group, or its position on a channel. See ``AsyncRocksMQ.destroy_consumer_group``."""
+        """Delete a group, or its position on a channel. See ``AsyncRocksMQ.destroy_consumer_group``."""
         background.run(self._mq.destroy_consumer_group(group, channel))
 
     def exist_consumer_group(self, group: str, channel: str | None = None) -> bool:
-        """Tell whether there is a group, or its position. See ``AsyncRocksMQ.exist_consumer_group``."""
+        """Return whether a group, or its position, exists. See ``AsyncRocksMQ.exist_consumer_group``."""
         return background.run(self._mq.exist_consumer_group(group, channel))
 
     def register_consumer(self, group: str, channel: str) -> "RocksMQConsumer":
@@ -60,7 +60,7 @@ class RocksMQ:
         return background.run(self._mq.produce(channel, messages))
 
     def consume(self, group: str, channel: str, n: int, *, wait_s: float = 0.0) -> list[ConsumerMessage]:
-        """Return the next messages, which acknowledges them. See ``AsyncRocksMQ.consume``."""
+        """Return and acknowledge the next messages. See ``AsyncRocksMQ.consume``."""
         return background.run(self._mq.consume(group, channel, n, wait_s=wait_s))
 
     def wait(self, group: str, channel: str, timeout_s: float | None = None) -> bool:
@@ -68,23 +68,23 @@ class RocksMQ:
         return background.run(self._mq.wait(group, channel, timeout_s))
 
     def notify(self, group: str, channel: str) -> None:
-        """Let one wait end early. See ``AsyncRocksMQ.notify``."""
+        """End one wait early. See ``AsyncRocksMQ.notify``."""
         background.run(self._mq.notify(group, channel))
 
     def seek(self, group: str, channel: str, msg_id: int) -> None:
-        """Let a group consume from a message on, forward or back. See ``AsyncRocksMQ.seek``."""
+        """Set a group's position to a message. See ``AsyncRocksMQ.seek``."""
         background.run(self._mq.seek(group, channel, msg_id))
 
     def force_seek(self, group: str, channel: str, msg_id: int) -> None:
-        """Let a group consume from a message on, or from the next one. See ``AsyncRocksMQ.force_seek``."""
+        """Set a group's position to a message, or to the next one. See ``AsyncRocksMQ.force_seek``."""
         background.run(self._mq.force_seek(group, channel, msg_id))
 
     def seek_to_latest(self, group: str, channel: str) -> None:
-        """Let a group consume what is produced from now on. See ``AsyncRocksMQ.seek_to_latest``."""
+        """Set a group's position after the last message. See ``AsyncRocksMQ.seek_to_latest``."""
         background.run(self._mq.seek_to_latest(group, channel))
 
     def close(self) -> None:
-        """End waits, and close the client if this object made it. See ``AsyncRocksMQ.aclose``."""
+        """End waiting calls, and close the client if this object created it. See ``AsyncRocksMQ.aclose``."""
         background.run(self._mq.aclose())
         if self._owns_client:
             self.client.close()
@@ -115,5 +115,5 @@ class RocksMQConsumer:
         return background.run(self._consumer.wait(timeout_s))
 
     def notify(self) -> None:
-        """Let one wait end early. See ``AsyncRocksMQ.notify``."""
+        """End one wait early. See ``AsyncRocksMQ.notify``."""
         background.run(self._consumer.notify())
