@@ -1,4 +1,4 @@
-"""Makes ``format("tidelog")`` known to Spark without ``spark.dataSource.register``.
+"""Registers ``format("tidelog")`` with Spark without ``spark.dataSource.register``.
 
 Spark imports each package whose name begins with ``pyspark_`` in its first worker and registers its ``DefaultSource``.
 """
@@ -6,8 +6,8 @@ Spark imports each package whose name begins with ``pyspark_`` in its first work
 try:
     from tidelog.spark import TidelogDataSource as DefaultSource
 except ModuleNotFoundError as error:
-    # Spark imports this package for every query that uses a source in Python, and an error here would end it. Without
-    # the extra `spark` there is no source to offer.
+    # Spark imports this package for every query that uses a Python source, and an error here would fail the query.
+    # Without the extra `spark` there is no source to register.
     if (error.name or "").partition(".")[0] not in ("numpy", "pyarrow", "pyspark"):
         raise
     __all__ = []

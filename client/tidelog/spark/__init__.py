@@ -7,7 +7,7 @@
     spark.dataSource.register(TidelogDataSource)
     orders = spark.read.format("tidelog").option("endpoint", "127.0.0.1:7420").load("orders")
 
-Needs the extra ``tidelog[spark]`` and Java 17 or newer. ``tidelog.spark.options`` lists every option.
+Requires the extra ``tidelog[spark]`` and Java 17 or newer. ``tidelog.spark.options`` lists all options.
 """
 
 from tidelog.spark.java import JavaMissingError, require_java

@@ -1,4 +1,4 @@
-"""How Spark's driver and its executors reach the server: options, else the environment of the driver."""
+"""How Spark's driver and executors connect to the server: by options, else by the driver's environment."""
 
 import os
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 DEFAULT_SERVER_TIMEOUT_S: Final = 300
 MAX_SERVER_TIMEOUT_S: Final = 1_800
-"""What a client takes as ``Retry.give_up_s``."""
+"""The client's maximum for ``Retry.give_up_s``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach the server; the same on the driver and on executors.
+    """Address and credentials of the server; the same on the driver and on executors.
 
     Attributes:
-        endpoint: ``host:port``, or those of several nodes of a cluster, divided by commas.
-        token, token_file: What to show; of both the token itself. Empty for nothing.
+        endpoint: ``host:port``, or a comma-separated list of nodes of a cluster.
+        token, token_file: Access token, or the file that has it; ``token`` takes precedence. Empty if not set.
         tls_ca, tls_cert, tls_key: Files; all empty for plaintext.
-        server_timeout_s: How long reads wait for a server that is away.
+        server_timeout_s: Seconds that reads wait for an unreachable server.
     """
 
     endpoint: str
@@ -39,12 +39,12 @@ class Connection:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """The nodes one by one."""
+        """The nodes as a tuple."""
         return tuple(each.strip() for each in self.endpoint.split(",") if each.strip())
 
     def client(self) -> "Client":
-        """Return a client of the one server named. Raises OptionError if the options cannot be used together."""
-        # Here, so that gRPC is loaded where it is used, after Spark's forks.
+        """Return a client of the endpoint, a single server. Raises OptionError if the options contradict each other."""
+        # Imported here, so that gRPC is loaded where it is used, after Spark's forks.
         from tidelog import Client, Retry, TlsOptions, TokenFile
 
         try:
@@ -59,12 +59,12 @@ class Connection:
 
 
 def connection_of(options: Mapping[str, str]) -> Connection:
-    """Return how to reach the server, by options and else by the environment of the driver."""
+    """Return the connection that the options define, with the driver's environment for those not set."""
 
     def of(name: str, variable: str) -> str:
         return options.get(name) or os.environ.get(variable, "")
 
-    # What is given as an option wins, also over the other way to say the same in the environment.
+    # An option takes precedence over both variables: `token` over TIDELOG_TOKEN_FILE, `tokenFile` over TIDELOG_TOKEN.
     token_file = options.get("tokenFile") or ("" if options.get("token") else os.environ.get("TIDELOG_TOKEN_FILE", ""))
     return Connection(
         endpoint=of("endpoint", ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT,

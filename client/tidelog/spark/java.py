@@ -1,4 +1,4 @@
-"""Java, which Spark needs and pip cannot install."""
+"""Check for Java, which Spark needs and pip cannot install."""
 
 import os
 import shutil
@@ -14,16 +14,16 @@ _INSTALL: Final = (
 
 
 class JavaMissingError(RuntimeError):
-    """There is no Java that Spark could run on. The message is one line with the command that installs it."""
+    """No suitable Java was found. The message is one line with the command that installs it."""
 
 
 def require_java() -> Path:
     """Return the ``java`` that Spark will run: that of JAVA_HOME, else the first on PATH.
 
-    Call it before the first Spark session, whose own complaint about a missing Java is a page of shell output.
+    Call it before the first Spark session: without Java, Spark itself prints a page of shell output.
 
     Raises:
-        JavaMissingError: There is none, or it is older than MINIMUM_JAVA.
+        JavaMissingError: No Java was found, it does not start, or it is older than MINIMUM_JAVA.
     """
     java = _java_path()
     version = _major_version(java)
@@ -37,12 +37,12 @@ def _java_path() -> Path:
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
         place = f"under JAVA_HOME ({home})" if home else "on PATH"
-        raise JavaMissingError(f"Spark needs Java {MINIMUM_JAVA} or newer, and there is none {place}: {_INSTALL}")
+        raise JavaMissingError(f"Spark needs Java {MINIMUM_JAVA} or newer, and no Java was found {place}: {_INSTALL}")
     return Path(found)
 
 
 def _major_version(java: Path) -> int:
-    """Return 17 for 17.0.15, and 8 for the old form 1.8.0_292."""
+    """Return 17 for version 17.0.15, and 8 for the old format 1.8.0_292."""
     asked = subprocess.run(
         [str(java), "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False
     )

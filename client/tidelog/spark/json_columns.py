@@ -1,16 +1,16 @@
-"""JSON by columns: many payloads at once, where it is certain that ``json_rows`` would say the same of each.
+"""JSON by columns: many payloads at once, if ``json_rows`` is certain to return the same for each.
 
-Arrow reads lines of JSON, and does not tell which row is of which line: it takes two objects in one line for two rows,
-and one object over two lines for one. It also takes what is no JSON (NaN), and dies of a ``null`` between rows.
-So the text is looked at before. Let there be n lines, each beginning with a brace and ending with one, and behind a
-closing brace nothing but a comma, a bracket, another brace or the line's end. Then what Arrow accepts has one row for
-each line:
+Arrow reads lines of JSON, but does not report which line a row comes from: two objects in one line are two rows, and an
+object over two lines is one. It also accepts invalid JSON (NaN), and crashes on a ``null`` between rows. So the text is
+checked first. It must have n lines, each of which begins with an opening brace and ends with a closing one. A closing
+brace may be followed only by a comma, a closing bracket, another closing brace or the line's end. Then any text that
+Arrow accepts has one row per line:
 
-* A line's first brace opens a row. Where that closes before the line ends, a comma, bracket or brace follows at the
-  top level, which is refused; so the next row begins with the next line.
+* A line's first brace opens a row. If that closes before the line ends, a comma, bracket or brace follows at the top
+  level, which Arrow refuses; so the next row begins with the next line.
 * If it does not close in its line, the line ends with the brace of an inner object, or within a string. Next are the
-  line feed, which no string may have, and the next line's opening brace, which may not follow a closing one; or the
-  end. That is refused, too.
+  line feed, which no string may contain, and the next line's opening brace, which may not follow a closing one; or the
+  end of the text. Arrow refuses these, too.
 """
 
 import re
@@ -28,7 +28,7 @@ _NO_NUMBER: Final = re.compile(rb"[:\[,][ \t\r]*-?(?:NaN|Inf)")
 _STRING: Final = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
 _BRACKET: Final = re.compile(rb"[\[{\]}]")
 _WHITE: Final = " \t\r\n"
-# json_rows uses a stack for nested values, which ends at about a thousand.
+# json_rows recurses into nested values, which fails at a depth of about a thousand.
 _MAX_DEPTH: Final = 400
 _TIMESTAMP: Final = f"^{TIMESTAMP}$"
 _DATE: Final = f"^{DATE}$"
@@ -36,14 +36,14 @@ _MIN_BLOCK_BYTES: Final = 1 << 12
 
 
 class _DoubtError(Exception):
-    """Row by row, something might be corrupt."""
+    """A payload may be corrupt: decode row by row."""
 
 
 class JsonColumns:
     """Decodes payloads that are JSON objects, all at once."""
 
     def __init__(self, target: pa.StructType) -> None:
-        """Decode into ``target``, whose types are those that ``json_rows`` knows."""
+        """Decode into ``target``, whose types ``json_rows`` supports."""
         self._target = target
         self._is_able = _is_able(target)
         self._raw = pa.schema([pa.field(field.name, _raw_type(field.type)) for field in target])
@@ -58,7 +58,7 @@ class JsonColumns:
                 return None
             table = pj.read_json(
                 pa.BufferReader(text),
-                # In one block: a block's end is looked for in the text.
+                # In one block, because Arrow searches the text for the end of a block.
                 read_options=pj.ReadOptions(use_threads=False, block_size=max(len(text) + 1, _MIN_BLOCK_BYTES)),
                 parse_options=pj.ParseOptions(explicit_schema=self._raw, unexpected_field_behavior="ignore"),
             )
@@ -75,9 +75,9 @@ class JsonColumns:
 
 
 def _lines(payloads: pa.BinaryArray) -> bytes:
-    """Return the payloads, each on a line that ends with a line feed. Raises ArrowInvalid if one is not UTF-8."""
+    """Return the payloads, one per line, ended by a line feed. Raises ArrowInvalid if a payload is invalid UTF-8."""
     texts = pc.ascii_trim(payloads.cast(pa.string()), _WHITE)
-    # A carriage return is white space where a line feed is, and no more allowed in a string.
+    # A carriage return is equivalent to a line feed in JSON: white space between tokens, refused in a string.
     ended = pc.binary_join_element_wise(pc.replace_substring(texts, "\n", "\r"), "", "\n")
     if pc.max(pc.binary_length(ended)).as_py() > _MAX_DEPTH:
         opened = pc.add(pc.count_substring(ended, "{"), pc.count_substring(ended, "["))
@@ -89,7 +89,7 @@ def _lines(payloads: pa.BinaryArray) -> bytes:
 
 
 def _depth(payload: bytes) -> int:
-    """Return how deep values are nested, provided that it is JSON."""
+    """Return the nesting depth of a payload that is valid JSON."""
     depth = deepest = 0
     for bracket in _BRACKET.findall(_STRING.sub(b"", payload)):
         depth += 1 if bracket in b"[{" else -1
@@ -98,13 +98,13 @@ def _depth(payload: bytes) -> int:
 
 
 def _is_one_row_each(text: bytes, count: int) -> bool:
-    """Tell whether what Arrow accepts of ``count`` lines has one row for each of them, and is JSON."""
+    """Return whether ``count`` lines that Arrow accepts have one row per line and are valid JSON."""
     return (
         text.startswith(b"{")
         and text.count(b"\n") == count
         and text.count(b"\n{") == count - 1
         and text.count(b"}\n") == count
-        # Most often nothing is found, not even in strings. Those found here are those of JSON, up to where it is none.
+        # Usually nothing is found, not even in strings. The pattern finds JSON's strings up to the first invalid token.
         and (not _is_suspect(text) or not _is_suspect(_STRING.sub(b'""', text)))
     )
 
@@ -114,7 +114,7 @@ def _is_suspect(text: bytes) -> bool:
 
 
 def _is_able(kind: pa.DataType) -> bool:
-    """Tell whether Arrow reads the type from JSON; maps it takes from arrays only, decimals it rounds."""
+    """Return whether Arrow can read the type from JSON. It reads maps only from arrays, and rounds decimals."""
     if pt.is_struct(kind):
         return all(_is_able(field.type) for field in kind)
     if pt.is_list(kind) and not pt.is_map(kind):
@@ -123,7 +123,7 @@ def _is_able(kind: pa.DataType) -> bool:
 
 
 def _raw_type(kind: pa.DataType) -> pa.DataType:
-    """Return what Arrow is to read, for ``_finished`` to make ``kind`` of."""
+    """Return the type that Arrow reads, which ``_finished`` converts to ``kind``."""
     if pt.is_struct(kind):
         return pa.struct([pa.field(field.name, _raw_type(field.type)) for field in kind])
     if pt.is_list(kind):
@@ -134,7 +134,7 @@ def _raw_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _finished(raw: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return what was read as ``_raw_type(kind)`` as ``kind``. Raises ArrowInvalid or _DoubtError if it is in doubt."""
+    """Convert ``raw``, of type ``_raw_type(kind)``, to ``kind``. Raises ArrowInvalid or _DoubtError if unsure."""
     if pt.is_struct(kind):
         columns = [_finished(column, field.type) for column, field in zip(raw.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(columns, fields=list(kind), mask=raw.is_null())
@@ -159,7 +159,7 @@ def _finished(raw: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _timestamps(raw: pa.StringArray, kind: pa.TimestampType) -> pa.Array:
     _require(pc.match_substring_regex(raw, _TIMESTAMP))
-    # Six digits of a fraction, and an offset, in any case: Arrow takes no more and no less.
+    # Arrow accepts at most six fractional digits and requires an offset.
     short = pc.replace_substring_regex(raw, r"(\.[0-9]{6})[0-9]+", r"\1")
     is_zoned = pc.match_substring_regex(short, r"(Z|[+-][0-9]{2}:[0-9]{2})$")
     zoned = pc.if_else(is_zoned, short, pc.binary_join_element_wise(short, "Z", ""))

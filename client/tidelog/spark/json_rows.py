@@ -1,22 +1,22 @@
-"""JSON, one payload after the other: what a payload means, and why one means nothing.
+"""JSON, one payload at a time: the value of a payload, or why it is corrupt.
 
-This is the reference. ``json_columns`` is faster and gives the same, or nothing. For each type what is taken::
+This is the reference. ``json_columns`` is faster, and returns the same or declines. Accepted values per type::
 
-    STRUCT                object; a field that is missing is NULL, others are ignored; of a doubled one the last counts
+    STRUCT                object; a missing field is NULL, unknown fields are ignored, the last duplicate field counts
     MAP<STRING, ...>      object
     ARRAY                 array
-    STRING                string; never a number or anything else
+    STRING                string; no other type
     BOOLEAN               true, false
-    TINYINT ... BIGINT    number without point and exponent, in range
-    DOUBLE                number that is not too large; the nearest that there is
-    FLOAT                 number that is not too large; the nearest to the DOUBLE
+    TINYINT ... BIGINT    number without decimal point or exponent, in range
+    DOUBLE                number in range; rounded to the nearest DOUBLE
+    FLOAT                 number in range; rounded to the nearest DOUBLE, then to the nearest FLOAT
     DECIMAL               number that fits without rounding
     DATE                  string, 2026-03-01
-    TIMESTAMP             string, 2026-03-01T12:00:00; with a space for the T, a fraction of 1 to 9 digits (those behind
-                          the sixth are dropped) and Z or an offset, +01:00, if need be; without one it is UTC
+    TIMESTAMP             string, 2026-03-01T12:00:00; optional: a space instead of T, a fraction of 1 to 9 digits
+                          (truncated to 6), and Z or an offset such as +01:00 (default: UTC)
     BINARY                string in base64
 
-``null`` is NULL for each of them. A payload is an object in UTF-8. Anything else is corrupt, and as a whole.
+``null`` is NULL for every type. A payload must be a JSON object in UTF-8; otherwise the whole payload is corrupt.
 """
 
 import base64
@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import pyarrow as pa
 import pyarrow.types as pt
 
-# There is no year 0; engines without look-ahead read this as well.
+# There is no year 0. Without look-ahead, because Arrow's regular expressions do not support it.
 DATE: Final = r"(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-[0-9]{2}-[0-9]{2}"
 TIMESTAMP: Final = rf"({DATE})[T ]([0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}})(?:\.([0-9]{{1,9}}))?(Z|[+-][0-9]{{2}}:[0-5][0-9])?"
 _DATE: Final = re.compile(DATE)
@@ -46,15 +46,15 @@ Convert = Callable[[Any], Any]
 
 
 class CorruptPayload(ValueError):
-    """A payload is not what it is taken for; the text goes on after "the payload"."""
+    """A payload cannot be decoded; the text is the predicate of a sentence that begins with "the payload"."""
 
 
 class Corrupt(NamedTuple):
-    """A payload that is not what it is taken for.
+    """A payload that cannot be decoded.
 
     Attributes:
-        position: Its index.
-        reason: Goes on after "the payload".
+        position: Index of the payload.
+        reason: Predicate of a sentence that begins with "the payload".
     """
 
     position: int
@@ -62,19 +62,19 @@ class Corrupt(NamedTuple):
 
 
 class _Integer(str):
-    """A number without point and exponent, as written."""
+    """A number without decimal point or exponent, as text."""
 
     __slots__ = ()
 
 
 class _Real(str):
-    """Any other number, as written."""
+    """Any other number, as text."""
 
     __slots__ = ()
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not valid JSON")
 
 
 _DECODER: Final = json.JSONDecoder(parse_int=_Integer, parse_float=_Real, parse_constant=_refuse_constant)
@@ -84,12 +84,12 @@ class JsonRows:
     """Decodes payloads that are JSON objects, one by one."""
 
     def __init__(self, target: pa.StructType) -> None:
-        """Decode into ``target``, whose types are those of the table above."""
+        """Decode into ``target``, whose types are in the table above."""
         self._target = target
         self._convert = _converter(target, "")
 
     def decode(self, payloads: Sequence[bytes]) -> tuple[pa.Array, list[Corrupt]]:
-        """Return a row for each payload, NULL for those that are corrupt, and these."""
+        """Return a row for each payload, NULL for corrupt ones, and the list of corrupt ones."""
         rows: list[object] = []
         corrupt: list[Corrupt] = []
         for position, payload in enumerate(payloads):
@@ -115,10 +115,10 @@ class JsonRows:
 
 
 def timestamp_us(found: "re.Match[str]") -> int:
-    """Return the microseconds since the epoch that a match of TIMESTAMP means.
+    """Return the microseconds since the epoch of a match of TIMESTAMP.
 
     Raises:
-        ValueError: There is no such time.
+        ValueError: The date or time does not exist.
     """
     day, time, fraction, offset = found.groups()
     moment = datetime.fromisoformat(f"{day}T{time}{offset if offset and offset != 'Z' else '+00:00'}")
@@ -126,12 +126,12 @@ def timestamp_us(found: "re.Match[str]") -> int:
 
 
 def bytes_of_base64(text: str) -> bytes:
-    """Return what is written in base64. Raises ValueError if it is none."""
+    """Decode base64. Raises ValueError if ``text`` is not valid base64."""
     return base64.b64decode(text, validate=True)
 
 
 def _converter(kind: pa.DataType, path: str) -> Convert:
-    """Return what makes Arrow's value of JSON's, NULL of null; it raises CorruptPayload with ``path``."""
+    """Return a converter from JSON values to Arrow values, null to NULL. It raises CorruptPayload with ``path``."""
     convert = _converter_of_value(kind, path)
 
     def or_null(value: object) -> object:
@@ -142,7 +142,7 @@ def _converter(kind: pa.DataType, path: str) -> Convert:
         except CorruptPayload:
             raise
         except (ValueError, ArithmeticError):
-            raise CorruptPayload(f"has {_shown(value)} as '{path}', which is no {_name(kind)}") from None
+            raise CorruptPayload(f"has {_shown(value)} as '{path}', expected {_name(kind)}") from None
 
     return or_null
 
@@ -189,7 +189,7 @@ def _integer(kind: pa.DataType) -> Convert:
 
     def convert(value: object) -> int:
         text = _expect(value, _Integer)
-        # Longer ones are out of range, and Python does not take very long ones.
+        # Longer numbers are out of range, and Python refuses to convert very long ones.
         number = int(text) if len(text) <= _MAX_DIGITS else limit
         if not -limit <= number < limit:
             raise ValueError(number)
@@ -204,7 +204,7 @@ def _decimal(kind: pa.Decimal128Type) -> Convert:
     def convert(value: object) -> Decimal:
         exact = Decimal(_expect(value, _Integer, _Real))
         rounded = exact.quantize(unit, context=_DECIMALS)
-        # Not abs(), which rounds to 28 digits.
+        # Why not abs(): it rounds to 28 digits.
         if rounded != exact or rounded.copy_abs() >= limit:
             raise ValueError(exact)
         return rounded
@@ -215,7 +215,7 @@ def _decimal(kind: pa.Decimal128Type) -> Convert:
 def _string(value: object) -> str:
     text: str = _expect(value, str)
     if not text.isascii():
-        # Half of a surrogate pair, which JSON can escape, is no character.
+        # Fails for half of a surrogate pair, which a JSON escape can produce but UTF-8 cannot encode.
         text.encode()
     return text
 
@@ -248,7 +248,7 @@ def _timestamp(value: object) -> int:
 
 
 def _expect(value: Any, *kinds: type) -> Any:
-    """Return ``value``, whose type is exactly one of ``kinds``. Raises ValueError otherwise."""
+    """Return ``value``. Raises ValueError unless its type is exactly one of ``kinds``."""
     if type(value) not in kinds:
         raise ValueError(value)
     return value
@@ -258,13 +258,13 @@ def _shown(value: object) -> str:
     try:
         text = value if isinstance(value, _Integer | _Real) else json.dumps(value)
     except RecursionError:
-        # What could just be read may be nested too deeply to be written.
-        text = "what is nested too deeply to show"
+        # A value that could be decoded may be nested too deeply to be encoded.
+        text = "a value nested too deeply to show"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _name(kind: pa.DataType) -> str:
-    """Return the type as Spark calls it."""
+    """Return Spark's name of the type."""
     if pt.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     names = {

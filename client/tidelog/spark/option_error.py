@@ -1,5 +1,5 @@
-"""What is wrong with an option, whichever module reads it."""
+"""The error of all modules that parse options."""
 
 
 class OptionError(ValueError):
-    """An option is unknown, malformed or contradicts another one; the message names it and says what is allowed."""
+    """An option is unknown, invalid or contradicts another one; the message names it and the accepted values."""

@@ -1,39 +1,39 @@
-"""What to use for the options of other sources that people try first: Spark's Kafka connector, Delta and files."""
+"""Replacements for options of other sources that users try first: Spark's Kafka connector, Delta and files."""
 
 from typing import Final
 
-_BOUNDS: Final = "a batch is bounded by 'startingTick' and 'endingTick', or by times"
+_BOUNDS: Final = "bound a batch by 'startingTick' and 'endingTick', or by 'startingTimestamp' and 'endingTimestamp'"
 
-# By name in small letters, as Spark hands them over. client/SPARK.md has those of Kafka's connector as a table.
+# Keys are in lower case, as Spark hands them over. client/SPARK.md has a table of those of Kafka's connector.
 HINTS: Final = {
     "kafka.bootstrap.servers": "use 'endpoint'",
     "subscribe": "use 'channels', or 'channel' for one",
-    "subscribepattern": "use 'channelPattern', which is a name and '.*', not a regular expression",
+    "subscribepattern": "use 'channelPattern': a name and '.*', not a regular expression",
     "assign": "use 'vchannels': orders/0,orders/2",
     "topic": "use 'channel'",
     "endingoffsets": f"{_BOUNDS}; a stream has no end",
     "startingoffsetsbytimestamp": "use 'startingTimestamp'",
     "endingoffsetsbytimestamp": "use 'endingTimestamp'",
-    "startingoffsetsbytimestampstrategy": "leave it out: a start by time is the first message at that time or later",
-    "minoffsetspertrigger": "leave it out: the interval of the trigger says how much comes together",
-    "maxtriggerdelay": "leave it out: a micro-batch waits for no minimum",
+    "startingoffsetsbytimestampstrategy": "remove it: a read starts at the first message at or after the time",
+    "minoffsetspertrigger": "remove it: the interval of the trigger determines the size of a micro-batch",
+    "maxtriggerdelay": "remove it: a micro-batch does not wait for a minimum size",
     "maxrecordsperpartition": "use 'maxMessagesPerPartition'",
-    "includeheaders": "leave it out: the column 'properties' is always there",
-    "kafka.group.id": "use 'commitGroup', which shows how far a stream is",
-    "groupidprefix": "use 'commitGroup', which shows how far a stream is",
-    "kafkaconsumer.polltimeoutms": "leave it out: a read waits for the server by itself",
-    "fetchoffset.numretries": "leave it out: a read waits for the server by itself",
-    "fetchoffset.retryintervalms": "leave it out: a read waits for the server by itself",
+    "includeheaders": "remove it: the column 'properties' is always present",
+    "kafka.group.id": "use 'commitGroup', which reports the position of a stream",
+    "groupidprefix": "use 'commitGroup', which reports the position of a stream",
+    "kafkaconsumer.polltimeoutms": "remove it: 'serverTimeout' limits how long a read waits for the server",
+    "fetchoffset.numretries": "remove it: 'serverTimeout' limits how long a read retries",
+    "fetchoffset.retryintervalms": "remove it: reads retry with a backoff",
     "versionasof": "use 'asOfTick'",
-    "paths": "load(...) takes one channel: name several in the option 'channels'",
+    "paths": "load(...) accepts one channel: use the option 'channels' for several",
 }
 
 
 def hint_of(name: str) -> str | None:
-    """Return what to do about an option that the source does not have; None where its name says nothing."""
+    """Return what to use instead of an unknown option, or None."""
     lower_name = name.lower()
     if (found := HINTS.get(lower_name)) is not None:
         return found
     if lower_name.startswith("kafka."):
-        return "it is one of Kafka's clients: leave it out"
+        return "it is an option of Kafka's clients: remove it"
     return None

@@ -1,55 +1,54 @@
-"""The options of ``spark.read.format("tidelog")``. Names are those below in any case, values are text.
+"""The options of ``spark.read.format("tidelog")``. Names are case-insensitive; values are text.
 
 ============================  ==========================================================================
-``endpoint``                  ``host:port`` of the server, or of nodes of a cluster, divided by commas; default:
+``endpoint``                  ``host:port`` of the server, or of several nodes of a cluster, comma-separated; default:
                               ``TIDELOG_ENDPOINT``, else 127.0.0.1:7420
-``channel``                   one channel with all its vchannels; ``load("orders")`` means the same
-``channels``                  several, divided by commas
-``channelPattern``            all channels that it covers when the query is planned: ``orders.*`` is everything below
-                              ``orders.``, ``*`` everything; channels of the server itself begin with ``_`` and are
-                              covered by none
-``vchannels``                 vchannels, divided by commas: ``orders/0,orders/2``
-``startingTick``              first tick, inclusive; default: all that was not trimmed
+``channel``                   one channel with all its vchannels (partitions); same as ``load("orders")``
+``channels``                  several channels, comma-separated
+``channelPattern``            every channel that matches when the query is planned: ``orders.*`` matches all names below
+                              ``orders.``, ``*`` all names. System channels, which begin with ``_``, never match
+``vchannels``                 single vchannels, comma-separated: ``orders/0,orders/2``
+``startingTick``              first tick, inclusive; default: the first tick that was not trimmed
 ``startingTimestamp``         first time, inclusive: milliseconds since the epoch, or ISO 8601
 ``endingTick``                last tick, exclusive
-``endingTimestamp``           last time, exclusive, as ``startingTimestamp``
-``asOfTick``                  the log as it was at this tick, inclusive: the same rows whenever it is read
-``timestampAsOf``             the log as it was at this time, inclusive, as ``startingTimestamp``
-``types``                     only messages of these types, divided by commas
-``pushFilters``               ``true``: the server applies what a WHERE says of ``tick``, ``timestamp``, ``channel``,
-                              ``vchannel`` and ``type``; default ``false``. Only for a DataFrame that is used once, in
-                              one place of one query: see client/SPARK.md
-``moreColumns``               columns that are there on request, divided by commas: ``txn_id``, ``broadcast_id``,
-                              ``event_time``, ``_corrupt_record``
-``archive``                   folder of an archive (see SPARK_PIPELINES.md): what it has is read from there, also where
-                              the log was trimmed, and what is newer from the log, as one table
-``archiveOnly``               ``true``: read the archive alone, without a server; default ``false``
-``payloadFormat``             what ``payload`` is: ``binary`` (default), ``string``, or ``json``, a struct;
-                              ``valueFormat`` means the same
-``payloadSchema``             the fields of JSON payloads as Spark writes a schema: ``id BIGINT, name STRING``
-``mode``                      what becomes of payloads that are no UTF-8 or no such JSON: ``permissive`` (default):
-                              NULL, with their bytes in ``_corrupt_record``; ``failfast``: the read fails
-``minPartitions``             at least so many partitions, when there is enough to divide; default: the driver's cores
-``maxMessagesPerPartition``   about so many messages in a partition at most
-``maxBytesPerPartition``      about so many bytes in a partition at most, as the log stores them: ``64MiB``; default:
+``endingTimestamp``           last time, exclusive; format as ``startingTimestamp``
+``asOfTick``                  read the log as of this tick, inclusive: every read returns the same rows
+``timestampAsOf``             read the log as of this time, inclusive; format as ``startingTimestamp``
+``types``                     only messages of these types, comma-separated
+``pushFilters``               ``true``: the server evaluates the filters on ``tick``, ``timestamp``, ``channel``,
+                              ``vchannel`` and ``type`` of a WHERE; default ``false``. Use it only for a DataFrame that
+                              occurs once in one query: see client/SPARK.md
+``moreColumns``               optional columns to add, comma-separated: ``txn_id``, ``broadcast_id``, ``event_time``,
+                              ``_corrupt_record``
+``archive``                   folder of an archive (see SPARK_PIPELINES.md): archived messages are read from it, even
+                              if the log was trimmed, and newer ones from the log, as one table
+``archiveOnly``               ``true``: read only the archive, without a server; default ``false``
+``payloadFormat``             type of ``payload``: ``binary`` (default), ``string``, or ``json``, a struct; alias:
+                              ``valueFormat``
+``payloadSchema``             fields of JSON payloads, as a Spark schema string: ``id BIGINT, name STRING``
+``mode``                      handling of payloads that are invalid UTF-8 or do not fit the schema: ``permissive``
+                              (default): NULL, with the bytes in ``_corrupt_record``; ``failfast``: the read fails
+``minPartitions``             minimum number of partitions, if there is enough data; default: the driver's cores
+``maxMessagesPerPartition``   approximate maximum of messages per partition
+``maxBytesPerPartition``      approximate maximum of bytes per partition, as stored in the log, e.g. ``64MiB``; default:
                               ``128MiB``
-``tokenFile``                 file with the token to show, on the driver and on each executor; default: the variable
+``tokenFile``                 file with the access token, on the driver and on each executor; default:
                               ``TIDELOG_TOKEN_FILE``
-``token``                     the token itself; better a file. Spark redacts it in plans. Default: ``TIDELOG_TOKEN``
-``tlsCa``                     file of the authorities that vouch for the server; gives TLS. Default: ``TIDELOG_TLS_CA``
-``tlsCert``, ``tlsKey``       files of a client certificate and its key; ``TIDELOG_TLS_CERT``, ``TIDELOG_TLS_KEY``
-``serverTimeout``             seconds that planning and tasks wait for a server that is away, with a warning: 0 to 1800,
+``token``                     the access token; prefer ``tokenFile``. Spark redacts it in plans. Default:
+                              ``TIDELOG_TOKEN``
+``tlsCa``                     CA file to verify the server with; enables TLS. Default: ``TIDELOG_TLS_CA``
+``tlsCert``, ``tlsKey``       client certificate and key files; default: ``TIDELOG_TLS_CERT``, ``TIDELOG_TLS_KEY``
+``serverTimeout``             seconds that planning and tasks wait for an unreachable server, with a warning: 0 to 1800,
                               default 300
-``failOnDataLoss``            ``true`` (default): a ``startingTick`` that was trimmed fails; ``false``: the read
-                              starts at the first tick available and logs a warning
+``failOnDataLoss``            ``true`` (default): the read fails if ``startingTick`` was trimmed; ``false``: it starts
+                              at the first available tick and logs a warning
 ============================  ==========================================================================
 
-A stream has more of them, see ``tidelog.spark.stream_options``.
+``tidelog.spark.stream_options`` lists the additional options of streams.
 
-Exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels`` is given. An end beyond what is durable
-means all that is durable. Without ``asOfTick`` or ``timestampAsOf`` the cut is taken anew each time Spark plans a
-query: all channels at one tick, so that what the rows show together did exist together. Times without an offset are
-UTC.
+Set exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels``. An end beyond the last durable
+message means the last durable message. Without ``asOfTick`` or ``timestampAsOf`` each planning of a query takes a new
+cut, at one tick for all channels, so the rows are a consistent snapshot. Times without an offset are UTC.
 """
 
 import os
@@ -85,26 +84,26 @@ STREAM_NAMES: Final = (
     "startingOffsets", "maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
     "commitGroup",
 )  # fmt: skip
-"""Options of ``tidelog.spark.stream_options``, which mean nothing for a batch."""
+"""Options of ``tidelog.spark.stream_options``, which a batch read refuses."""
 ALL_NAMES: Final = (*_NAMES, *STREAM_NAMES)
 _SOURCES: Final = ("channel", "channels", "channelPattern", "vchannels")
 _CUTS: Final = ("asOfTick", "timestampAsOf")
 MORE_COLUMNS: Final = ("txn_id", "broadcast_id", "event_time", CORRUPT_RECORD)
-"""Columns that are there on request."""
+"""Optional columns, added by the option ``moreColumns``."""
 _EVERYTHING: Final = "*"
 _BELOW: Final = ".*"
-# Names of the server's own channels; no pattern covers them, as with permissions.
+# Prefix of system channels. No pattern matches them, as with permissions.
 _RESERVED_PREFIX: Final = "_"
 _MAX_PARTITIONS: Final = 100_000
 _MAX_TYPES: Final = 1_024
 _MAX_TYPE: Final = (1 << 32) - 1
-# As Spark divides files.
+# Spark's default for files.
 _DEFAULT_PARTITION_BYTES: Final = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPattern:
-    """Names of channels: those below a name (``orders.*``: ``orders.eu``, neither ``orders`` nor ``ordersx``), or all.
+    """A pattern of channel names: ``orders.*`` matches ``orders.eu``, but not ``orders`` or ``ordersx``; ``*`` all.
 
     Attributes:
         text: ``*``, or a name and ``.*``.
@@ -114,37 +113,37 @@ class ChannelPattern:
 
     @property
     def prefix(self) -> str:
-        """What every name that is covered begins with."""
+        """Common prefix of all matching names."""
         return self.text[:-1]
 
     def covers(self, name: str) -> bool:
-        """Tell whether a channel is meant."""
+        """Return whether a channel name matches."""
         return not name.startswith(_RESERVED_PREFIX) and name.startswith(self.prefix) and name != self.prefix
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, checked as far as that is possible without the server.
+    """The options of a read, checked as far as possible without the server.
 
     Attributes:
-        connection: How to reach the server.
-        channels: Channels to read whole; empty when ``pattern`` or ``vchannels`` is given.
-        vchannels: ``<channel>/<index>`` each; empty when ``channels`` or ``pattern`` is given.
-        pattern: Channels to read whole, as they are at planning; None when they are named.
-        begin_tick: First tick, inclusive; 0 for all that was not trimmed.
-        begin_is_tick: Whether the user named this very tick, so that it must still be there.
+        connection: Address and credentials of the server.
+        channels: Channels to read whole; empty if ``pattern`` or ``vchannels`` is set.
+        vchannels: ``<channel>/<index>`` each; empty if ``channels`` or ``pattern`` is set.
+        pattern: Pattern of channels to read whole, matched at planning; None if they are named.
+        begin_tick: First tick, inclusive; 0 for the first one that was not trimmed.
+        begin_is_tick: True if the user set this exact tick, so it must still be available.
         end_tick: Last tick, exclusive; 0 for the consistent cut at planning.
-        cut: What was said of ``end_tick``, ``asOfTick=5``, if all below it must be durable; empty if not.
-        types: Only messages of these types; None for all.
-        pushes_filters: Whether Spark hands its filters over.
-        more_columns: Some of MORE_COLUMNS, in their order.
-        min_partitions: At least 1.
-        max_messages_per_partition: 0 for no bound.
-        max_bytes_per_partition: Of columns.
-        fail_on_data_loss: Whether a trimmed start is an error.
-        archive: Absolute path of the archive to read from as well; empty for none.
-        archive_only: Whether the archive alone is read.
-        payloads: What they are.
+        cut: Option that set ``end_tick``, such as ``asOfTick=5``, if all below it must be durable; else empty.
+        types: Message types to read; None for all.
+        pushes_filters: True if Spark hands over its filters.
+        more_columns: Subset of MORE_COLUMNS, in their order.
+        min_partitions: Minimum number of partitions, at least 1.
+        max_messages_per_partition: Approximate maximum; 0 for unlimited.
+        max_bytes_per_partition: Approximate maximum, in bytes of columns.
+        fail_on_data_loss: True if a trimmed start is an error.
+        archive: Absolute path of the archive to read in addition; empty if not set.
+        archive_only: True to read only the archive.
+        payloads: Format of the payloads.
     """
 
     connection: Connection
@@ -168,25 +167,25 @@ class ReadOptions:
 
     @property
     def is_cut(self) -> bool:
-        """Whether ``end_tick`` is a consistent cut that the user named."""
+        """True if ``end_tick`` is a consistent cut that the user set."""
         return bool(self.cut)
 
 
 def parse_options(raw: Mapping[str, str]) -> ReadOptions:
-    """Return the options that Spark hands over; those that only a stream has are left aside.
+    """Parse the options that Spark hands over, except those that only a stream has.
 
     Raises:
-        OptionError: See there.
+        OptionError: An option is unknown or invalid, or two contradict each other.
     """
     options = known_options(raw, ALL_NAMES)
     if "path" in options:
         if "channel" in options:
-            raise OptionError("give the channel either as option 'channel' or as load(...), not both")
+            raise OptionError("the channel is set both by the option 'channel' and by load(...): use one of them")
         options["channel"] = options.pop("path")
     source = only_one(options, _SOURCES)
     if source is None:
         raise OptionError(
-            "say what to read: load('orders'), or option 'channel', 'channels', 'channelPattern' or 'vchannels'"
+            "no channel is set: use load('orders'), or option 'channel', 'channels', 'channelPattern' or 'vchannels'"
         )
     pattern = _pattern(options[source]) if source == "channelPattern" else None
     names = () if pattern else names_of(source, options[source])
@@ -213,7 +212,7 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         payloads=parse_payload_format(options),
     )
     if parsed.archive_only and not parsed.archive:
-        raise OptionError("the option 'archiveOnly' is true without 'archive': name the archive's folder there")
+        raise OptionError("the option 'archiveOnly' is true without 'archive': set 'archive' to the archive's folder")
     if CORRUPT_RECORD in parsed.more_columns:
         parsed.payloads.check_corrupt_record()
     if begin and end and parsed.begin_tick >= parsed.end_tick:
@@ -228,7 +227,7 @@ def _pattern(text: str) -> ChannelPattern:
     stem = text.removesuffix(_BELOW)
     if text != _EVERYTHING and (stem == text or not stem or "*" in stem):
         hint = f"; load({text!r}) reads one channel" if "*" not in text and text else ""
-        raise OptionError(f"the option 'channelPattern' is {text!r}: write a name and '.*', or '*' alone{hint}")
+        raise OptionError(f"the option 'channelPattern' is {text!r}: expected a name and '.*', or '*' alone{hint}")
     return ChannelPattern(text)
 
 
@@ -243,8 +242,8 @@ def _types(options: Mapping[str, str]) -> frozenset[int] | None:
     ]
     if wrong or len(names) > _MAX_TYPES:
         raise OptionError(
-            f"the option 'types' is {options['types'][:64]!r}: write up to {_MAX_TYPES} whole numbers from 0 to "
-            f"{_MAX_TYPE}, divided by commas"
+            f"the option 'types' is {options['types'][:64]!r}: expected up to {_MAX_TYPES} whole numbers from 0 to "
+            f"{_MAX_TYPE}, separated by commas"
         )
     return frozenset(map(int, names))
 
@@ -266,17 +265,17 @@ def _tick(options: Mapping[str, str], name: str) -> int:
 
 
 def _end_tick(options: Mapping[str, str], name: str) -> int:
-    """Return the exclusive end; those of a cut are inclusive, as the MVCC tick that one would put there."""
+    """Return the exclusive end. Cut options are inclusive, because their usual value is an MVCC tick."""
     if name == "timestampAsOf":
         return min(time_to_tick(time_ms_of(name, options[name], rounded=floor_ms) + 1), MAX_TICK)
     tick = _tick(options, name)
     if name == "asOfTick":
         return tick + 1
     if tick == 0:
-        raise OptionError(f"the option '{name}' is 0, and it is exclusive: nothing lies before it")
+        raise OptionError(f"the option '{name}' is 0, but it is exclusive and nothing precedes tick 0: set 1 or more")
     return tick
 
 
 def _cores() -> int:
-    """Return the cores of the driver: in local mode those that will run the tasks; a hint elsewhere."""
+    """Return the cores of the driver. In local mode they run the tasks; on a cluster the number is only a hint."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Who has what is read: one server, or several nodes of a cluster. Clients, one for each node that is asked."""
+"""Lookup of the nodes that own channels, on one server or in a cluster, with one client per node."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -21,14 +21,13 @@ _Result = TypeVar("_Result")
 
 
 class Owners:
-    """The nodes behind ``connection.endpoint``, which names one or several; use it with ``with``.
+    """The nodes behind ``connection.endpoint``, which names one or several. A context manager.
 
-    What one server can answer it is asked alone, once. Owners are looked up only when it says that others have
-    a channel.
+    The first call goes to one server. Owners are looked up only if it reports that another node owns a channel.
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Name nodes. Does no I/O."""
+        """Store the endpoint. Does no I/O."""
         self._connection = connection
         self._clients: dict[str, Client] = {}
         self._open = ExitStack()
@@ -36,15 +35,15 @@ class Owners:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether owners were looked up, so that channels may be anywhere."""
+        """True once owners were looked up: channels may be on several nodes."""
         return bool(self._addresses)
 
     def describe(self, names: Sequence[str]) -> list[ChannelDescription]:
         """Return channels, in the order of ``names``.
 
         Raises:
-            ChannelNotFoundError: One does not exist.
-            UnavailableError: The node that owns one is not running, or nobody answers.
+            ChannelNotFoundError: A channel does not exist.
+            UnavailableError: The owner of a channel is not running, or no node responds.
         """
         try:
             return self._ask_any(lambda client: client.describe_channels(names))
@@ -52,7 +51,7 @@ class Owners:
             return self._describe_at_owners(names)
 
     def existing(self, names: Sequence[str]) -> list[ChannelDescription]:
-        """Return those of the channels that exist, in the order of ``names``. Raises UnavailableError."""
+        """Return the channels in ``names`` that exist, in that order. Raises UnavailableError."""
         try:
             return self.describe(names)
         except ChannelNotFoundError:
@@ -65,19 +64,19 @@ class Owners:
     def listed(self, prefix: str) -> list[ChannelDescription]:
         """Return the channels whose names begin with ``prefix``, in order of name. Raises UnavailableError."""
         channels = self._ask_any(lambda client: list(client.list_channels(prefix)))
-        # Those of other nodes are listed without vchannels.
+        # A node lists the channels of other nodes without vchannels.
         if all(channel.vchannels for channel in channels):
             return channels
         return self._describe_at_owners([channel.name for channel in channels])
 
     def by_node(self, lanes: Iterable[VchannelDescription]) -> Iterator[tuple[Client, list[VchannelDescription]]]:
-        """Yield each node that has some of ``lanes``, which were described before, with those that it has."""
+        """Yield the owners of ``lanes``, each with its part. The lanes must have been described before."""
         by_name = {lane.name: lane for lane in lanes}
         for client, names in self.of(by_name):
             yield client, [by_name[name] for name in names]
 
     def of(self, vchannels: Iterable[str]) -> Iterator[tuple[Client, list[str]]]:
-        """Yield each node that has some of ``vchannels``, which were described before, with those that it has."""
+        """Yield the owners of ``vchannels``, each with its part. The vchannels must have been described before."""
         found: dict[str, list[str]] = {}
         for name in vchannels:
             found.setdefault(self._address(name), []).append(name)
@@ -85,11 +84,11 @@ class Owners:
             yield self._client_at(address), part
 
     def connection_of(self, vchannel: str) -> Connection:
-        """Return how to reach the owner of a vchannel that was described before."""
+        """Return the connection to the owner of a vchannel that was described before."""
         return replace(self._connection, endpoint=self._address(vchannel))
 
     def locate(self, names: Sequence[str]) -> None:
-        """Look up who owns channels. Raises as ``describe``."""
+        """Look up the owners of channels. Raises as ``describe``."""
         owners = self._ask_any(lambda client: client.locate_channels(names))
         for name in names:
             owner = owners.get(name)
@@ -99,8 +98,8 @@ class Owners:
                 )
             if owner.node_id and not owner.address:
                 raise UnavailableError(
-                    f"channel '{name}' belongs to node '{owner.node_id}', which is not running: it can be read again "
-                    "once that node is back",
+                    f"channel '{name}' is owned by node '{owner.node_id}', which is not running: start that node to "
+                    "read it",
                     values={"name": name, "node_id": owner.node_id},
                 )
             self._addresses[name] = owner.address or self._seeds[0]
@@ -134,7 +133,7 @@ class Owners:
         return [found[name] for name in names]
 
     def _ask_any(self, call: Callable[[Client], _Result]) -> _Result:
-        """Return what the first node answers that is there; it is asked first from then on."""
+        """Return the answer of the first node that responds. Later calls try that node first."""
         for _ in self._seeds[1:]:
             first, *others = self._seeds
             try:
@@ -154,7 +153,7 @@ class Owners:
 
 
 def owner_of(seeds: Connection, channel: str) -> Connection:
-    """Return how to reach who owns ``channel`` now. Raises as ``Owners.describe``."""
+    """Return the connection to the current owner of ``channel``. Raises as ``Owners.describe``."""
     with Owners(seeds) as owners:
         owners.locate([channel])
         return owners.connection_of(channel)

@@ -1,4 +1,4 @@
-"""Waiting for a server that is away: how Spark's driver repeats what it asks, and what it logs meanwhile."""
+"""Retries of the driver's calls while the server is unreachable."""
 
 import logging
 import time
@@ -14,12 +14,12 @@ _PASSING: Final = (UnavailableError, DeadlineError)
 
 
 def patiently(connection: Connection, ask: Callable[[], _Answer]) -> _Answer:
-    """Return what ``ask`` does, which changes nothing, repeating it while the server is away.
+    """Return the result of ``ask``, which must be read-only, retrying it while the server is unreachable.
 
-    A warning tells once that it waits, and why.
+    Logs one warning with the reason when it starts to wait.
 
     Raises:
-        UnavailableError, DeadlineError: The server did not come back within ``connection.server_timeout_s``.
+        UnavailableError, DeadlineError: The server did not respond within ``connection.server_timeout_s``.
     """
     give_up_s = time.monotonic() + connection.server_timeout_s
     pauses_s = Retry().pauses_s()
@@ -35,11 +35,13 @@ def patiently(connection: Connection, ask: Callable[[], _Answer]) -> _Answer:
             if not waited_since_s:
                 waited_since_s = begun_s
                 _log.warning(
-                    "Spark waits for the server at %s, for up to %d s (option serverTimeout): %s",
+                    "waiting for the server at %s, for up to %d s (option serverTimeout): %s",
                     connection.endpoint, connection.server_timeout_s, error,
                 )  # fmt: skip
             time.sleep(pause_s)
         else:
             if waited_since_s:
-                _log.info("the server at %s is back, after %.1f s", connection.endpoint, begun_s - waited_since_s)
+                _log.info(
+                    "the server at %s responds again, after %.1f s", connection.endpoint, begun_s - waited_since_s
+                )
             return answer

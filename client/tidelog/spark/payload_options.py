@@ -1,4 +1,4 @@
-"""What a read makes of payloads: bytes as they are, text, or JSON. Decided on the driver, pickled with the reader."""
+"""The payload format of a read: bytes, text or JSON. Parsed on the driver, pickled with the reader."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _SUPPORTED: Final = (
 )
 
 CORRUPT_RECORD: Final = "_corrupt_record"
-"""The column on request with the bytes of a payload that could not be decoded, NULL for all others."""
+"""The optional column with the bytes of a payload that could not be decoded; NULL for all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class PayloadFormat:
     """How payloads become the column ``payload``.
 
     Attributes:
-        kind: What they are taken for.
-        ddl: Fields of the JSON objects, as Spark writes a schema; empty if ``.schema(...)`` is to say it.
-        is_failfast: Whether a payload that is not of this kind fails the read, rather than becoming NULL.
+        kind: Expected format of the payloads.
+        ddl: Fields of the JSON objects, as a Spark schema string; empty if ``.schema(...)`` defines them.
+        is_failfast: True if a payload that cannot be decoded fails the read; False if it becomes NULL.
     """
 
     kind: Kind = "binary"
@@ -57,38 +57,39 @@ class PayloadFormat:
 
     @property
     def may_be_null(self) -> bool:
-        """Whether the column ``payload`` may have NULLs."""
+        """True if the column ``payload`` may be NULL."""
         return self.kind != "binary" and not self.is_failfast
 
     def column_ddl(self) -> str:
-        """Return the type of the column ``payload`` as Spark writes it.
+        """Return the type of the column ``payload`` as a Spark schema string.
 
-        Why text: only the JVM can parse ``ddl``, and PySpark has it parse a schema that is text.
+        Why a string: only the JVM can parse ``ddl``, and PySpark lets it parse a schema that is a string.
 
         Raises:
-            OptionError: The fields of JSON objects are not known.
+            OptionError: The fields of the JSON objects are not set.
         """
         if self.kind != "json":
             return self.kind.upper()
         if not self.ddl:
             raise OptionError(
-                "payloadFormat is json: say which fields are wanted, with option 'payloadSchema' such as "
-                '"id BIGINT, name STRING", or in .schema(...)'
+                "payloadFormat is json, and its fields are not set: set the option 'payloadSchema', such as "
+                '"id BIGINT, name STRING", or use .schema(...)'
             )
         return f"STRUCT<{self.ddl}>"
 
     def check_corrupt_record(self) -> None:
-        """Raise OptionError if no payload can be corrupt."""
+        """Raise OptionError if the format is binary, in which no payload can be corrupt."""
         if self.kind == "binary":
             raise OptionError(
-                f"the column '{CORRUPT_RECORD}' is about payloadFormat string and json: every payload is binary"
+                f"the column '{CORRUPT_RECORD}' requires payloadFormat string or json: binary payloads are never "
+                "corrupt"
             )
 
     def check_column(self, column: DataType, *, nullable: bool) -> None:
-        """Check the type of the column ``payload`` that a read is to have.
+        """Check the type of the column ``payload`` that the user requests.
 
         Raises:
-            OptionError: Payloads cannot become that.
+            OptionError: Payloads cannot be decoded to this type.
         """
         if self.kind == "json":
             if not isinstance(column, StructType):
@@ -96,36 +97,36 @@ class PayloadFormat:
             _check_json_type(column, "payload")
         if not nullable and self.may_be_null:
             raise OptionError(
-                f"payloadFormat is {self.kind}: 'payload' is NULL where a payload is none, so leave NOT NULL out, or "
+                f"payloadFormat is {self.kind}: 'payload' is NULL if a payload cannot be decoded; remove NOT NULL, or "
                 "set the option mode to failfast"
             )
 
 
 AS_THEY_ARE: Final = PayloadFormat()
-"""Bytes."""
+"""Payloads as bytes, the default."""
 
 
 def parse_payload_format(options: Mapping[str, str]) -> PayloadFormat:
-    """Return what options (under the names as documented) say about payloads.
+    """Parse the options about payloads, which have their documented names.
 
     Raises:
-        OptionError: A value is unknown, or options contradict each other.
+        OptionError: A value is invalid, or options contradict each other.
     """
     if "payloadFormat" in options and "valueFormat" in options:
-        raise OptionError("the options 'payloadFormat' and 'valueFormat' are the same: give one of them")
+        raise OptionError("the options 'payloadFormat' and 'valueFormat' are aliases: set one of them")
     text = options.get("payloadFormat", options.get("valueFormat", "binary"))
     kind = _KINDS.get(text.lower())
     if kind is None:
-        raise OptionError(f"the option 'payloadFormat' is {text!r}: write binary, string or json")
+        raise OptionError(f"the option 'payloadFormat' is {text!r}: expected binary, string or json")
     ddl, mode = options.get("payloadSchema", ""), options.get("mode", "permissive")
     if ddl and kind != "json":
-        raise OptionError(f"the option 'payloadSchema' is about payloadFormat json, which is {kind} here")
+        raise OptionError(f"the option 'payloadSchema' requires payloadFormat json, but payloadFormat is {kind}")
     if "mode" in options and kind == "binary":
-        raise OptionError("the option 'mode' is about payloadFormat string and json: every payload is binary")
+        raise OptionError("the option 'mode' requires payloadFormat string or json, but payloadFormat is binary")
     if mode.lower() not in _MODES:
         raise OptionError(
-            f"the option 'mode' is {mode!r}: write permissive, for NULL where a payload cannot be decoded, or "
-            "failfast; to leave such rows out, filter them"
+            f"the option 'mode' is {mode!r}: expected permissive, for NULL if a payload cannot be decoded, or "
+            "failfast; to drop such rows, filter them"
         )
     return PayloadFormat(kind, ddl, mode.lower() == "failfast")
 
@@ -133,7 +134,7 @@ def parse_payload_format(options: Mapping[str, str]) -> PayloadFormat:
 def _check_json_type(kind: DataType, path: str) -> None:
     if isinstance(kind, StructType):
         if not kind.fields or len(set(kind.names)) < len(kind.names):
-            raise OptionError(f"'{path}' is {kind.simpleString()}: name at least one field, and none twice")
+            raise OptionError(f"'{path}' is {kind.simpleString()}: expected at least one field, and unique names")
         for field in kind:
             _check_nullable(field.nullable, f"{path}.{field.name}")
             _check_json_type(field.dataType, f"{path}.{field.name}")
@@ -144,9 +145,9 @@ def _check_json_type(kind: DataType, path: str) -> None:
         _check_nullable(kind.valueContainsNull, f"{path}[]")
         _check_json_type(kind.valueType, f"{path}[]")
     elif not isinstance(kind, _LEAVES):
-        raise OptionError(f"'{path}' is {kind.simpleString()}, which is not read from JSON: choose from {_SUPPORTED}")
+        raise OptionError(f"'{path}' is {kind.simpleString()}, unsupported for JSON: choose from {_SUPPORTED}")
 
 
 def _check_nullable(nullable: bool, path: str) -> None:
     if not nullable:
-        raise OptionError(f"'{path}' is NOT NULL: what a JSON object does not have is NULL, so leave NOT NULL out")
+        raise OptionError(f"'{path}' is NOT NULL, but a field missing in a JSON object is NULL: remove NOT NULL")

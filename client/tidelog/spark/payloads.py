@@ -1,4 +1,4 @@
-"""Payloads as text or JSON, in the task: by columns where that is certain, one by one where it is not."""
+"""Decoding of payloads as text or JSON, in the task: by columns if that is certain to be right, else one by one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +12,17 @@ from tidelog.spark.json_columns import JsonColumns
 from tidelog.spark.json_rows import Corrupt, JsonRows
 from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
 
-# So few are decoded one by one; more are halved, so that one that is corrupt does not make thousands slow.
+# Up to this number payloads are decoded one by one. Larger runs are halved, so one corrupt payload does not slow down
+# thousands.
 _FEW: Final = 128
 
 
 class CorruptPayloadError(ValueError):
-    """A payload is not what it is taken for, and ``mode`` is failfast; the message names vchannel and tick."""
+    """A payload cannot be decoded, and ``mode`` is failfast; the message names vchannel and tick."""
 
 
 class Decoder(ABC):
-    """Makes columns of payloads."""
+    """Decodes payloads into a column."""
 
     @abstractmethod
     def together(self, payloads: pa.BinaryArray) -> pa.Array | None:
@@ -29,7 +30,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def one_by_one(self, payloads: Sequence[bytes]) -> tuple[pa.Array, list[Corrupt]]:
-        """Return a row for each payload, NULL for those that are corrupt, and these."""
+        """Return a row for each payload, NULL for corrupt ones, and the list of corrupt ones."""
 
 
 class TextDecoder(Decoder):
@@ -73,29 +74,29 @@ class JsonDecoder(Decoder):
 
 
 class Payloads:
-    """Makes the columns ``payload`` and ``_corrupt_record`` of a read, unless payloads stay as they are."""
+    """Decodes the columns ``payload`` and ``_corrupt_record`` of a read; does nothing for payloadFormat binary."""
 
     def __init__(self, format_: PayloadFormat, schema: pa.Schema) -> None:
-        """Make those of ``schema``."""
+        """Decode the columns that ``schema`` has."""
         self._is_failfast = format_.is_failfast
         self._wanted = [name for name in ("payload", CORRUPT_RECORD) if name in schema.names]
         self._decoder: Decoder | None = None
         if format_.kind == "string":
             self._decoder = TextDecoder()
         elif format_.kind == "json" and self._wanted:
-            # The column is there whenever _corrupt_record is: what is corrupt depends on its fields.
+            # The schema has 'payload' if it has _corrupt_record, because the fields define what is corrupt.
             self._decoder = JsonDecoder(schema.field("payload").type)
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The column that must be there to decode: ``payload``, or none if nothing is decoded."""
+        """The columns needed for decoding: ``payload``, or empty if nothing is decoded."""
         return ("payload",) if self._decoder is not None and self._wanted else ()
 
     def columns(self, run: BatchRun) -> Mapping[str, pa.Array]:
-        """Return the columns that differ from those of ``arrow.COLUMNS``.
+        """Return the columns to use instead of those of ``arrow.COLUMNS``.
 
         Raises:
-            CorruptPayloadError: See there.
+            CorruptPayloadError: A payload is corrupt, and ``mode`` is failfast.
         """
         if not self.needed:
             return {}
@@ -106,10 +107,10 @@ class Payloads:
         return self.decoded(COLUMNS["payload"](run), place)
 
     def decoded(self, payloads: pa.BinaryArray, place: Callable[[int], tuple[str, int]]) -> Mapping[str, pa.Array]:
-        """Return what ``payloads`` become; ``place`` tells vchannel and tick of a row.
+        """Return the decoded columns of ``payloads``; ``place`` returns vchannel and tick of a row.
 
         Raises:
-            CorruptPayloadError: See there.
+            CorruptPayloadError: A payload is corrupt, and ``mode`` is failfast.
         """
         assert self._decoder is not None
         parts: list[pa.Array] = []
@@ -123,7 +124,7 @@ class Payloads:
 
 
 def decode(decoder: Decoder, payloads: pa.BinaryArray, parts: list[pa.Array], begin: int = 0) -> list[Corrupt]:
-    """Append the rows of ``payloads`` from ``begin`` on to ``parts``, and return the corrupt ones by position."""
+    """Append the rows of ``payloads[begin:]`` to ``parts``, and return the corrupt ones, with their positions."""
     rest = payloads[begin:]
     together = decoder.together(rest)
     if together is not None:
@@ -148,6 +149,6 @@ def _only(payloads: pa.BinaryArray, positions: Sequence[int]) -> pa.BinaryArray:
 def _failure(vchannel: str, tick: int, corrupt: Corrupt) -> CorruptPayloadError:
     return CorruptPayloadError(
         f"{vchannel}: the payload at tick {tick} {corrupt.reason}. Read it as payloadFormat=binary, or "
-        "set the option mode to permissive: such payloads are then NULL, and their bytes are in the column "
-        f"{CORRUPT_RECORD}, if it is asked for"
+        "set the option mode to permissive: such payloads are then NULL, and their bytes are in the optional column "
+        f"{CORRUPT_RECORD}"
     )

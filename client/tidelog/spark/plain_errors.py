@@ -1,4 +1,4 @@
-"""Errors as Spark shows them: it prints the whole traceback, and what was said stands below all of it."""
+"""Errors without a traceback. Spark prints the whole traceback above the message, which hides it."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -14,9 +14,9 @@ _Result = TypeVar("_Result")
 
 
 def plainly(call: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Let errors that a person can act on leave ``call``, which Spark calls, without where they come from.
+    """Decorate ``call``, which Spark calls, to raise errors that the user can fix without a traceback.
 
-    All others are defects and keep it.
+    All other errors are defects and keep their traceback.
     """
 
     @wraps(call)

@@ -1,13 +1,13 @@
-"""Filters that Spark hands over, turned into what the server can do without reading.
+"""Translation of Spark's filters into ranges, vchannels and types of a scan.
 
-A filter is *accepted* when the server's answer is exactly the rows that pass it; Spark then does not evaluate it again.
-Any other filter stays with Spark, though it may still narrow the range of ticks::
+A filter is *accepted* if the scan returns exactly the rows that pass it; Spark then does not evaluate it again. Spark
+evaluates any other filter, but it may still narrow the range of ticks::
 
     column      becomes                           accepted
-    tick        range of ticks                    comparisons, =, IN of one
-    timestamp   range of ticks                    comparisons, =, IN of one
-    channel     fewer vchannels to scan           all that Spark can hand over
-    vchannel    fewer vchannels to scan           all that Spark can hand over
+    tick        range of ticks                    comparisons, =, IN of one value
+    timestamp   range of ticks                    comparisons, =, IN of one value
+    channel     fewer vchannels to scan           all filters that Spark can hand over
+    vchannel    fewer vchannels to scan           all filters that Spark can hand over
     type        the scan's filter on types        =, IN
 """
 
@@ -43,12 +43,12 @@ _UINT32: Final = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Pushdown:
-    """What the filters leave to read.
+    """The part of a read that the filters allow.
 
     Attributes:
-        begin_tick, end_tick: Only ticks in this half-open range.
-        types: Only messages of these types; None for all.
-        lane_filters: Only vchannels whose name passes all of these.
+        begin_tick, end_tick: Half-open range of ticks.
+        types: Message types to read; None for all.
+        lane_filters: Filters that a vchannel's channel or index must pass.
     """
 
     begin_tick: int = 0
@@ -58,17 +58,17 @@ class Pushdown:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the filters contradict each other, so that nothing can pass."""
+        """True if no message can pass, because the filters contradict each other."""
         return self.begin_tick >= self.end_tick or self.types == frozenset()
 
     def passes(self, channel: str, index: int) -> bool:
-        """Tell whether messages of the vchannel ``channel/index`` can pass."""
+        """Return whether messages of the vchannel ``channel/index`` can pass."""
         values: dict[str, str | int] = {"channel": channel, "vchannel": index}
         return all(_holds(entry, values[_column(entry)]) for entry in self.lane_filters)
 
 
 def push(filters: list[Filter], *, payload_may_be_null: bool = False) -> tuple[Pushdown, list[Filter]]:
-    """Return what the filters leave to read, and those that Spark must still evaluate, all meant as AND."""
+    """Return the part to read, and the filters that Spark must still evaluate. The filters are joined by AND."""
     pushed = Pushdown()
     left = []
     never_null = _NEVER_NULL - {"payload"} if payload_may_be_null else _NEVER_NULL
@@ -82,7 +82,7 @@ def push(filters: list[Filter], *, payload_may_be_null: bool = False) -> tuple[P
 
 
 def _narrow(pushed: Pushdown, entry: Filter) -> tuple[Pushdown, bool]:
-    """Return ``pushed`` narrowed by one filter, and whether that says everything the filter says."""
+    """Return ``pushed`` narrowed by one filter, and whether the filter is accepted."""
     column = _column(entry)
     match column:
         case "channel" | "vchannel" if _is_decidable(entry):
@@ -102,13 +102,13 @@ def _narrow(pushed: Pushdown, entry: Filter) -> tuple[Pushdown, bool]:
 
 
 def _column(entry: Filter) -> str:
-    """Return the column that a filter is about; for a nested field something that is no column of ours."""
+    """Return the column of a filter; for a nested field its dotted path, which matches no column."""
     attribute = entry.child.attribute if isinstance(entry, Not) else entry.attribute  # type: ignore[attr-defined]  # every filter but Not has one
     return ".".join(attribute)
 
 
 def _tick_range(entry: Filter, column: str) -> tuple[tuple[int, int], bool]:
-    """Return the half-open range of ticks outside of which nothing passes, and whether all inside it passes."""
+    """Return a half-open range that contains all passing ticks, and whether all ticks in it pass."""
     match entry:
         case In(_, values):
             spans = [_span(value, column) for value in values]
@@ -124,10 +124,10 @@ def _tick_range(entry: Filter, column: str) -> tuple[tuple[int, int], bool]:
 
 
 def _span(value: object, column: str) -> tuple[int, int] | None:
-    """Return the half-open range of ticks whose row shows ``value`` in ``column``; None if that cannot be told.
+    """Return the half-open range of ticks whose rows have ``value`` in ``column``; None if it is unknown.
 
-    A timestamp shows whole milliseconds, so one between two of them is shown by no tick: its span is empty and lies
-    where its ticks would be.
+    The column ``timestamp`` has whole milliseconds. A value between two milliseconds matches no tick: its span is empty
+    and lies between their ticks.
     """
     if column == "tick" and type(value) is int:
         return value, value + 1
@@ -137,7 +137,7 @@ def _span(value: object, column: str) -> tuple[int, int] | None:
 
 
 def _bounds(comparison: Filter, span: tuple[int, int]) -> tuple[int, int]:
-    """Return the half-open range of ticks that compare so with the value of ``span``."""
+    """Return the half-open range of ticks for which the comparison with the value of ``span`` holds."""
     begin, end = span
     match comparison:
         case GreaterThan():
@@ -153,7 +153,7 @@ def _bounds(comparison: Filter, span: tuple[int, int]) -> tuple[int, int]:
 
 
 def _types(entry: Filter) -> frozenset[int] | None:
-    """Return the message types that pass, as the server counts them; None if it cannot be asked for them."""
+    """Return the message types that pass, as unsigned numbers; None if a scan cannot filter by them."""
     match entry:
         case EqualTo(_, value) | EqualNullSafe(_, value):
             values = (value,)
@@ -167,7 +167,7 @@ def _types(entry: Filter) -> frozenset[int] | None:
 
 
 def _is_decidable(entry: Filter) -> bool:
-    """Tell whether ``_holds`` can decide the filter as SQL does, for which a NULL to compare with is neither."""
+    """Return whether ``_holds`` decides the filter as SQL does, where no comparison with NULL is true or false."""
     match entry:
         case Not(child):
             return not isinstance(child, EqualNullSafe) and _is_decidable(child)
@@ -180,7 +180,7 @@ def _is_decidable(entry: Filter) -> bool:
 
 
 def _holds(entry: Filter, value: str | int) -> bool:
-    """Tell whether ``value``, which is not NULL, passes a decidable filter."""
+    """Return whether ``value``, which is not NULL, passes a decidable filter."""
     match entry:
         case Not(child):
             return not _holds(child, value)

@@ -1,4 +1,4 @@
-"""Reading: what one task does with its partition. Imported in the task, where the process has already been forked."""
+"""Reading of one partition in a task. Imported in the task, after Spark has forked the process."""
 
 import gc
 import logging
@@ -19,11 +19,11 @@ from tidelog.spark.plan import ReadPartition
 
 _log = logging.getLogger("tidelog.spark")
 
-# Spark pays about 100 µs for each record batch whatever its size, and holds a few of them in memory at once: of twice
-# the size a worker has 20 MB more, and is not measurably faster.
+# Spark spends about 100 µs per record batch, whatever its size, and holds a few of them in memory. With twice the size
+# a worker needs 20 MB more and is not measurably faster.
 _TARGET_ROWS: Final = 16_384
 _TARGET_BYTES: Final = 2 << 20
-# Of 4 MiB, more than twice as many pages are new to the process: malloc gives such blocks back each time.
+# With 4 MiB, page faults more than double: malloc returns blocks of that size to the system each time.
 _RESPONSE_BYTES: Final = 2 << 20
 
 
@@ -32,11 +32,11 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``partition``, in tick order, with the columns of ``schema``.
 
-    The client receives ahead while Spark takes what was yielded, and checks the CRC of every batch.
+    The client prefetches while Spark processes the yielded rows, and checks the CRC of every batch.
 
     Raises:
         TidelogError: The rest of the partition cannot be read.
-        CorruptPayloadError: A payload is not of the format, and that is to fail the read.
+        CorruptPayloadError: A payload cannot be decoded, and ``mode`` is failfast.
     """
     payloads = Payloads(payload_format, schema)
     is_begun = False
@@ -45,16 +45,14 @@ def read_partition(
             is_begun = True
             yield rows
     except (NotOwnerError, UnavailableError):
-        # What was yielded cannot be taken back: then Spark's next attempt at the task comes here.
+        # Yielded rows cannot be retracted. After the first of them, Spark's next attempt of the task starts over.
         if partition.seeds is None or is_begun:
             raise
         seeds = partition.seeds
         found = patiently(seeds, lambda: owner_of(seeds, partition.channel))
         if found == partition.connection:
             raise
-        _log.warning(
-            "%s is at %s now, no longer at %s", partition.vchannel, found.endpoint, partition.connection.endpoint
-        )
+        _log.warning("%s moved to %s from %s", partition.vchannel, found.endpoint, partition.connection.endpoint)
         yield from _read(replace(partition, connection=found), schema, payloads)
     _freeze_worker()
 
@@ -69,17 +67,17 @@ def _read(partition: ReadPartition, schema: pa.Schema, payloads: Payloads) -> It
             except PositionTrimmedError as error:
                 if partition.fail_on_data_loss:
                     raise _lost(partition, error) from None
-                _log.warning("%s; reading what is left, because failOnDataLoss is false", error)
-                # It lies beyond everything that was yielded: nothing comes twice.
+                _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", error)
+                # This tick is greater than all yielded ones, so no row is repeated.
                 begin_tick = error.first_available_tick
 
 
 @cache
 def _freeze_worker() -> None:
-    """Take what this process has loaded out of garbage collection, once, when its first task has loaded everything.
+    """Exempt all loaded objects from garbage collection, once, after the first task has loaded all modules.
 
-    PySpark's worker collects after each task, for which it looks at every object of PySpark, pyarrow and gRPC: 40 ms.
-    The process is Spark's own and runs nothing but tasks.
+    PySpark's worker collects garbage after each task, which takes 40 ms for the objects of PySpark, pyarrow and gRPC.
+    The process belongs to Spark and runs only tasks.
     """
     gc.collect()
     gc.freeze()
@@ -95,7 +93,7 @@ def _record_batches(
         start=At.tick(begin_tick),
         until=At.inside(partition.end_tick),
         types=partition.types or None,
-        # A WHERE is exact: Spark does not look at the types again.
+        # Filters on types are exact: Spark does not evaluate them again.
         hides_broadcasts=bool(partition.types),
         max_response_bytes=_RESPONSE_BYTES,
         created_ticks={partition.vchannel: partition.created_tick},
@@ -106,10 +104,10 @@ def _record_batches(
 
 
 def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
-    """Yield consecutive batches together that are large enough for one record batch; the last may be short.
+    """Yield runs of consecutive batches that are large enough for one record batch; the last may be shorter.
 
     Raises:
-        PositionTrimmedError: What follows was trimmed. All that came before was yielded.
+        PositionTrimmedError: The following messages were trimmed. All earlier ones were yielded.
     """
     run: list[Batch] = []
     rows = size_bytes = 0
@@ -132,6 +130,6 @@ def _runs(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
 def _lost(partition: ReadPartition, error: PositionTrimmedError) -> PositionTrimmedError:
     return PositionTrimmedError(
         f"{partition.vchannel} was trimmed while it was read: {error}. Read again, or set the option failOnDataLoss to "
-        "false to read what is left",
+        "false to read the remaining messages",
         values=error.values,
     )

@@ -1,7 +1,7 @@
-"""Rows to the vchannels that they belong to, in batches of columns.
+"""Routing of rows to vchannels (partitions), in batches of columns.
 
-A row goes where its column ``vchannel`` says. Without one, rows with equal keys go to one vchannel, which is the
-CRC-32C of the key modulo the number of vchannels; and rows without a key stay together, batch by batch in turn.
+The column ``vchannel`` selects the vchannel. A row without it goes to the vchannel of its key: CRC-32C of the key
+modulo the number of vchannels. Rows without a key go to one vchannel per batch, round robin.
 """
 
 import random
@@ -15,34 +15,33 @@ from crc32c import crc32c
 from tidelog import Columns, columns_from_arrow
 
 MAX_ROWS: Final = 10_000
-"""The protocol's bound on messages in a batch."""
+"""The protocol's maximum of messages in a batch."""
 TARGET_BYTES: Final = 1 << 20
-"""About so large are batches, if their messages are small."""
+"""Approximate maximum of bytes in a batch; a larger message is a batch of its own."""
 _MESSAGE_COLUMNS: Final = ("payload", "key", "type", "properties", "event_time")
 
 
 class Router:
-    """Divides the rows of one task; remembers how many vchannels a channel has.
+    """Divides the rows of one task; caches the vchannel counts of channels.
 
     Attributes:
-        takes_turns: Whether rows went to a vchannel that neither they nor their keys chose, so that the same rows may
-            go to another one the next time.
+        takes_turns: True if rows were assigned round robin, so a retry may assign them to another vchannel.
     """
 
     def __init__(self, channel: str, count_vchannels: Callable[[str], int]) -> None:
-        """``channel`` is where all rows go, empty if their column says it; ``count_vchannels`` asks the server."""
+        """Route to ``channel``, or by the column ``channel`` if it is empty; ``count_vchannels`` asks the server."""
         self._channel = channel
         self._count_vchannels = count_vchannels
         self._counts: dict[str, int] = {}
         self.takes_turns = False
-        # Not 0, so that many small tasks do not all begin with the same vchannel.
+        # Random, so that many small tasks do not all start with the same vchannel.
         self._turn = random.randrange(1 << 16)
 
     def divide(self, rows: pa.RecordBatch) -> Iterator[tuple[str, Columns]]:
-        """Yield vchannels and what they get of ``rows``, in the order of the rows.
+        """Yield vchannels and their part of ``rows``, in the order of the rows.
 
         Raises:
-            ValueError: A row cannot be a message, or says nothing of where it belongs.
+            ValueError: A row is not a valid message, or its channel is NULL or its vchannel does not exist.
         """
         for channel, part in self._by_channel(rows):
             for index, messages in self._by_vchannel(channel, part):
@@ -55,7 +54,7 @@ class Router:
             return
         channels = rows.column("channel")
         if channels.null_count:
-            raise ValueError(f"{channels.null_count} of {len(channels)} rows have NULL as channel: say where they go")
+            raise ValueError(f"the channel of {channels.null_count} of {len(channels)} rows is NULL: set it")
         for channel, part in _groups(rows, channels):
             yield str(channel), part
 
@@ -71,13 +70,11 @@ class Router:
         for value, part in _groups(messages, chosen):
             index = int(value)
             if not 0 <= index < count:
-                raise ValueError(
-                    f"a row has the vchannel {index}, and the channel {channel} has {count}: they count from 0"
-                )
+                raise ValueError(f"a row has the vchannel {index}, expected 0 to {count - 1} for the channel {channel}")
             yield index, part
 
     def _chosen(self, rows: pa.RecordBatch, count: int) -> int | pa.Array:
-        """Return the index of the vchannel of all rows, or of each."""
+        """Return the vchannel index of all rows, or an array with the index of each."""
         names = rows.schema.names
         said = rows.column("vchannel").cast(pa.int64()) if "vchannel" in names else None
         if said is not None and not said.null_count:
@@ -95,7 +92,7 @@ class Router:
 
 
 def _has_unplaced(said: pa.Array | None, keys: pa.Array | None) -> bool:
-    """Return whether a row has neither a vchannel nor a key."""
+    """Return whether any row has neither a vchannel nor a key."""
     given = [column.is_valid() for column in (said, keys) if column is not None]
     if not given:
         return True
@@ -104,14 +101,14 @@ def _has_unplaced(said: pa.Array | None, keys: pa.Array | None) -> bool:
 
 
 def _indices_of(keys: pa.Array, count: int) -> pa.Array:
-    """Return the vchannel of each key; NULL where there is none."""
+    """Return the vchannel of each key; NULL for a NULL key."""
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
     return pa.array([crc32c(key) % count for key in distinct], pa.int64()).take(encoded.indices)
 
 
 def _groups(rows: pa.RecordBatch, by: pa.Array) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """Yield each value of ``by`` and its rows, in their order."""
+    """Yield each value of ``by`` with its rows, in their order."""
     encoded = by.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     if len(values) == 1:
@@ -122,11 +119,11 @@ def _groups(rows: pa.RecordBatch, by: pa.Array) -> Iterator[tuple[Any, pa.Record
 
 
 def _pieces(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices that are small enough for a batch of the log, if their messages are."""
+    """Yield slices within MAX_ROWS and TARGET_BYTES; a single larger message is yielded alone."""
     rows = messages.num_rows
     if rows == 1 or (rows <= MAX_ROWS and messages.nbytes <= TARGET_BYTES):
         yield messages
         return
-    # Halves, and not so many rows each: large messages may stand together.
+    # Halved by rows, not cut at a fixed number: large messages may be adjacent.
     yield from _pieces(messages.slice(0, rows // 2))
     yield from _pieces(messages.slice(rows // 2))

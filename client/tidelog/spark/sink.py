@@ -1,4 +1,4 @@
-"""The writers that Spark loads: they carry options to the tasks and what the tasks did to the driver."""
+"""The writers that Spark loads. They carry options to the tasks, and the results of the tasks to the driver."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -41,15 +41,15 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
 
 
 class TidelogWriter(DataSourceArrowWriter):
-    """Writes a DataFrame, all of it or nothing."""
+    """Writes a DataFrame; with exactly-once delivery all rows become visible together, or none."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        # Without one the batch is still in the log as a whole or not at all, for it has a name of its own.
+        # Without an id the batch gets a unique one, so that it is still atomic.
         self._app_id = options.app_id or f"spark-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
-        """Stage the rows of a task, or append them. Raises TidelogError or ValueError: the task fails."""
+        """Stage the rows of a task, or append them (``atLeastOnce``). Raises TidelogError or ValueError."""
         return _write(iterator, self._options, self._app_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -57,12 +57,12 @@ class TidelogWriter(DataSourceArrowWriter):
         _commit(messages, self._options, self._app_id, self._options.app_version or 0)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Forget what was staged. Raises TidelogError."""
+        """Roll back the staged rows. Raises TidelogError."""
         _abort(messages, self._options)
 
 
 class TidelogStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream, each as a whole, under Spark's number of it."""
+    """Writes the batches of a stream, each atomically, with Spark's batch id as its version."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -72,7 +72,7 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         return _write(iterator, self._options, self._options.app_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the rows of all tasks; nothing changes for a batch that is in the log. Raises TidelogError."""
+        """Commit the rows of all tasks; no effect if the batch was committed before. Raises TidelogError."""
         _commit(messages, self._options, self._options.app_id, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -81,27 +81,29 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
 
 
 def check_write(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
-    """Check what can be told of a write before its rows are there.
+    """Check the schema and mode of a write, before any row is read.
 
     Raises:
-        OptionError: A column is missing, unknown or of another type; or it is to overwrite.
+        OptionError: A column is missing, unknown or of another type; or ``overwrite`` is set.
     """
     if overwrite:
-        raise OptionError("a log is only appended to: write with mode('append'), a stream with outputMode('append')")
+        raise OptionError(
+            "a log cannot be overwritten: write with mode('append'), or a stream with outputMode('append')"
+        )
     kinds = {field.name: field.dataType for field in schema}
     if "payload" not in kinds:
-        raise OptionError(f"the rows have no column 'payload', only {', '.join(kinds)}: name the one to write so")
+        raise OptionError(f"the rows have no column 'payload', only {', '.join(kinds)}: rename the one to write")
     for name, kind in kinds.items():
         if name not in _COLUMNS:
             raise OptionError(
-                f"the rows have a column '{name}', which messages have not: choose from {', '.join(_COLUMNS)}, and "
-                "drop or encode the rest"
+                f"the rows have an unknown column '{name}': choose from {', '.join(_COLUMNS)}, and drop or encode the "
+                "rest"
             )
         if not (_is_properties(kind) if name == "properties" else isinstance(kind, _COLUMNS[name])):
             expected = " or ".join(_SHOWN.get(each) or each().simpleString() for each in _COLUMNS[name])
             raise OptionError(f"the column '{name}' is {kind.simpleString()}, expected {expected}")
     if not options.channel and "channel" not in kinds:
-        raise OptionError("say where the rows go: save('orders') or start('orders'), or a column 'channel'")
+        raise OptionError("no channel is set: use save('orders') or start('orders'), or add a column 'channel'")
 
 
 _SHOWN: Final[dict[type[DataType], str]] = {MapType: "map<string,string>"}

@@ -45,7 +45,7 @@ SCHEMA: Final = (
 )
 """The columns, in this order. ``vchannel`` is the index; ``timestamp`` is the tick's time; ``key`` may be NULL.
 
-Of the option ``payloadFormat`` string or json, ``payload`` is a string or a struct, and may be NULL.
+With the option ``payloadFormat`` string or json, ``payload`` is a string or a struct and may be NULL.
 """
 
 MORE: Final = (
@@ -55,39 +55,39 @@ MORE: Final = (
     .add("event_time", TimestampType())
     .add(CORRUPT_RECORD, BinaryType())
 )
-"""Columns on request: the transaction and the broadcast that a message belongs to, its event time, NULL for none; and
-the bytes of a payload that could not be decoded, NULL for others."""
+"""Optional columns: transaction and broadcast of a message, its event time, and the bytes of a payload that could not
+be decoded; NULL where a message has no such value."""
 
 
 class TidelogDataSource(DataSource):
     """``spark.read.format("tidelog")``: messages as rows. ``tidelog.spark.options`` lists the options.
 
-    A read returns exactly the messages of a consistent cut, each once, and fails rather than return fewer. Within a
-    partition rows come in tick order; each partition is a range of one vchannel.
+    A read returns exactly the messages of a consistent cut, each once, or fails. A partition is a range of one
+    vchannel, with its rows in tick order.
 
-    ``.schema(...)`` with some of the columns reads only those, which is faster: PySpark does not tell a source written
-    in Python which columns a query uses.
+    ``.schema(...)`` with some of the columns reads only those, which is faster: PySpark does not inform a Python source
+    which columns a query uses.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # A copy: Spark says only later whether this is for reading or for writing.
+        # Parsed later: only the method that Spark calls shows whether this is a read or a write.
         self._raw_options = dict(options)
 
     @cached_property
     def _read_options(self) -> ReadOptions:
-        # Parsed on the driver, whose environment counts, not that of the executors.
+        # Parsed on the driver: its environment applies, not that of the executors.
         return parse_options(self._raw_options)
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format``. Spark asks for it to register the source, before a worker runs it."""
+        """Return the name for ``format``. Spark calls this to register the source, before a worker runs it."""
         use_python_of_the_driver()
         return "tidelog"
 
     @plainly
     def schema(self) -> StructType | str:
-        """Return all columns, and those on request that the options name."""
+        """Return all columns, and the optional columns that the options name."""
         columns = [*SCHEMA, *(MORE[name] for name in self._read_options.more_columns)]
         payloads = self._read_options.payloads
         if payloads.kind == "binary":
@@ -98,10 +98,10 @@ class TidelogDataSource(DataSource):
 
     @plainly
     def reader(self, schema: StructType) -> "TidelogReader":
-        """Return a reader of the columns in ``schema``: those of ``self.schema()`` unless the user chose some.
+        """Return a reader of the columns in ``schema``: those of ``self.schema()``, or of the user's ``.schema(...)``.
 
         Raises:
-            OptionError: A column does not exist or has another type.
+            OptionError: A column does not exist or has another type, or an option is for streams only.
         """
         refuse_stream_options(self._raw_options)
         _check_columns(schema, self._read_options.payloads)
@@ -110,10 +110,10 @@ class TidelogDataSource(DataSource):
 
     @plainly
     def streamReader(self, schema: StructType) -> TidelogStreamReader:
-        """Return a reader of a stream with the columns in ``schema``. ``tidelog.spark.stream_options`` lists options.
+        """Return a stream reader of the columns in ``schema``. ``tidelog.spark.stream_options`` lists its options.
 
         Raises:
-            OptionError: An option is wrong, or a column does not exist or has another type.
+            OptionError: An option is invalid, or a column does not exist or has another type.
         """
         _check_columns(schema, self._read_options.payloads)
         return TidelogStreamReader(parse_stream_options(self._raw_options), schema)
@@ -123,7 +123,7 @@ class TidelogDataSource(DataSource):
         """Return a writer of rows with ``schema``. ``tidelog.spark.write_options`` lists its options.
 
         Raises:
-            OptionError: An option or a column is wrong, or the log is to be overwritten.
+            OptionError: An option or a column is invalid, or ``overwrite`` is set.
         """
         options = parse_write_options(self._raw_options, is_stream=False)
         check_write(schema, options, overwrite=overwrite)
@@ -131,14 +131,14 @@ class TidelogDataSource(DataSource):
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> TidelogStreamWriter:
-        """Return a writer of a stream of rows with ``schema``. As ``writer``."""
+        """Return a stream writer of rows with ``schema``. Raises as ``writer``."""
         options = parse_write_options(self._raw_options, is_stream=True)
         check_write(schema, options, overwrite=overwrite)
         return TidelogStreamWriter(options)
 
 
 class TidelogReader(DataSourceReader):
-    """Plans a read on the driver and performs its partitions in the tasks; in between it is pickled."""
+    """Plans a read on the driver and reads its partitions in the tasks, to which it is pickled."""
 
     def __init__(self, options: Any, schema: StructType) -> None:
         self._options = options
@@ -147,11 +147,11 @@ class TidelogReader(DataSourceReader):
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
-        """Fix the cut and divide what lies before it; the driver's only conversation with the server.
+        """Take the cut and divide the range before it into partitions; the driver's only calls to the server.
 
         Raises:
             TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
-            ArchiveError: The archive that the options name is not there, or is not of these channels.
+            ArchiveError: The archive does not exist, or is of other channels.
         """
         if self._options.archive:
             return plan_with_archive(self._options, self._pushdown)
@@ -167,7 +167,7 @@ class TidelogReader(DataSourceReader):
             from tidelog.spark.archive import read_archived
 
             return read_archived(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
-        # Spark makes one partition of none, and gives it no value.
+        # For an empty list of partitions Spark makes one partition without a value.
         if not isinstance(partition, ReadPartition):
             return iter(())
         from tidelog.spark.read import read_partition
@@ -176,11 +176,11 @@ class TidelogReader(DataSourceReader):
 
 
 class PushingTidelogReader(TidelogReader):
-    """A reader that takes filters from Spark: only where the user says that Spark gives each reader its own.
+    """A reader that accepts filters from Spark. Used only with the option ``pushFilters``.
 
-    Spark 4.1 to 4.3 keep what push-down leads to with the DataFrame, not with the query: a second use of the DataFrame,
-    also within one query, then reads what the first one or the last one pushed, and its result is wrong. PySpark
-    refuses this class while spark.sql.python.filterPushdown.enabled is false.
+    Why an option: Spark 4.1 to 4.3 store the result of push-down with the DataFrame, not with the query. A second use
+    of the DataFrame, even within one query, then reads with the filters of the first or last use, and returns wrong
+    rows. PySpark refuses this class while spark.sql.python.filterPushdown.enabled is false.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -202,7 +202,7 @@ def _check_columns(schema: StructType, payloads: PayloadFormat) -> None:
         if wanted is not None and wanted != field.dataType:
             raise OptionError(
                 f"the column '{field.name}' of the tidelog source is {wanted.simpleString()}, not "
-                f"{field.dataType.simpleString()}: read it as that and cast it"
+                f"{field.dataType.simpleString()}: read it as {wanted.simpleString()} and cast it"
             )
         if wanted is None:
             expected = ", ".join(f"{name} {kind.simpleString()}" for name, kind in types.items())
@@ -210,4 +210,4 @@ def _check_columns(schema: StructType, payloads: PayloadFormat) -> None:
     if CORRUPT_RECORD in schema.names:
         payloads.check_corrupt_record()
         if "payload" not in schema.names:
-            raise OptionError(f"'{CORRUPT_RECORD}' is read with 'payload', whose type says what is corrupt: name both")
+            raise OptionError(f"the schema has '{CORRUPT_RECORD}' without 'payload', whose type it depends on: add it")

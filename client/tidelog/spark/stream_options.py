@@ -1,19 +1,19 @@
-"""The options of ``spark.readStream.format("tidelog")`` beside those of ``tidelog.spark.options``.
+"""The options of ``spark.readStream.format("tidelog")``, in addition to those of ``tidelog.spark.options``.
 
 ============================  ==========================================================================
-``startingOffsets``           where a query without a checkpoint begins: ``latest`` (default): behind all that was
-                              acknowledged when its first trigger runs; ``earliest``: with all that was not trimmed.
-                              ``startingTick`` and ``startingTimestamp`` may be given instead
-``maxMessagesPerTrigger``     so many messages in a micro-batch at most; ``maxRecordsPerTrigger`` and
-                              ``maxOffsetsPerTrigger`` mean the same
-``maxBytesPerTrigger``        so many bytes in a micro-batch at most, as the log counts them: ``64MiB``
-``commitGroup``               name of a consumer group that is told how far the query is, so that its lag can be seen
-``failOnDataLoss``            ``true`` (default): the query fails where messages that it was to read are gone;
-                              ``false``: it goes on with what is left and logs a warning
+``startingOffsets``           where a query without a checkpoint starts: ``latest`` (default): after all messages
+                              acknowledged before its first trigger; ``earliest``: at the first message that was not
+                              trimmed. ``startingTick`` or ``startingTimestamp`` may be set instead
+``maxMessagesPerTrigger``     maximum of messages per micro-batch; aliases: ``maxRecordsPerTrigger``,
+                              ``maxOffsetsPerTrigger``
+``maxBytesPerTrigger``        maximum of bytes per micro-batch, as stored in the log, e.g. ``64MiB``
+``commitGroup``               consumer group to which the query commits its position, so that its lag is visible
+``failOnDataLoss``            ``true`` (default): the query fails if messages that it has not read were trimmed or
+                              destroyed; ``false``: it continues with the remaining ones and logs a warning
 ============================  ==========================================================================
 
 The options that end a read (``endingTick``, ``endingTimestamp``, ``asOfTick``, ``timestampAsOf``) are refused: a stream
-has no end. A micro-batch has one message, or one transaction, at least, however small the limits are.
+has no end. A micro-batch has at least one message or one transaction, even if that exceeds the limits.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,10 @@ from tidelog.spark.stream_admission import Limits
 Start = Literal["latest", "earliest", "given"]
 
 _ENDS: Final = ("endingTick", "endingTimestamp", "asOfTick", "timestampAsOf")
-# What a stream leaves to Spark, or does not have.
 _OF_BATCHES: Final = {
-    "pushFilters": "Spark hands no filters to a stream: 'types' and the channels say what is read",
-    "archive": "a stream reads the log alone: read the archive with spark.read, and begin the stream behind it",
-    "archiveOnly": "a stream reads the log alone: read the archive with spark.read",
+    "pushFilters": "Spark hands no filters to a stream; use 'types' and the channel options",
+    "archive": "a stream reads only the log; read the archive with spark.read, and start the stream after its end",
+    "archiveOnly": "a stream reads only the log; read the archive with spark.read",
 }
 _STARTS: Final = ("startingOffsets", "startingTick", "startingTimestamp")
 _MESSAGES: Final = ("maxMessagesPerTrigger", "maxRecordsPerTrigger", "maxOffsetsPerTrigger")
@@ -41,13 +40,13 @@ _OFFSETS: Final[dict[str, Start]] = {"latest": "latest", "earliest": "earliest"}
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What a query reads and how much at a time.
+    """The options of a stream, checked.
 
     Attributes:
         read: What to read, as for a batch.
-        start: Where a query without a checkpoint begins; ``given``: at ``read.begin_tick``.
-        limits: Of a micro-batch.
-        commit_group: Consumer group that is told how far the query is; empty for none.
+        start: Where a query without a checkpoint starts; ``given``: at ``read.begin_tick``.
+        limits: Maximum size of a micro-batch.
+        commit_group: Consumer group to which the query commits its position; empty if not set.
     """
 
     read: ReadOptions
@@ -57,23 +56,23 @@ class StreamOptions:
 
 
 def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
-    """Return the options that Spark hands over for a stream.
+    """Parse the options that Spark hands over for a stream.
 
     Raises:
-        OptionError: See there.
+        OptionError: An option is unknown or invalid, or two contradict each other.
     """
     options = known_options(raw, ALL_NAMES)
     for name in _ENDS:
         if name in options:
-            raise OptionError(f"a stream has no end: leave out the option '{name}', or read with spark.read")
+            raise OptionError(f"a stream has no end: remove the option '{name}', or read with spark.read")
     for name, reason in _OF_BATCHES.items():
         if name in options:
-            raise OptionError(f"leave out the option '{name}': {reason}")
+            raise OptionError(f"remove the option '{name}': {reason}")
     start = only_one(options, _STARTS)
     messages = only_one(options, _MESSAGES)
     group = options.get("commitGroup", "")
     if "commitGroup" in options and not group:
-        raise OptionError("the option 'commitGroup' is empty: name a consumer group, or leave it out")
+        raise OptionError("the option 'commitGroup' is empty: name a consumer group, or remove it")
     return StreamOptions(
         read=parse_options(raw),
         start=_start(options) if start in {None, "startingOffsets"} else "given",
@@ -86,16 +85,16 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
 
 
 def refuse_stream_options(raw: Mapping[str, str]) -> None:
-    """Check that a batch is not read with options that only a stream has.
+    """Check the options of a batch read.
 
     Raises:
-        OptionError: It is.
+        OptionError: An option that only a stream has is set.
     """
     given = {name.lower() for name in raw}
     for name in STREAM_NAMES:
         if name.lower() in given:
-            hint = ": startingTick and endingTick bound a batch" if name == "startingOffsets" else ""
-            raise OptionError(f"the option '{name}' is one of spark.readStream, and this is spark.read{hint}")
+            hint = "; use startingTick and endingTick to bound a batch" if name == "startingOffsets" else ""
+            raise OptionError(f"the option '{name}' is for spark.readStream only: remove it from spark.read{hint}")
 
 
 def _start(options: Mapping[str, str]) -> Start:
@@ -103,7 +102,7 @@ def _start(options: Mapping[str, str]) -> Start:
     start = _OFFSETS.get(text.lower())
     if start is None:
         raise OptionError(
-            f"the option 'startingOffsets' is {text!r}: choose from latest and earliest, or give startingTick or "
+            f"the option 'startingOffsets' is {text!r}: choose from latest and earliest, or set startingTick or "
             "startingTimestamp"
         )
     return start

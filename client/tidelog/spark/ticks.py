@@ -1,4 +1,4 @@
-"""Ticks and times, as far as Spark's columns and filters need them."""
+"""Conversions between ticks and times for Spark's columns and filters."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -10,15 +10,15 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def time_to_tick(time_ms: int) -> int:
-    """Return the least tick at ``time_ms`` (milliseconds since the epoch)."""
+    """Return the smallest tick at ``time_ms`` (milliseconds since the epoch)."""
     return time_ms << LOGICAL_BITS
 
 
 def floor_ms(moment: datetime) -> int:
-    """Return the last whole millisecond since the epoch that is not after ``moment``, which knows its offset."""
+    """Return milliseconds since the epoch, rounded down. ``moment`` must have an offset."""
     return (moment - _EPOCH) // _MILLISECOND
 
 
 def ceil_ms(moment: datetime) -> int:
-    """Return the first whole millisecond since the epoch that is not before ``moment``, which knows its offset."""
+    """Return milliseconds since the epoch, rounded up. ``moment`` must have an offset."""
     return -((_EPOCH - moment) // _MILLISECOND)

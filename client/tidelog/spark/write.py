@@ -1,8 +1,8 @@
-"""Writing: what one task does with its rows, and what the driver does with what the tasks have done.
+"""Writing: the part of one task, and the driver's commit of all tasks.
 
-Exactly once: a task stages its rows in transactions and prepares them; the driver commits those of all tasks at once,
-under the name of the application and the number of the batch, which the log takes once. What a task or a driver that
-died leaves behind ends with the next commit of the application, or in time.
+Exactly once: each task stages its rows in transactions and prepares them. The driver commits those of all tasks at
+once, under the application's id and the number of the batch, which the log accepts once. Transactions of a task or
+driver that died end with the application's next commit, or by timeout.
 
 Imported where it runs, after Spark's forks.
 """
@@ -23,27 +23,27 @@ from tidelog.spark.write_options import WriteOptions
 
 _log = logging.getLogger("tidelog.spark")
 
-# Half of what the server takes in one transaction, fewer batches than it takes, and as many vchannels: a task may write
-# any number of them.
+# Half of the server's maximum of bytes per transaction, less than its maximum of batches, and its maximum of vchannels.
+# A task may write any number of transactions.
 _MAX_TXN_BYTES: Final = 512 << 20
 _MAX_TXN_BATCHES: Final = 2_048
 _MAX_TXN_VCHANNELS: Final = 256
-# How much a task that writes at least once holds back at most.
+# Maximum of bytes that an at-least-once task buffers before it commits.
 _FLUSH_BYTES: Final = 16 << 20
-# Where Spark keeps the id of a streaming query among the properties of its jobs.
+# Job property in which Spark stores the id of a streaming query.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _COMMIT_TIMEOUT_S: Final = 120.0
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task has written.
+    """The result of one task.
 
     Attributes:
-        prepared: What is to be committed; nothing if the task has committed it itself.
-        rows: How many rows.
+        prepared: Transactions to commit; empty if the task has committed its rows itself.
+        rows: Number of rows.
         takes_turns: See ``Router``.
-        query_id: The streaming query of Spark that the task belongs to; empty for none.
+        query_id: Id of the Spark streaming query; empty for a batch.
     """
 
     prepared: tuple[PreparedTransaction, ...]
@@ -53,11 +53,11 @@ class Written(WriterCommitMessage):
 
 
 def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, app_id: str) -> Written:
-    """Stage and prepare the rows of a task; nothing of them is in the log before the driver commits.
+    """Stage and prepare the rows of a task. They become visible when the driver commits.
 
     Raises:
-        ValueError: A row cannot be a message.
-        TidelogError: The rows cannot be staged. What was staged ends by itself.
+        ValueError: A row is not a valid message.
+        TidelogError: The rows cannot be staged. Staged rows end by timeout.
     """
     written = _Written()
     with _client(options) as client:
@@ -72,7 +72,7 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
                 written.rows += columns.count
             written.add(txn.prepare(options, app_id))
         except BaseException:
-            # Spark tries the task again; what it prepares then counts.
+            # Spark retries the task, and only what the retry prepares is committed.
             txn.roll_back()
             if written.prepared:
                 client.roll_back_prepared(written.prepared)
@@ -81,7 +81,7 @@ def write_exactly_once(rows: Iterator[pa.RecordBatch], options: WriteOptions, ap
 
 
 def write_at_least_once(rows: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
-    """Append the rows of a task as they come. Raises as ``write_exactly_once``; rows before that are in the log."""
+    """Append the rows of a task as they come. Raises as ``write_exactly_once``; rows committed before that stay."""
     count = 0
     with _client(options) as client:
         txn = _Open(client, options)
@@ -100,11 +100,11 @@ def write_at_least_once(rows: Iterator[pa.RecordBatch], options: WriteOptions) -
 
 
 def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str, version: int) -> None:
-    """Commit what all tasks have prepared; once for each version.
+    """Commit the prepared transactions of all tasks; at most once per version.
 
     Raises:
-        AppCommitMismatchError: The name is that of another query, or this version was committed with other rows.
-        TidelogError: The rows are not in the log, unless its effect is unknown: then repeating the batch is safe.
+        AppCommitMismatchError: ``app_id`` belongs to another query, or this version was committed with other rows.
+        TidelogError: Nothing was committed, unless the effect is unknown: then retrying the batch is safe.
     """
     done = [message for message in written if message is not None]
     with _client(options) as client:
@@ -113,7 +113,7 @@ def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str
                 _prepared(written),
                 app_id,
                 version,
-                # Without a name, the batch has one that nothing else is written under.
+                # Without a txnAppId the batch has a unique id, which is used for this commit only.
                 is_last=not options.app_id,
                 is_first=options.is_new or not options.app_id,
                 query_id=next((message.query_id for message in done if message.query_id), ""),
@@ -127,10 +127,10 @@ def commit(written: Sequence[Written | None], options: WriteOptions, app_id: str
 
 
 def abort(written: Sequence[Written | None], options: WriteOptions) -> None:
-    """Forget what tasks have prepared.
+    """Roll back the prepared transactions of all tasks.
 
     Raises:
-        TidelogError: The server was not told; it forgets them by itself in time.
+        TidelogError: The server was not reached; the transactions end by timeout.
     """
     prepared = _prepared(written)
     if prepared:
@@ -139,13 +139,13 @@ def abort(written: Sequence[Written | None], options: WriteOptions) -> None:
 
 
 def _client(options: WriteOptions) -> Client:
-    """Return a client of the node that has the channel, who is asked for if the options name several nodes."""
+    """Return a client of the channel's owner, which is looked up if the options name several nodes."""
     connection = options.connection
     return (owner_of(connection, options.channel) if len(connection.endpoints) > 1 else connection).client()
 
 
 class _Written:
-    """What a task has written so far."""
+    """The prepared transactions and row count of a running task."""
 
     def __init__(self) -> None:
         self.prepared: list[PreparedTransaction] = []
@@ -157,7 +157,7 @@ class _Written:
 
 
 class _Open:
-    """A transaction that takes batches."""
+    """An open transaction and its size."""
 
     def __init__(self, client: Client, options: WriteOptions | None = None) -> None:
         self._txn: Transaction = client.txn(
@@ -168,7 +168,7 @@ class _Open:
         self._vchannels: set[str] = set()
 
     def has_room_for(self, vchannel: str, columns: Columns) -> bool:
-        """Return whether the server takes a transaction with ``columns`` as well."""
+        """Return whether ``columns`` fit into this transaction."""
         return (
             self.size_bytes + columns.size_bytes <= _MAX_TXN_BYTES
             and self._batches < _MAX_TXN_BATCHES
@@ -206,9 +206,9 @@ def _routed(router: Router, rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[st
 
 
 def _query_id() -> str:
-    """Return the id of the streaming query that this task belongs to, which stays with its checkpoint; empty for none.
+    """Return the id of this task's streaming query, which is stable per checkpoint; empty for a batch.
 
-    Only tasks see it: Spark commits in a process of its own, without a context.
+    Read in tasks: Spark commits in a separate process, without a task context.
     """
     context = TaskContext.get()
     return (context.getLocalProperty(_QUERY_ID) if context else None) or ""
@@ -219,18 +219,18 @@ def _prepared(written: Sequence[Written | None]) -> list[PreparedTransaction]:
 
 
 def _in_words_of_spark(error: AppCommitMismatchError, app_id: str, version: int) -> AppCommitMismatchError:
-    """Return the error with what to change of the options."""
+    """Return the error with the options to change."""
     if error.values["mismatch"] == "query":
         text = (
-            f"the option txnAppId is {app_id!r}, and another streaming query has written under this name, or the same "
-            "one with another checkpoint: the batches of each are numbered from 0, so this batch could be taken for "
-            "one of the other's. Nothing of it is in the log. Choose a txnAppId for this checkpoint"
+            f"the option txnAppId is {app_id!r}, which another streaming query uses, or the same query with another "
+            "checkpoint. Each numbers its batches from 0, so this batch could be mistaken for one of the other query. "
+            "Nothing was written. Choose a txnAppId for this checkpoint"
         )
     else:
         text = (
-            f"version {version} of the txnAppId {app_id!r} is in the log with other rows: a repetition has as many "
-            "rows as the first write, to the same channels and vchannels. Nothing of this write is in the log. Choose "
-            "a txnAppId for each target, and a txnVersion for each batch"
+            f"version {version} of the txnAppId {app_id!r} was committed with other rows: a retry must have as many "
+            "rows as the first write, for the same channels and vchannels. Nothing was written. Choose a txnAppId for "
+            "each target, and a txnVersion for each batch"
         )
     return AppCommitMismatchError(f"{text} ({error})", effect=error.effect, values=error.values)
 
@@ -238,7 +238,7 @@ def _in_words_of_spark(error: AppCommitMismatchError, app_id: str, version: int)
 def _tell(result: PreparedCommit, app_id: str, version: int) -> None:
     if result.duplicate:
         _log.warning(
-            "batch %d of %s was in the log before, with %d messages up to tick %d: this repetition changed nothing",
+            "batch %d of %s was already committed, with %d messages up to tick %d: this retry changed nothing",
             version, app_id, result.messages, result.last_tick,
         )  # fmt: skip
     else:

@@ -1,18 +1,18 @@
-"""The options of ``df.write.format("tidelog")`` and ``df.writeStream``. Names are those below in any case.
+"""The options of ``df.write.format("tidelog")`` and ``df.writeStream``. Names are case-insensitive.
 
 ============================  ==========================================================================
 ``endpoint``                  ``host:port`` of the server; default: ``TIDELOG_ENDPOINT``, else 127.0.0.1:7420
-``channel``                   where all rows go; ``save("orders")`` and ``start("orders")`` mean the same. Without it
-                              the rows have a column ``channel``
-``delivery``                  ``exactlyOnce`` (default): all rows of a batch are in the log together, once;
-                              ``atLeastOnce``: rows are in the log as they come, those of a repeated task again
-``txnAppId``                  names who writes, 1 to 128 bytes; a stream needs one of its own for exactly once
-``txnVersion``                the number of this batch among those of ``txnAppId``, growing; a stream's batches have one
+``channel``                   channel for all rows; same as ``save("orders")`` and ``start("orders")``. If not set, the
+                              rows need a column ``channel``
+``delivery``                  ``exactlyOnce`` (default): all rows of a batch become visible together, once;
+                              ``atLeastOnce``: rows are appended as they come, and a retried task appends its rows again
+``txnAppId``                  id of the writing application, 1 to 128 bytes; an exactly-once stream needs its own
+``txnVersion``                number of this batch, increasing per ``txnAppId``; a stream numbers its batches itself
 ``txnTimeout``                seconds that the rows of a finished task wait for the rest of the batch: 1 to 86400,
                               default 3600
-``txnIsNew``                  ``true``: ``txnAppId`` has written nothing yet, which you know; needed only where the
-                              server says that it may have forgotten the application
-``durability``                ``sync``: acknowledged when on disk, ``os``: when the operating system has it; default:
+``txnIsNew``                  ``true``: asserts that ``txnAppId`` has never committed; needed only if the server reports
+                              that it may have evicted the application
+``durability``                ``sync``: acknowledge when on disk, ``os``: when in the operating system's cache; default:
                               the server's
 ``token``, ``tokenFile``,     as for reading
 ``tlsCa``, ``tlsCert``,
@@ -32,7 +32,7 @@ from tidelog.spark.option_values import MAX_COUNT, flag_of, known_options, numbe
 _Choice = TypeVar("_Choice")
 Delivery = Literal["exactlyOnce", "atLeastOnce"]
 
-# The last two are Spark's own, which it hands over with ours.
+# The last two are Spark's own, which it hands over as well.
 NAMES: Final = (
     "endpoint", "channel", "path", "delivery", "txnAppId", "txnVersion", "txnTimeout", "txnIsNew", "durability",
     "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey", "checkpointLocation", "queryName",
@@ -46,17 +46,17 @@ _MAX_TIMEOUT_S: Final = 86_400
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options, checked.
+    """The options of a write, checked.
 
     Attributes:
-        connection: How to reach the server.
-        channel: Where all rows go; empty for what their column says.
-        delivery: How often each row is in the log.
-        app_id: Who writes; empty for nobody in particular.
-        app_version: The number of this batch; None if it is not given.
-        timeout_s: How long what a task has written waits for the rest of the batch.
+        connection: Address and credentials of the server.
+        channel: Channel for all rows; empty if the column ``channel`` names it.
+        delivery: Delivery guarantee.
+        app_id: Id of the writing application; empty if not set.
+        app_version: Number of this batch; None if not set.
+        timeout_s: Seconds that staged rows of a task wait for the rest of the batch.
         durability: When writes are acknowledged; None for the server's default.
-        is_new: Whether ``app_id`` has written nothing yet, so that a server that may have forgotten it takes it as new.
+        is_new: True if ``app_id`` has never committed, so a server that may have evicted it accepts it as new.
     """
 
     connection: Connection
@@ -70,16 +70,16 @@ class WriteOptions:
 
 
 def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
-    """Return the options that Spark hands over for a write.
+    """Parse the options that Spark hands over for a write.
 
     Raises:
-        OptionError: See there.
+        OptionError: An option is unknown or invalid, or two contradict each other.
     """
     options = known_options(raw, NAMES)
     if "path" in options:
         if "channel" in options:
             verb = "start" if is_stream else "save"
-            raise OptionError(f"give the channel either as option 'channel' or as {verb}(...), not both")
+            raise OptionError(f"the channel is set both by the option 'channel' and by {verb}(...): use one of them")
         options["channel"] = options.pop("path")
     delivery = _choice(options, "delivery", _DELIVERIES) or "exactlyOnce"
     app_id = options.get("txnAppId", "")
@@ -90,8 +90,8 @@ def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOpti
     connection = connection_of(options)
     if len(connection.endpoints) > 1 and not options.get("channel"):
         raise OptionError(
-            f"the endpoint is {connection.endpoint!r}, and each row says its channel: a batch goes to one node of a "
-            "cluster, so name the one that has the channels; several may be named when all rows go to one channel"
+            f"the endpoint is {connection.endpoint!r}, but the column 'channel' names the channels: a batch goes to "
+            "one node of a cluster, so set the endpoint to the owner of the channels, or set the option 'channel'"
         )
     return WriteOptions(
         connection=connection,
@@ -106,23 +106,23 @@ def parse_write_options(raw: Mapping[str, str], *, is_stream: bool) -> WriteOpti
 
 
 def _check_identity(delivery: Delivery, app_id: str, version: int | None, *, is_stream: bool) -> None:
-    """Check that a repetition of the write would be known as one, where that is wanted."""
+    """Check that an exactly-once write can be identified when it is retried."""
     if delivery == "atLeastOnce":
         if app_id or version is not None:
             raise OptionError(
-                "'txnAppId' and 'txnVersion' are for exactly once: leave them out, or the option delivery=atLeastOnce"
+                "'txnAppId' and 'txnVersion' require exactly-once delivery: remove them, or delivery=atLeastOnce"
             )
     elif is_stream:
         if version is not None:
-            raise OptionError("a stream numbers its batches itself: leave out the option 'txnVersion'")
+            raise OptionError("a stream numbers its batches itself: remove the option 'txnVersion'")
         if not app_id:
             raise OptionError(
-                "a stream that writes exactly once needs the option 'txnAppId': any name that no other query uses and "
-                "that stays the same with its checkpoint. With delivery=atLeastOnce it needs none"
+                "an exactly-once stream needs the option 'txnAppId': choose a name that no other query uses, and keep "
+                "it as long as the checkpoint. Or set delivery=atLeastOnce"
             )
     elif bool(app_id) != (version is not None):
         given, missing = ("txnAppId", "txnVersion") if app_id else ("txnVersion", "txnAppId")
-        raise OptionError(f"the option '{given}' means nothing without '{missing}': give both, or neither")
+        raise OptionError(f"the option '{given}' requires '{missing}': set both or neither")
 
 
 def _choice(options: Mapping[str, str], name: str, choices: Mapping[str, _Choice]) -> _Choice | None:

@@ -105,8 +105,8 @@ def test_the_schema_may_say_the_fields(client: Client, spark: SparkSession, chan
         (None, {"payloadFormat": "json", "payloadSchema": "a INT NOT NULL"}, "leave NOT NULL out"),
         ("payload STRING", {"payloadFormat": "json"}, "'payload' is a STRUCT<...>, not string"),
         ("payload STRING NOT NULL", {"payloadFormat": "string"}, "so leave NOT NULL out, or set the option mode"),
-        ("_corrupt_record BINARY", {"payloadFormat": "string"}, "name both"),
-        ("_corrupt_record BINARY, payload BINARY", {}, "is about payloadFormat string and json"),
+        ("_corrupt_record BINARY", {"payloadFormat": "string"}, "without 'payload', whose type it depends on"),
+        ("_corrupt_record BINARY, payload BINARY", {}, "requires payloadFormat string or json"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(

@@ -191,7 +191,7 @@ def test_an_object_store_is_refused_by_all_that_take_a_folder(
     with pytest.raises(OptionError, match="object stores"):
         load_archive(root)
     for read in (read_table, verify, stats):
-        with pytest.raises((OptionError, PySparkException), match="write the path of a folder"):
+        with pytest.raises((OptionError, PySparkException), match="expected the path of a folder"):
             read(spark, {**options, "archive": root})
 
 

@@ -385,7 +385,7 @@ def test_the_example_of_the_page_prints_what_the_page_says(
     [
         ({"channel": "nowhere"}, "'nowhere' does not exist: create the channel, or correct the name"),
         ({"channel": "NOWHERE"}, "the name 'NOWHERE' is not allowed"),
-        ({"channel": "a", "startingOffsets": "earliest"}, "the option 'startingOffsets' is one of spark.readStream"),
+        ({"channel": "a", "startingOffsets": "earliest"}, "the option 'startingOffsets' is for spark.readStream only"),
         ({"channel": "a", "asOfTick": "1", "endingTick": "1"}, "contradict each other"),
         ({"channel": "a", "endpoint": "127.0.0.1:1", "serverTimeout": "0"}, "127.0.0.1:1"),
     ],

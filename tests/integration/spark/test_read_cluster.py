@@ -157,4 +157,4 @@ def test_a_node_that_is_down_is_named(nodes: ClusterOfProcesses, cluster: Cluste
     with pytest.raises(PySparkException) as raised:
         read(spark, n1.grpc, channelPattern="shop.*").collect()
 
-    assert n2.grpc in str(raised.value) or "belongs to node 'n2', which is not running" in str(raised.value)
+    assert n2.grpc in str(raised.value) or "is owned by node 'n2', which is not running" in str(raised.value)

@@ -91,4 +91,4 @@ async def test_a_frame_and_an_archive_that_are_planned_while_the_server_is_away_
     assert sorted(rows) == sorted(payloads)
     assert result.messages == load_archive(tmp_path / "archive").messages == len(payloads)
     # The frame is planned in a process of Spark's, which has a log of its own.
-    assert "Spark waits for the server at" in caplog.text
+    assert "waiting for the server at" in caplog.text

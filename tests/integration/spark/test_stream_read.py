@@ -292,7 +292,7 @@ def test_a_group_that_cannot_be_told_is_a_warning_once_a_batch(
     [
         ({"channel": "nowhere"}, "'nowhere' does not exist"),
         ({"channelPattern": "nowhere.*"}, "covers no channel that is there"),
-        ({"channel": "a", "asOfTick": "1"}, "a stream has no end: leave out the option 'asOfTick'"),
+        ({"channel": "a", "asOfTick": "1"}, "a stream has no end: remove the option 'asOfTick'"),
     ],
 )
 def test_a_query_that_cannot_start_says_why(

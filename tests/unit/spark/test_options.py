@@ -54,7 +54,7 @@ def test_an_archive_is_a_folder_that_executors_find_too(tmp_path: Path, monkeypa
     assert parse_with(archive=f"file://{tmp_path}/kept").archive == str(tmp_path / "kept")
     assert parse_with(archive="kept", archiveOnly="true").archive_only
     for options, message in (
-        ({"archive": "s3://bucket/kept"}, "write the path of a folder"),
+        ({"archive": "s3://bucket/kept"}, "expected the path of a folder"),
         ({"archiveOnly": "true"}, "without 'archive'"),
     ):
         with pytest.raises(OptionError, match=message):
@@ -133,12 +133,12 @@ def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: s
     ("options", "message"),
     [
         ({"channel": "a", "startTick": "1"}, "did you mean 'startingTick'"),
-        ({"channel": "a", "colour": "red"}, "no option 'colour': known are endpoint"),
-        ({}, "say what to read"),
+        ({"channel": "a", "colour": "red"}, "no option 'colour': choose from endpoint"),
+        ({}, "no channel is set: use load"),
         ({"channel": "a", "channels": "a,b"}, "'channel' and 'channels' contradict"),
-        ({"channel": "a", "path": "b"}, "not both"),
-        ({"channel": "a,b"}, "several go into 'channels'"),
-        ({"channels": "a,,b"}, "empty name"),
+        ({"channel": "a", "path": "b"}, "set both by the option 'channel' and by load"),
+        ({"channel": "a,b"}, "use 'channels' for several"),
+        ({"channels": "a,,b"}, "contains an empty name"),
         ({"vchannels": "a/0,a/0"}, "names 'a/0' twice"),
         ({"channel": "a", "startingTick": "1", "startingTimestamp": "1"}, "contradict"),
         ({"channel": "a", "asOfTick": "1", "endingTick": "1"}, "'endingTick' and 'asOfTick' contradict"),
@@ -155,20 +155,20 @@ def test_a_cut_at_a_time_has_all_of_its_last_millisecond_and_rounds_down(text: s
         ),
         ({"channel": "a", "moreColumns": "txn_id,txn_id"}, "names 'txn_id' twice"),
         ({"channel": "a", "startingTick": "20", "endingTick": "20"}, "not before 'endingTick'"),
-        ({"channel": "a", "endingTick": "0"}, "nothing lies before it"),
+        ({"channel": "a", "endingTick": "0"}, "it is exclusive and nothing precedes tick 0"),
         ({"channel": "a", "startingTick": "-1"}, "whole number from 0 to"),
         ({"channel": "a", "startingTimestamp": "yesterday"}, "milliseconds since the epoch, or ISO 8601"),
-        ({"channel": "a", "startingTimestamp": "1969-12-31T00:00:00Z"}, "from 1970"),
+        ({"channel": "a", "startingTimestamp": "1969-12-31T00:00:00Z"}, "expected a time from 1970"),
         ({"channel": "a", "minPartitions": "0"}, "whole number from 1 to 100000"),
-        ({"channel": "a", "failOnDataLoss": "maybe"}, "write true or false"),
-        ({"channel": "a", "maxBytesPerPartition": "0"}, "write a number of bytes, such as"),
-        ({"channel": "a", "maxBytesPerPartition": "1.5g"}, "write a number of bytes, such as"),
-        ({"channel": "a", "payloadFormat": "avro"}, "write binary, string or json"),
-        ({"channel": "a", "payloadFormat": "json", "valueFormat": "json"}, "are the same: give one of them"),
-        ({"channel": "a", "payloadSchema": "a INT"}, "about payloadFormat json, which is binary here"),
-        ({"channel": "a", "mode": "failfast"}, "every payload is binary"),
-        ({"channel": "a", "payloadFormat": "json", "mode": "dropmalformed"}, "to leave such rows out, filter them"),
-        ({"channel": "a", "moreColumns": "_corrupt_record"}, "every payload is binary"),
+        ({"channel": "a", "failOnDataLoss": "maybe"}, "expected true or false"),
+        ({"channel": "a", "maxBytesPerPartition": "0"}, "expected a number of bytes, such as"),
+        ({"channel": "a", "maxBytesPerPartition": "1.5g"}, "expected a number of bytes, such as"),
+        ({"channel": "a", "payloadFormat": "avro"}, "expected binary, string or json"),
+        ({"channel": "a", "payloadFormat": "json", "valueFormat": "json"}, "are aliases: set one of them"),
+        ({"channel": "a", "payloadSchema": "a INT"}, "requires payloadFormat json, but payloadFormat is binary"),
+        ({"channel": "a", "mode": "failfast"}, "but payloadFormat is binary"),
+        ({"channel": "a", "payloadFormat": "json", "mode": "dropmalformed"}, "to drop such rows, filter them"),
+        ({"channel": "a", "moreColumns": "_corrupt_record"}, "binary payloads are never corrupt"),
     ],
 )
 def test_a_wrong_option_says_what_is_expected(options: dict[str, str], message: str) -> None:
@@ -189,7 +189,7 @@ def test_a_wrong_option_says_what_is_expected(options: dict[str, str], message: 
         ("maxRecordsPerPartition", "'maxMessagesPerPartition'"),
         ("paths", "'channels'"),
         ("versionAsOf", "'asOfTick'"),
-        ("kafka.security.protocol", "one of Kafka's clients"),
+        ("kafka.security.protocol", "an option of Kafka's clients"),
     ],
 )
 def test_a_name_of_another_source_is_answered_with_what_to_use_here(name: str, instead: str) -> None:

@@ -92,9 +92,9 @@ def test_large_messages_that_stand_together_are_divided() -> None:
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        ({"vchannel": [3]}, "vchannel 3, and the channel b has 3"),
+        ({"vchannel": [3]}, "vchannel 3, expected 0 to 2 for the channel b"),
         ({"vchannel": [-1]}, "vchannel -1"),
-        ({"channel": pa.array([None], pa.string())}, "NULL as channel"),
+        ({"channel": pa.array([None], pa.string())}, "the channel of 1 of 1 rows is NULL"),
     ],
 )
 def test_a_row_that_belongs_nowhere_is_refused(columns: dict[str, Any], match: str) -> None:

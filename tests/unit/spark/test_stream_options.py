@@ -54,12 +54,12 @@ def test_a_limit_that_spark_does_not_have_for_us_is_refused() -> None:
     [
         ({"startingOffsets": "first"}, "'startingOffsets' is 'first': choose from latest and earliest"),
         ({"startingOffsets": "latest", "startingTick": "1"}, "'startingOffsets' and 'startingTick' contradict"),
-        ({"endingTick": "9"}, "a stream has no end: leave out the option 'endingTick'"),
-        ({"timestampAsOf": "9"}, "a stream has no end: leave out the option 'timestampAsOf'"),
+        ({"endingTick": "9"}, "a stream has no end: remove the option 'endingTick'"),
+        ({"timestampAsOf": "9"}, "a stream has no end: remove the option 'timestampAsOf'"),
         ({"maxMessagesPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "contradict each other"),
-        ({"maxBytesPerTrigger": "0"}, "write a number of bytes"),
-        ({"archive": "/tmp"}, "leave out the option 'archive': a stream reads the log alone"),
-        ({"pushFilters": "true"}, "leave out the option 'pushFilters'"),
+        ({"maxBytesPerTrigger": "0"}, "expected a number of bytes"),
+        ({"archive": "/tmp"}, "remove the option 'archive': a stream reads only the log"),
+        ({"pushFilters": "true"}, "remove the option 'pushFilters'"),
         ({"commitGroup": ""}, "'commitGroup' is empty"),
         ({"maxMessagePerTrigger": "1"}, "did you mean 'maxMessagesPerTrigger'?"),
     ],
@@ -70,7 +70,7 @@ def test_a_wrong_option_is_refused(options: dict[str, str], message: str) -> Non
 
 
 def test_a_batch_refuses_what_only_a_stream_has() -> None:
-    with pytest.raises(OptionError, match=r"is one of spark\.readStream, and this is spark\.read"):
+    with pytest.raises(OptionError, match=r"is for spark\.readStream only: remove it from spark\.read"):
         TidelogDataSource({"channel": "a", "startingoffsets": "earliest"}).reader(SCHEMA)
     refuse_stream_options({"channel": "a"})
 

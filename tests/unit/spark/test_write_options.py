@@ -24,13 +24,13 @@ def test_a_stream_may_have_what_spark_adds() -> None:
 @pytest.mark.parametrize(
     ("raw", "is_stream", "match"),
     [
-        ({"path": "a", "channel": "b"}, False, "or as save"),
-        ({"path": "a", "channel": "b"}, True, "or as start"),
+        ({"path": "a", "channel": "b"}, False, "and by save"),
+        ({"path": "a", "channel": "b"}, True, "and by start"),
         ({}, True, "needs the option 'txnAppId'"),
         ({"txnAppId": "a", "txnVersion": "1"}, True, "numbers its batches itself"),
-        ({"txnAppId": "a"}, False, "'txnAppId' means nothing without 'txnVersion'"),
-        ({"txnVersion": "1"}, False, "'txnVersion' means nothing without 'txnAppId'"),
-        ({"txnAppId": "a", "delivery": "atLeastOnce"}, True, "are for exactly once"),
+        ({"txnAppId": "a"}, False, "'txnAppId' requires 'txnVersion'"),
+        ({"txnVersion": "1"}, False, "'txnVersion' requires 'txnAppId'"),
+        ({"txnAppId": "a", "delivery": "atLeastOnce"}, True, "require exactly-once delivery"),
         ({"txnAppId": "x" * 129, "txnVersion": "1"}, False, "129 bytes, expected 1 to 128"),
         ({"txnAppId": "", "txnVersion": "1"}, False, "0 bytes"),
         ({"txnAppId": "a", "txnVersion": "-1"}, False, "whole number from 0"),
