@@ -1,4 +1,4 @@
-"""Archived files as Arrow: what a task reads of one file, and where a cut lies among archived transactions."""
+"""Reading of archived files as Arrow, and the adjustment of a cut to archived transactions."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +23,11 @@ _SIGN: Final = 1 << 31
 def read_archived(
     partition: ArchivePartition, schema: pa.Schema, payload_format: PayloadFormat
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``partition``, in tick order, with the columns of ``schema``. Checksums of pages are verified.
+    """Yield the rows of ``partition``, in tick order, with the columns of ``schema``. Verifies the page checksums.
 
     Raises:
-        ArchiveError: The file is not there, is damaged, or has not the size and number of rows that the manifest says.
-        CorruptPayloadError: A payload is not of the format, and that is to fail the read.
+        ArchiveError: The file is missing or damaged, or its size or number of rows differs from the manifest.
+        CorruptPayloadError: A payload cannot be decoded, and ``mode`` is failfast.
     """
     payloads = Payloads(payload_format, schema)
     needed = {*schema.names, "tick", *(("type",) if partition.types else ()), *payloads.needed}
@@ -49,9 +49,9 @@ def _decoded(payloads: Payloads, partition: ArchivePartition, rows: pa.RecordBat
 
 
 def end_before_transaction(archive: Archive, end_tick: int) -> int:
-    """Return ``end_tick``, or the first tick of the transaction that it lies within, if that is archived.
+    """Return ``end_tick``, or the first tick of the archived transaction that spans it.
 
-    Transactions that were committed in one request lie within each other, so the answer may lie within another one.
+    Transactions committed in one request may enclose each other, so that tick may lie within another one: repeat.
     """
     while True:
         begun = _transactions_behind(archive, end_tick)
@@ -62,7 +62,7 @@ def end_before_transaction(archive: Archive, end_tick: int) -> int:
 
 
 def _transactions_behind(archive: Archive, end_tick: int) -> pa.Array:
-    """Return the transactions of the first archived message of each vchannel that is not before ``end_tick``."""
+    """Return the transaction ids of each vchannel's first archived message at or after ``end_tick``."""
     found = set()
     for lane in archive.lanes.values():
         file = next((file for file in lane.files if file.last_tick >= end_tick), None)
@@ -73,7 +73,7 @@ def _transactions_behind(archive: Archive, end_tick: int) -> pa.Array:
 
 
 def _first_ticks(archive: Archive, transactions: pa.Array, end_tick: int) -> Iterator[int]:
-    """Yield, for each vchannel, the first tick before ``end_tick`` of one of the transactions, if there is one."""
+    """Yield, for each vchannel with any, the first tick of the transactions before ``end_tick``."""
     for lane in archive.lanes.values():
         for file in reversed([file for file in lane.files if file.first_tick < end_tick]):
             ticks = [
@@ -83,7 +83,7 @@ def _first_ticks(archive: Archive, transactions: pa.Array, end_tick: int) -> Ite
             ]
             if ticks:
                 yield min(ticks)
-            # It may go on in the file before only if it begins this one.
+            # A transaction may continue in the previous file only if it includes the first message of this one.
             if not ticks or min(ticks) > file.first_tick:
                 break
 
@@ -93,7 +93,7 @@ def _ids(archive: Archive, file: ArchivedFile, begin_tick: int, end_tick: int) -
 
 
 def _batches(partition: ArchivePartition, names: set[str]) -> Iterator[pa.RecordBatch]:
-    """Yield those of the named columns that the file has, of a partition's ticks and all types; no empty batch."""
+    """Yield non-empty batches of a partition's ticks and all types, with the named columns that the file has."""
     path, begin_tick, end_tick = Path(partition.path), partition.begin_tick, partition.end_tick
     try:
         with (
@@ -113,7 +113,7 @@ def _batches(partition: ArchivePartition, names: set[str]) -> Iterator[pa.Record
                 if batch.num_rows:
                     yield batch
     except FileNotFoundError as error:
-        raise ArchiveError(f"the archived file {path} is not there: restore it from a copy") from error
+        raise ArchiveError(f"the archived file {path} is missing: restore it from a copy") from error
     except (OSError, pa.ArrowException) as error:
         raise ArchiveError(f"the archived file {path} is damaged ({error}): restore it from a copy") from error
 
@@ -121,8 +121,8 @@ def _batches(partition: ArchivePartition, names: set[str]) -> Iterator[pa.Record
 def _check_size(file: pq.ParquetFile, bytes_: int, said: ArchivedFile) -> None:
     if (bytes_, file.metadata.num_rows) != (said.bytes, said.messages):
         raise ArchiveError(
-            f"the archived file {said.path} has {bytes_} bytes and {file.metadata.num_rows} messages, and the manifest "
-            f"says {said.bytes} and {said.messages}: restore it from a copy"
+            f"the archived file {said.path} has {bytes_} bytes and {file.metadata.num_rows} messages, expected "
+            f"{said.bytes} and {said.messages} by the manifest: restore it from a copy"
         )
 
 
@@ -131,7 +131,7 @@ def _row_groups(file: pq.ParquetFile, begin_tick: int, end_tick: int) -> Sequenc
     place = next(place for place in range(file.metadata.num_columns) if schema.column(place).path == "tick")
 
     def overlaps(group: int) -> bool:
-        # Of values whose type the file says.
+        # Any: pyarrow returns values of the column's type.
         statistics: Any = file.metadata.row_group(group).column(place).statistics
         return statistics is None or (statistics.min < end_tick and statistics.max >= begin_tick)
 
@@ -141,6 +141,6 @@ def _row_groups(file: pq.ParquetFile, begin_tick: int, end_tick: int) -> Sequenc
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     place = batch.schema.get_field_index(field.name)
     if place < 0:
-        # A column that came to the source after the file was written.
+        # The column was added to the source after the file was written.
         return pa.nulls(batch.num_rows, field.type)
     return batch.column(place).cast(field.type)

@@ -1,6 +1,6 @@
-"""Planning of reads from an archive and the log together: what is archived from files, what is newer from the log.
+"""Planning of reads from archive and log: archived messages from files, newer ones from the log.
 
-Light on imports, as ``plan``: the data source loads it with every query.
+Imports little, as ``plan``: the data source loads it with every query.
 """
 
 import logging
@@ -23,13 +23,13 @@ _log = logging.getLogger("tidelog.spark")
 
 @dataclass(frozen=True)
 class ArchivePartition(InputPartition):
-    """What one task reads: the ticks ``[begin_tick, end_tick)`` of one file of an archive.
+    """The part of one task: the ticks ``[begin_tick, end_tick)`` of one file of an archive.
 
     Attributes:
         root: The archive's folder.
-        file: What the manifest says of the file.
+        file: The file's record in the manifest.
         begin_tick, end_tick: Half-open range of ticks.
-        types: Only these message types; empty for all.
+        types: Message types to read; empty for all.
     """
 
     root: str
@@ -40,7 +40,7 @@ class ArchivePartition(InputPartition):
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """Path of the file."""
         return f"{self.root}/{self.file.path}"
 
     @property
@@ -50,18 +50,18 @@ class ArchivePartition(InputPartition):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every message of the file is read."""
+        """True if every message of the file is read."""
         return self.begin_tick <= self.file.first_tick and self.file.last_tick < self.end_tick and not self.types
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A read of archive and log as one table, divided between them.
+    """A read divided between archive and log.
 
     Attributes:
-        archived: The files, or parts of files.
-        begins: By vchannel, the first tick of the log's part, from which on nothing may be trimmed until it is read.
-        end_tick: Where that ends, exclusive.
+        archived: Files, or parts of files.
+        begins: First tick of the log's part, by vchannel. Nothing at or after it may be trimmed before it is read.
+        end_tick: End of the log's part, exclusive.
     """
 
     archived: Sequence[ArchivePartition] = ()
@@ -70,7 +70,7 @@ class Divided:
 
 
 def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPartition]:
-    """Return the partitions of a read: of files up to where the archive ends on each vchannel, then of the log.
+    """Return the partitions of a read: of files up to the end of the archive on each vchannel, then of the log.
 
     Raises:
         As ``divide``.
@@ -79,7 +79,7 @@ def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPar
         divided = divide(options, pushdown)
         log = plan_from(divided.begins, divided.end_tick, replace(options, fail_on_data_loss=True), pushdown)
     except PositionTrimmedError:
-        # If a run of archive did it just now, the second look finds all of that in files.
+        # If a run of `archive --trim` has just trimmed, the second attempt finds the trimmed messages in files.
         divided = divide(options, pushdown)
         log = plan_from(divided.begins, divided.end_tick, options, pushdown)
     fails = options.fail_on_data_loss
@@ -87,12 +87,12 @@ def plan_with_archive(options: ReadOptions, pushdown: Pushdown) -> list[InputPar
 
 
 def divide(options: ReadOptions, pushdown: Pushdown) -> Divided:
-    """Return what of a read comes from files and what from the log, as of one cut.
+    """Divide a read between files and log, as of one cut.
 
     Raises:
         OptionError: A vchannel does not exist, or there are too many.
-        ArchiveError: There is no archive, or it is of another channel of the same name.
-        TidelogError: The server cannot be reached, a channel does not exist, or what is asked for was lost.
+        ArchiveError: The archive does not exist, or is of another channel of the same name.
+        TidelogError: The server cannot be reached, a channel does not exist, or requested messages were lost.
     """
     if pushdown.is_empty or wanted_types(options, pushdown) == frozenset():
         return Divided()
@@ -111,7 +111,7 @@ def _divided(options: ReadOptions, pushdown: Pushdown) -> Divided:
         if not wanted:
             return Divided()
         lanes = [lane.name for lane in wanted]
-        # After the look at the log: what was trimmed there because it is archived shall be in the manifest.
+        # Ordering: loaded after the log was described, so that the manifest has all that was archived and then trimmed.
         archive = load(options.archive)
         check_channels(archive, channels)
         end_tick = end_of(owners, wanted, options)
@@ -120,7 +120,7 @@ def _divided(options: ReadOptions, pushdown: Pushdown) -> Divided:
 
 
 def end_of(owners: Owners, lanes: Sequence[VchannelDescription], options: ReadOptions) -> int:
-    """Return the exclusive end of the read: that of the options, if that is durable, or a consistent cut made now."""
+    """Return the exclusive end of the read: that of the options once it is durable, or a consistent cut taken now."""
     asked = options.end_tick if options.is_cut else 0
     with naming_the_cut(options):
         return min(options.end_tick or END_OF_TIME, cut_of(owners, lanes, asked))
@@ -131,7 +131,7 @@ def _archived(
 ) -> list[ArchivePartition]:
     """Return a partition for each file that has rows of the read."""
     if options.end_tick:
-        # Here, so that a read that needs no file loads no pyarrow on the driver.
+        # Imported here, so that a read without files does not load pyarrow on the driver.
         from tidelog.spark.archive import end_before_transaction
 
         end_tick = end_before_transaction(archive, end_tick)
@@ -149,10 +149,10 @@ def _archived(
 
 
 def begin_behind(lane: VchannelDescription, archived_end: int) -> int:
-    """Return where the log goes on behind an archive that ends before ``archived_end``.
+    """Return the tick at which the log continues after an archive that ends before ``archived_end``.
 
-    It is where the archive ends, even if that was trimmed: then something is lost. But a trim that removed nothing
-    behind the archive lost nothing.
+    It is ``archived_end``, even if that was trimmed, because then messages were lost. But if the log has no message at
+    or after it, the trim lost nothing, and the log continues at the trim.
     """
     return max(archived_end, int(lane.trim_tick)) if lane.last_tick < archived_end else archived_end
 
@@ -160,9 +160,9 @@ def begin_behind(lane: VchannelDescription, archived_end: int) -> int:
 def plan_from(
     begins: Mapping[str, int], end_tick: int, options: ReadOptions, pushdown: Pushdown
 ) -> list[ReadPartition]:
-    """Return the partitions of the log between where each vchannel begins and ``end_tick``, exclusive.
+    """Return the partitions of the log from each vchannel's begin to ``end_tick``, exclusive.
 
-    Vchannels that begin at the same tick are planned together. It is a loss if one was trimmed behind its beginning.
+    Vchannels that begin at the same tick are planned together. A trim past the begin of one is a loss.
     """
     partitions: list[ReadPartition] = []
     for begin_tick, names in by_begin(begins, end_tick).items():
@@ -196,62 +196,64 @@ def _begins(
         if behind > options.begin_tick or (options.begin_is_tick and options.pattern is None):
             begins[lane.name] = max(behind, options.begin_tick)
         elif options.begin_is_tick:
-            # Of a pattern, a channel that was created later begins with its creation.
+            # A channel that matches a pattern and was created later begins at its creation.
             begins[lane.name] = max(options.begin_tick, created_tick)
         else:
-            # All that is left by now. Not 0: from there on, neither a trim nor another channel of the name would be
-            # noticed until it is read.
+            # Everything available. Why not 0: a trim or a re-created channel would not be noticed before the read.
             begins[lane.name] = max(options.begin_tick, int(lane.trim_tick), created_tick)
     return begins
 
 
 def lanes_of(archive: Archive, options: ReadOptions) -> list[str]:
-    """Return the vchannels that the options name, as the archive has them.
+    """Return the archived vchannels that the options name.
 
     Raises:
-        OptionError: It has none of a name.
+        OptionError: The archive does not have one of them, or nothing matches the pattern.
     """
     there = sorted(archive.lanes, key=parts_of)
     if options.pattern is not None:
         found = [name for name in there if options.pattern.covers(channel_of(name))]
         if not found:
-            raise OptionError(f"the option 'channelPattern' is {options.pattern.text!r}, and covers nothing archived")
+            raise OptionError(
+                f"the option 'channelPattern' is {options.pattern.text!r}, which matches no archived channel: "
+                f"the archive at {archive.root} has {', '.join(there)}"
+            )
         return found
     lanes = []
     for wanted in options.channels or options.vchannels:
         found = [name for name in there if wanted in (name, channel_of(name))]
         if not found or (options.vchannels and len(found) > 1):
-            raise OptionError(f"the archive at {archive.root} has no {wanted!r}: it has {', '.join(there)}")
+            raise OptionError(f"the archive at {archive.root} has no {wanted!r}: choose from {', '.join(there)}")
         lanes += found
     return list(dict.fromkeys(lanes))
 
 
 def archived_end(options: ReadOptions, ends: Iterable[int]) -> int:
-    """Return the exclusive end of a read of the archive alone: where the first of its vchannels ends."""
+    """Return the exclusive end of a read of only the archive: the smallest end of its vchannels."""
     archived = min(ends)
     if options.is_cut and options.end_tick > archived:
         raise OptionError(
-            f"the archive ends before tick {archived}, and the read is to be as of {options.end_tick - 1}: choose an "
-            "earlier one, or read the log as well"
+            f"the archive ends before tick {archived}, but the read is as of tick {options.end_tick - 1}: choose an "
+            "earlier tick, or read the log as well"
         )
     return min(options.end_tick or END_OF_TIME, archived)
 
 
 def check_channels(archive: Archive, channels: Iterable[ChannelDescription]) -> None:
-    """Raise ArchiveError if the archive has another channel of the same name."""
+    """Raise ArchiveError if the archive is of another channel of the same name."""
     for channel in channels:
         for lane in channel.vchannels:
             archived = archive.lanes.get(lane.name)
             if archived is not None and archived.created_tick != channel.created_tick:
                 raise ArchiveError(
                     f"the archive at {archive.root} has another channel of the name '{channel.name}', created at tick "
-                    f"{archived.created_tick}, and this one was at {int(channel.created_tick)}: archive this one to "
-                    "another folder, and read the other one with archiveOnly"
+                    f"{archived.created_tick}; the current one was created at {int(channel.created_tick)}: archive the "
+                    "current one to another folder, and read the archived one with archiveOnly"
                 )
 
 
 def _check_loss(lanes: Mapping[str, ArchivedLane], options: ReadOptions, begin_tick: int, end_tick: int) -> None:
-    """Raise, or warn if the user said so, that something of the read is neither in the archive nor in the log."""
+    """Raise, or warn if failOnDataLoss is false, if a part of the read is in neither the archive nor the log."""
     for name, lane in lanes.items():
         gaps = list(lane.lost)
         if options.begin_is_tick and options.begin_tick < lane.begin_tick > lane.created_tick:
@@ -264,9 +266,9 @@ def _check_loss(lanes: Mapping[str, ArchivedLane], options: ReadOptions, begin_t
 def _report_loss(name: str, begin: int, end: int, *, fails: bool) -> None:
     text = f"{name} was trimmed from tick {begin} up to {end} before it was archived"
     if not fails:
-        _log.warning("%s; reading what is left, because failOnDataLoss is false", text)
+        _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", text)
         return
     raise PositionTrimmedError(
-        f"{text}. Start at {end}, or set the option failOnDataLoss to false to read what is left",
+        f"{text}. Start at {end}, or set the option failOnDataLoss to false to read the remaining messages",
         values={"vchannel": name, "requested_tick": str(begin), "first_available_tick": str(end)},
     )

@@ -1,7 +1,7 @@
-"""Batches as Arrow: the columns of the wire, wrapped where they lie.
+"""Batches as Arrow record batches, which wrap the columns of the wire format.
 
-Nothing here loops over messages. A batch's columns have Arrow's own layout, so one batch becomes a record batch
-without a copy; several short ones are joined, because Spark pays for each record batch, not for each row.
+Nothing here loops over messages. A batch's columns have Arrow's layout, so one batch becomes a record batch without a
+copy. Several short ones are joined, because Spark's cost is per record batch, not per row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ _OFFSET_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """Consecutive batches of the vchannel ``<channel>/<index>`` that become one record batch; at least one."""
+    """One or more consecutive batches of the vchannel ``<channel>/<index>`` that become one record batch."""
 
     channel: str
     index: int
@@ -36,9 +36,9 @@ class BatchRun:
 
 
 def to_record_batch(run: BatchRun, schema: pa.Schema, made: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
-    """Return the rows of ``run`` in tick order, with the columns of ``schema`` and no others.
+    """Return the rows of ``run`` in tick order, with exactly the columns of ``schema``.
 
-    Each is one of ``made``, or else one of COLUMNS. The buffers of a run of one batch stay those of the batch.
+    A column comes from ``made``, or else from COLUMNS. A run of one batch shares the buffers of the batch.
     """
     made = made or {}
     columns = [made[name] if name in made else COLUMNS[name](run) for name in schema.names]
@@ -64,7 +64,7 @@ def _timestamp(run: BatchRun) -> pa.Array:
 
 
 def _type(run: BatchRun) -> pa.Array:
-    """Return the types as Spark's signed numbers: those of 2^31 and above are negative."""
+    """Return the types as Spark's signed numbers: types of 2^31 and above are negative."""
     return _joined([_types(batch.columns) for batch in run.batches])
 
 
@@ -109,7 +109,7 @@ COLUMNS: Final[Mapping[str, Callable[[BatchRun], pa.Array]]] = {
     "broadcast_id": _broadcast_id,
     "event_time": _event_time,
 }
-"""How each column of the source is made."""
+"""The function that builds each column of the source."""
 
 
 def _repeated(number: int | None, count: int) -> pa.Array:
@@ -138,7 +138,7 @@ def _payloads(columns: Columns) -> pa.Array:
 
 
 def _keys(columns: Columns) -> pa.Array:
-    """Return the keys; NULL where a message has none, which differs from an empty key."""
+    """Return the keys; NULL for a message without a key, which differs from an empty key."""
     if not columns.key_offsets:
         return pa.nulls(columns.count, pa.binary())
     validity = pa.py_buffer(columns.key_validity) if columns.key_validity else None
@@ -147,7 +147,7 @@ def _keys(columns: Columns) -> pa.Array:
 
 
 def _event_times(columns: Columns) -> pa.Array:
-    """Return the event times; NULL where a message has none."""
+    """Return the event times; NULL for a message without one."""
     if not columns.event_times_ms:
         return pa.nulls(columns.count, _TIMESTAMP)
     validity = pa.py_buffer(columns.event_time_validity) if columns.event_time_validity else None
@@ -156,7 +156,7 @@ def _event_times(columns: Columns) -> pa.Array:
 
 
 def _property_maps(columns: Columns) -> pa.Array:
-    """Return the properties; an empty map, never NULL, where a message has none."""
+    """Return the properties; an empty map, never NULL, for a message without properties."""
     if not columns.property_list_offsets:
         return _empty_maps(columns.count)
     total = len(columns.property_key_offsets) // _OFFSET_BYTES - 1

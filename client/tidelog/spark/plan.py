@@ -1,4 +1,4 @@
-"""Planning: fixes the cut and divides what lies before it. Runs once a query, on the driver."""
+"""Planning of a read: takes the cut, and divides the range before it. Runs once per query, on the driver."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,21 +28,21 @@ from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 _log = logging.getLogger("tidelog.spark")
 
 MAX_VCHANNELS: Final = 1_024
-"""The server's bound on one plan, and so on one consistent cut."""
+"""The server's maximum of vchannels per plan, and so per consistent cut."""
 
 
 @dataclass(frozen=True)
 class ReadPartition(InputPartition):
-    """What one task reads: the ticks ``[begin_tick, end_tick)`` of one vchannel.
+    """The part of one task: the ticks ``[begin_tick, end_tick)`` of one vchannel.
 
     Attributes:
         connection: Server to read from.
-        seeds: Nodes that know who owns the channel, should that have changed; None for a server that is alone.
+        seeds: Nodes to ask for a new owner of the channel; None for a single server.
         channel, index: The vchannel.
         begin_tick, end_tick: Half-open range of ticks.
-        types: Only these message types; empty for all.
-        fail_on_data_loss: Whether it is an error that the beginning was trimmed since the plan was made.
-        created_tick: When the channel was created: another one of its name is not read in its place.
+        types: Message types to read; empty for all.
+        fail_on_data_loss: True if a trim since planning is an error.
+        created_tick: Creation tick of the channel, so that a re-created channel is not read instead.
     """
 
     connection: Connection
@@ -62,7 +62,7 @@ class ReadPartition(InputPartition):
 
 
 def plan(options: ReadOptions, pushdown: Pushdown) -> list[ReadPartition]:
-    """Return the partitions of a read: together exactly the rows of the cut that the filters leave, each once.
+    """Return the partitions of a read. Together they have exactly the rows of the cut that pass the filters, each once.
 
     Raises:
         OptionError: A vchannel does not exist, or there are too many.
@@ -82,7 +82,7 @@ def _partitions(options: ReadOptions, pushdown: Pushdown, types: tuple[int, ...]
         except PositionTrimmedError:
             if options.begin_is_tick and options.fail_on_data_loss:
                 raise
-            # Trimmed between the look at what is there and the plan; the second look sees it.
+            # Trimmed between description and plan; the second attempt sees the trim.
             splits = _plan(owners, options, pushdown)
         return [partition_of(split, types, options, owners) for split in splits]
 
@@ -100,7 +100,7 @@ def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[
     begin_tick = max(options.begin_tick, pushdown.begin_tick)
     created = created_ticks(channels)
     firsts = {lane.name: max(int(lane.trim_tick), created[channel_of(lane.name)]) for lane in lanes}
-    # No message has the ticks 0 and 1: they stand for the beginning, as for the server.
+    # Ticks 0 and 1 mean the beginning, as in the server: no message has them.
     cut_off = [lane for lane in lanes if 1 < begin_tick < firsts[lane.name] or 0 < begin_tick < lane.trim_tick]
     if options.begin_is_tick:
         lost = [lane for lane in cut_off if begin_tick < lane.trim_tick or options.pattern is None]
@@ -108,7 +108,7 @@ def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[
     _check_created_before_cut(lanes, created, options)
     planner = _Planner(owners, options, created)
     splits = planner.splits(lanes, cut_off, begin_tick, options.end_tick or END_OF_TIME)
-    # Not the end of the plan, which leaves out a transaction that it lies within: a filter cuts one.
+    # Why not as the end of the plan: a plan leaves out a transaction that spans its end, but a filter cuts it.
     return [
         replace(split, end_tick=Tick(min(split.end_tick, pushdown.end_tick)))
         for split in splits
@@ -129,15 +129,15 @@ class _Planner:
         begin_tick: int,
         end_tick: int,
     ) -> Sequence[Split]:
-        """Return the splits of ``[begin_tick, end_tick)``, as far as that is durable and was not trimmed.
+        """Return the splits of the durable and not trimmed part of ``[begin_tick, end_tick)``.
 
-        The first call to a node takes the cut, over all its vchannels at once. It is also the last one unless the range
-        ends before the cut, ``cut_off`` vchannels begin later because they were trimmed or made later, or another
-        node's cut is later.
+        The first call to a node takes a cut over all its vchannels. It is the only call unless the range ends before
+        the cut, ``cut_off`` vchannels begin later because they were trimmed or created later, or another node's cut is
+        later.
 
-        The cut of all is the latest one: all that was acknowledged before, on any node, lies before the cut of that
-        node, and so before this. Ticks come from one oracle, and a node whose watermark has passed the cut adds nothing
-        before it.
+        The common cut is the latest one. Every message acknowledged before, on any node, lies before that node's cut,
+        and so before the common one. Ticks come from one oracle, and a node whose watermark has passed the cut adds
+        nothing before it.
         """
         nodes = list(self.owners.by_node(lanes))
         total = sum(lane.bytes for lane in lanes)
@@ -159,7 +159,7 @@ class _Planner:
         return splits
 
     def _min_splits(self, lanes: Sequence[VchannelDescription], total_bytes: int) -> int:
-        """Return a node's share of the partitions, by what it has."""
+        """Return a node's share of the minimum of partitions, in proportion to its bytes."""
         wanted = self.options.min_partitions
         return -(-wanted * sum(lane.bytes for lane in lanes) // total_bytes) if total_bytes else wanted
 
@@ -178,19 +178,19 @@ class _Planner:
 
 
 def created_ticks(channels: Iterable[ChannelDescription]) -> Mapping[str, int]:
-    """Return by name when channels were created, which tells each from others of its name."""
+    """Return the creation tick of each channel by name, which distinguishes it from re-created ones."""
     return {channel.name: int(channel.created_tick) for channel in channels}
 
 
 def describe(owners: Owners, options: ReadOptions) -> tuple[list[VchannelDescription], list[ChannelDescription]]:
-    """Return the vchannels that the options name, in that order, and their channels, as the servers have them now."""
+    """Return the current descriptions of the vchannels that the options name, in that order, and of their channels."""
     channels = _channels(owners, options)
     lanes = [lane for channel in channels for lane in channel.vchannels]
     if options.vchannels:
         lanes = _chosen(options.vchannels, channels)
     if len(lanes) > MAX_VCHANNELS:
         raise OptionError(
-            f"the channels have {len(lanes)} vchannels, at most {MAX_VCHANNELS} fit into one consistent cut: "
+            f"the channels have {len(lanes)} vchannels, but a consistent cut has at most {MAX_VCHANNELS}: "
             "read fewer channels at once"
         )
     return lanes, channels
@@ -198,7 +198,7 @@ def describe(owners: Owners, options: ReadOptions) -> tuple[list[VchannelDescrip
 
 @contextmanager
 def naming_the_cut(options: ReadOptions) -> Iterator[None]:
-    """Say of a cut that lies in the future which option it comes from: the server was asked for a tick behind it."""
+    """Name the option in the error of a cut in the future. The server reports only the requested tick."""
     try:
         yield
     except PositionBeyondEndError as error:
@@ -207,13 +207,13 @@ def naming_the_cut(options: ReadOptions) -> Iterator[None]:
         latest = error.latest_tick
         raise PositionBeyondEndError(
             f"{options.cut} lies in the future: the latest tick is {latest}, of {latest.time:%Y-%m-%d %H:%M:%S} UTC. "
-            "Name a cut before it, or leave it out for one that is made now",
+            "Use an earlier one, or remove the option to take the cut now",
             values=error.values,
         ) from None
 
 
 def cut_of(owners: Owners, lanes: Iterable[VchannelDescription], end_tick: int = 0) -> int:
-    """Return the exclusive end of a consistent cut over ``lanes``, made now, or ``end_tick`` once that is durable."""
+    """Return the exclusive end of a consistent cut over ``lanes``: taken now, or ``end_tick`` once it is durable."""
     plans = (
         client.plan_scan([lane.name for lane in part], end_tick=end_tick) for client, part in owners.by_node(lanes)
     )
@@ -221,7 +221,7 @@ def cut_of(owners: Owners, lanes: Iterable[VchannelDescription], end_tick: int =
 
 
 def partition_of(split: Split, types: tuple[int, ...], options: ReadOptions, owners: Owners) -> ReadPartition:
-    """Return what a task reads of ``split``: messages of ``types``, of all if that is empty, where its owner is now."""
+    """Return the partition of ``split``, for its current owner and messages of ``types``; empty for all types."""
     channel, index = parts_of(split.vchannel)
     return ReadPartition(
         connection=owners.connection_of(split.vchannel),
@@ -244,29 +244,29 @@ def _channels(owners: Owners, options: ReadOptions) -> list[ChannelDescription]:
     covered = [channel for channel in owners.listed(pattern.prefix) if pattern.covers(channel.name)]
     if not covered:
         raise OptionError(
-            f"the option 'channelPattern' is {pattern.text!r}, and covers no channel that is there: correct it, or "
-            "create one"
+            f"the option 'channelPattern' is {pattern.text!r}, which matches no channel: correct it, or create a "
+            "channel"
         )
     return covered
 
 
 def _chosen(names: Iterable[str], channels: Iterable[ChannelDescription]) -> list[VchannelDescription]:
     by_name = {lane.name: lane for channel in channels for lane in channel.vchannels}
-    # As everywhere: a channel with one vchannel may stand for it.
+    # As in all APIs, the name of a channel with one vchannel also means the vchannel.
     by_name |= {channel.name: channel.vchannels[0] for channel in channels if len(channel.vchannels) == 1}
     missing = [name for name in names if name not in by_name]
     if missing:
         there = ", ".join(lane for lane in by_name if "/" in lane)
-        raise OptionError(f"the option 'vchannels' names '{missing[0]}', which does not exist: there are {there}")
+        raise OptionError(f"the option 'vchannels' names '{missing[0]}', which does not exist: choose from {there}")
     return list({by_name[name].name: by_name[name] for name in names}.values())
 
 
 def _check_created_before_cut(
     lanes: Sequence[VchannelDescription], created: Mapping[str, int], options: ReadOptions
 ) -> None:
-    """Raise, or warn if the user said so, that a channel that the options name was created behind the cut they name.
+    """Raise, or warn if failOnDataLoss is false, if a named channel was created after the requested cut.
 
-    Of a pattern, channels that were created later are no loss: there were fewer at the time.
+    For a pattern, channels created later are no loss: they did not exist at the cut.
     """
     if not options.is_cut or options.pattern is not None:
         return
@@ -275,8 +275,8 @@ def _check_created_before_cut(
         return
     channel = channel_of(late.name)
     text = (
-        f"{options.cut} lies before the creation of the channel '{channel}' at tick {created[channel]}: what a channel "
-        "of this name had at that time was destroyed with it"
+        f"{options.cut} lies before the creation of the channel '{channel}' at tick {created[channel]}: messages of an "
+        "earlier channel of this name were destroyed with it"
     )
     _raise_loss(text, late.name, options.end_tick, created[channel], options)
 
@@ -288,15 +288,15 @@ def _report_loss(
     begin_tick: int,
     options: ReadOptions,
 ) -> None:
-    """Raise, or warn if the user said so, that the read cannot start where it should."""
+    """Raise, or warn if failOnDataLoss is false, that the read cannot start at ``begin_tick``."""
     if not lost:
         return
     worst = max(lost, key=lambda lane: firsts[lane.name])
     first = firsts[worst.name]
     what = "was trimmed" if worst.trim_tick == first else "was destroyed and created again"
     text = (
-        f"{worst.name} {what}: the read was to start at tick {begin_tick}, the first available one is "
-        f"{first} ({len(lost)} vchannels are cut off there)"
+        f"{worst.name} {what}: the read should start at tick {begin_tick}, but the first available tick is "
+        f"{first} ({len(lost)} vchannels are affected)"
     )
     _raise_loss(text, worst.name, begin_tick, first, options)
 
@@ -304,11 +304,11 @@ def _report_loss(
 def _raise_loss(text: str, vchannel: str, requested_tick: int, first_tick: int, options: ReadOptions) -> None:
     if options.fail_on_data_loss:
         raise PositionTrimmedError(
-            f"{text}. Start there, or set the option failOnDataLoss to false to read what is left",
+            f"{text}. Start there, or set the option failOnDataLoss to false to read the remaining messages",
             values={
                 "vchannel": vchannel,
                 "requested_tick": str(requested_tick),
                 "first_available_tick": str(first_tick),
             },
         )
-    _log.warning("%s; reading what is left, because failOnDataLoss is false", text)
+    _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", text)

@@ -1,10 +1,10 @@
-"""How far a micro-batch may go: the greatest tick below which there is about as much as the limits allow. Pure.
+"""The end of a micro-batch: about the greatest tick below which there is no more than the limits allow. Pure.
 
-What lies in a range is asked of the server, by plans: sums from its sparse index, never messages. A plan costs what the
-index of its range costs, so no range that is asked for is much longer than a batch: the search starts with a step in
-ticks and doubles it until there is too much. How long the log is behind that does not matter. A plan counts what lies
-in it, but of each split it says only how much it has, not where: so the end is chosen by plans that are divided more
-and more finely, and what lies before it is asked for once more.
+The content of a range is found by the server's plans: sums from its sparse index, never messages. The cost of a plan
+grows with the index of its range, so no requested range is much longer than a batch: the search starts with a step in
+ticks, and doubles it until the limits are exceeded. The length of the log does not matter. A plan has the size of each
+split, but not the distribution within it. So the end is found by plans with finer and finer splits, and the range
+before it is planned once more.
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from tidelog import Plan, Split
 from tidelog.spark.ticks import time_to_tick
 
 FIRST_STEP: Final = time_to_tick(1_000)
-"""How many ticks are looked at first by a query that has no experience: a second."""
-# A split of the finest plan holds about so small a part of what the limits allow; one of a plan of more, of what a
-# vchannel has of that, so that there are never many more splits than so many for each vchannel.
+"""The first step, in ticks, of a query without history: one second."""
+# The finest plan has splits of about 1/_GRAINS of the limits. The plan of a larger range has splits of 1/_GRAINS of
+# each vchannel's part, so that there are never many more than _GRAINS splits per vchannel.
 _GRAINS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a micro-batch; 0 for none.
+    """The maximum size of a micro-batch; 0 for unlimited.
 
     Attributes:
-        messages: How many.
-        size_bytes: Of columns.
+        messages: Maximum number of messages.
+        size_bytes: Maximum of bytes of columns.
     """
 
     messages: int = 0
@@ -35,19 +35,19 @@ class Limits:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether there is none."""
+        """True if neither limit is set."""
         return not (self.messages or self.size_bytes)
 
     def allow(self, splits: Sequence[Split]) -> bool:
-        """Tell whether a batch may have all splits."""
+        """Return whether a batch may have all ``splits``."""
         return self.allow_sums(*_sums(splits))
 
     def allow_sums(self, messages: int, size_bytes: int) -> bool:
-        """Tell whether a batch may have so much."""
+        """Return whether a batch may have ``messages`` and ``size_bytes``."""
         return not (0 < self.messages < messages or 0 < self.size_bytes < size_bytes)
 
     def grain(self, splits: Sequence[Split] = ()) -> "Limits":
-        """Return a small part of the limits, or of what each vchannel has of ``splits`` if that is more."""
+        """Return 1/_GRAINS of the limits, or of each vchannel's average part of ``splits`` if that is more."""
         shares = _GRAINS * max(1, len({split.vchannel for split in splits}))
         messages, size_bytes = _sums(splits)
         return Limits(
@@ -56,21 +56,21 @@ class Limits:
         )
 
     def or_less(self, other: "Limits") -> "Limits":
-        """Return the smaller of each."""
+        """Return the smaller value of each limit."""
         return Limits(min(self.messages, other.messages), min(self.size_bytes, other.size_bytes))
 
 
 COARSE: Final = Limits()
-"""Splits as large as the server makes them."""
-# Each message is a split of its own.
+"""Splits of the server's default size."""
+# Each message is its own split.
 _EXACT: Final = Limits(1, 1)
 
 
 class Ask(Protocol):
-    """Plans what the batch would read up to a tick, exclusive.
+    """Plans the batch up to a tick, exclusive.
 
-    The end of the plan is that tick, or the first one of the transaction that it lies within; a split holds no more
-    than ``grain``, about.
+    The plan ends at that tick, or at the first tick of the transaction that spans it. A split has about ``grain`` or
+    less.
     """
 
     def __call__(self, end_tick: int, grain: Limits) -> Plan:
@@ -78,16 +78,16 @@ class Ask(Protocol):
 
 
 def admit(ask: Ask, low: int, cut: int, limits: Limits, step: int = FIRST_STEP) -> int:
-    """Return where a batch ends, exclusive: within no transaction, and ``cut`` at most.
+    """Return the exclusive end of a batch: not within a transaction, and at most ``cut``.
 
-    Something lies before the end unless nothing does before ``cut``.
+    The batch is empty only if there is nothing before ``cut``.
 
     Args:
-        ask: Plans what the batch would read.
-        low: Nothing of that has a smaller tick, as far as is known.
-        cut: A tick that lies in no transaction, and above ``low``.
-        limits: What the batch may hold, about; one message, one broadcast or one transaction it holds in any case.
-        step: How many ticks to look at first, 1 or more; a batch usually has about so many.
+        ask: Plans the batch.
+        low: Smallest tick of the batch, as far as known.
+        cut: A tick above ``low``, and not within a transaction.
+        limits: Approximate maximum of the batch; it always has at least one message, broadcast or transaction.
+        step: Size of the first range to plan, in ticks, at least 1; usually the size of the last batch.
     """
     if limits.is_unlimited:
         return cut
@@ -100,26 +100,26 @@ def admit(ask: Ask, low: int, cut: int, limits: Limits, step: int = FIRST_STEP) 
         if reach == cut:
             return cut
         if reach <= fits:
-            # The sums of the rest stay too large, however it is divided: this batch is a little smaller.
+            # The sums of the rest are too large for any division: this batch is a little smaller than allowed.
             break
-        # The coarse sums were too large, as they are where the messages of a chunk are far apart.
+        # The coarse sums were too large, because the messages of a chunk are far apart.
         fits, step = reach, 2 * max(step, reach - fits)
     end = furthest(plan.splits, limits, low, int(plan.end_tick))
     admitted = ask(end, grain)
     while not limits.allow(admitted.splits):
-        # The splits that were cut had more than their share there.
+        # The part of a cut split had more messages than its proportion of ticks.
         end = furthest(admitted.splits, limits, low, int(admitted.end_tick))
         admitted = ask(end, grain)
     if admitted.splits:
         return int(admitted.end_tick)
-    # Not even the first message fits, or the first transaction: that alone is taken.
+    # Not even the first message or transaction fits: the batch has only that.
     if plan.splits:
         return _first(ask, low, plan, limits)
     return _first(ask, low, ask(far, COARSE), limits)
 
 
 def _doubled(ask: Ask, fits: int, cut: int, limits: Limits, step: int) -> tuple[int, Sequence[Split]]:
-    """Return a tick above ``fits`` up to which there may be more than fits, or ``cut``; and a coarse plan up to it."""
+    """Return a tick above ``fits`` at which the limits may be exceeded, or ``cut``; and a coarse plan up to it."""
     while True:
         reach = min(cut, fits + step)
         splits = ask(reach, COARSE).splits
@@ -129,17 +129,17 @@ def _doubled(ask: Ask, fits: int, cut: int, limits: Limits, step: int) -> tuple[
 
 
 def _divided(ask: Ask, reach: int, splits: Sequence[Split], limits: Limits, least: int) -> tuple[int, Plan, Limits]:
-    """Return a tick up to which there is not much more than fits, a plan up to it, and its grain.
+    """Return a tick at which the limits are barely exceeded, a plan up to it, and its grain.
 
     If the plan fits, the tick is ``reach``. The grain is the finest, unless the range cannot become small enough for
-    it: because of what lies below ``least``, or because batches have more bytes than a grain and are not divided there.
+    it: because of the part below ``least``, or because a batch of the log exceeds a grain and is not divided.
     """
     grain = limits.grain(splits)
     while True:
         plan = ask(reach, grain)
         past = _past(plan.splits, limits)
         shorter = reach if past is None else min(reach, max(past, least))
-        # Both only shrink, so this comes to an end.
+        # Terminates, because both only shrink.
         finer = limits.grain([split for split in plan.splits if split.begin_tick < shorter]).or_less(grain)
         if grain == limits.grain() or (shorter, finer) == (reach, grain):
             return reach, plan, grain
@@ -147,7 +147,7 @@ def _divided(ask: Ask, reach: int, splits: Sequence[Split], limits: Limits, leas
 
 
 def _past(splits: Sequence[Split], limits: Limits) -> int | None:
-    """Return the end of the split with which there is more than fits; None if all fits."""
+    """Return the end of the first split that exceeds the limits; None if all splits fit."""
     messages = size_bytes = 0
     for split in sorted(splits, key=lambda split: split.end_tick):
         messages += split.estimated_messages
@@ -158,10 +158,10 @@ def _past(splits: Sequence[Split], limits: Limits) -> int | None:
 
 
 def _first(ask: Ask, low: int, plan: Plan, limits: Limits) -> int:
-    """Return an end above ``low`` and in no transaction, with something before it.
+    """Return an end above ``low`` and not within a transaction, with at least one message before it.
 
-    A part of a split counts as one message at least: with more vchannels than a batch may have messages, each tick
-    seems to be too much. So messages are looked at one by one here.
+    A part of a split counts as at least one message: with more vchannels than a batch may have messages, every tick
+    seems to exceed the limits. So this plans with one message per split.
     """
     ends = [int(split.end_tick) for split in plan.splits if low < split.end_tick < plan.end_tick]
     exact = ask(min(ends, default=int(plan.end_tick)), _EXACT)
@@ -173,12 +173,12 @@ def _first(ask: Ask, low: int, plan: Plan, limits: Limits) -> int:
         before = ask(end, _EXACT)
         if before.splits:
             return int(before.end_tick)
-    # A transaction comes first, which is taken as a whole.
+    # The first messages belong to a transaction, which is never divided.
     return _least(ask, _EXACT, end, int(plan.end_tick))
 
 
 def _least(ask: Ask, grain: Limits, low: int, end: int) -> int:
-    """Return the least end above ``low`` and in no transaction before which there is something, as before ``end``."""
+    """Return the smallest end above ``low`` and not within a transaction with a message before it; at most ``end``."""
     while end - low > 1:
         middle = (low + end) // 2
         found = ask(middle, grain)
@@ -190,9 +190,9 @@ def _least(ask: Ask, grain: Limits, low: int, end: int) -> int:
 
 
 def furthest(splits: Sequence[Split], limits: Limits, low: int, high: int) -> int:
-    """Return the greatest tick from ``low`` to ``high`` below which ``splits`` hold no more than the limits.
+    """Return the greatest tick from ``low`` to ``high`` below which ``splits`` are within the limits.
 
-    As the server does, of a split that is cut it counts the share of its ticks, rounded up.
+    A split that is cut counts in proportion to its ticks, rounded up, as in the server.
     """
     if _below(splits, limits, high):
         return high
@@ -206,7 +206,7 @@ def furthest(splits: Sequence[Split], limits: Limits, low: int, high: int) -> in
 
 
 def _below(splits: Sequence[Split], limits: Limits, end_tick: int) -> bool:
-    """Tell whether the limits allow what lies below ``end_tick``."""
+    """Return whether the parts of ``splits`` below ``end_tick`` are within the limits."""
     messages = size_bytes = 0
     for split in splits:
         part = min(split.end_tick, end_tick) - split.begin_tick

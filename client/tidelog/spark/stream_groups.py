@@ -1,6 +1,6 @@
-"""Tells a consumer group how far a query is, so that its lag is seen where that of consumers is.
+"""Commits the position of a query to a consumer group, so that its lag is visible like that of consumers.
 
-For people only: where a query goes on is in its checkpoint.
+For monitoring only: a query resumes from its checkpoint.
 """
 
 import logging
@@ -18,15 +18,15 @@ _NAMES_PER_CALL: Final = 100
 
 
 class GroupProgress:
-    """Commits positions to a group, as nobody's member. Never fails: what it cannot do it warns of, once a batch."""
+    """Commits positions to a group without being a member. Never raises: logs one warning per batch on failure."""
 
     def __init__(self, owners: Owners, group: str, vchannels: Sequence[str]) -> None:
-        """Name the group.
+        """Store the names. Does no I/O.
 
         Args:
-            owners: Who has the channels; each node has a group of this name, for its own.
-            group: Made if it is missing, and subscribed to what the query reads.
-            vchannels: What the query chose to read; empty if it reads whole channels.
+            owners: Owners of the channels; each node has a group of this name, for its own channels.
+            group: Name of the group; created if it does not exist, and subscribed to what the query reads.
+            vchannels: Vchannels that the options name; empty if the query reads whole channels.
         """
         self._owners = owners
         self._group = group
@@ -34,7 +34,7 @@ class GroupProgress:
         self._told: Offset | None = None
 
     def tell(self, offset: Offset) -> None:
-        """Commit that everything before ``offset`` was processed."""
+        """Commit ``offset``: everything before it was processed."""
         if offset == self._told or not any(offset.positions.values()):
             return
         self._told = offset
@@ -43,8 +43,8 @@ class GroupProgress:
                 self._commit(client, [name for name in vchannels if offset.positions[name]], offset)
         except TidelogError as error:
             _log.warning(
-                "the consumer group '%s' was not told that the query is at tick %d, so its lag is wrong until it is "
-                "(the query goes on): %s",
+                "the position of consumer group '%s' was not committed at tick %d, so its lag is wrong until the next "
+                "commit (the query continues): %s",
                 self._group,
                 offset.tick,
                 error,

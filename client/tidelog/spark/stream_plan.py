@@ -1,6 +1,6 @@
-"""Planning of a stream: what each micro-batch reads, found out with few small calls. Runs on the driver.
+"""Planning of a stream's micro-batches with few small calls. Runs on the driver.
 
-Nothing here reads messages, and no call costs more because the log is long.
+Nothing here reads messages, and the cost of a call does not depend on the length of the log.
 """
 
 import logging
@@ -36,19 +36,19 @@ from tidelog.spark.stream_options import StreamOptions
 _log = logging.getLogger("tidelog.spark")
 _Answer = TypeVar("_Answer")
 
-# Batches grow and shrink a little: what the next one is guessed to be is a quarter more than the last one.
+# The size of batches varies a little: the next one is estimated at a quarter more than the last one.
 _GUESS: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What a batch reads, as the server describes it now.
+    """The vchannels of a batch, as the server describes them now.
 
     Attributes:
-        lanes: Where each vchannel is read from.
-        low: Nothing of that has a smaller tick, but for what channels that were added to the query had before.
-        has_news: Whether there may be something to read.
-        born: Tick at which each channel was made.
+        lanes: Start of each vchannel.
+        low: Smallest tick to read, except for earlier messages of channels that were added to the query.
+        has_news: True if there may be something to read.
+        born: Creation tick of each channel.
     """
 
     lanes: Sequence[Lane]
@@ -75,22 +75,22 @@ class StreamPlanner:
         self._born: Mapping[str, int] = {}
 
     def now(self) -> int:
-        """Return a tick above everything that was acknowledged so far, on any node; 0 if no channel is there."""
+        """Return a tick above all acknowledged messages on all nodes; 0 if no channel exists."""
         channels = self._covered() if self._read.pattern else self._existing()
         return self._cut([each for channel in channels for each in channel.vchannels])
 
     def first(self, target: int | None) -> Offset:
-        """Return where a query without a checkpoint begins; for ``latest`` that is now, or ``target``.
+        """Return the start of a query without a checkpoint; for ``latest`` that is now, or ``target``.
 
         Raises:
-            OptionError: The channels are not as the options say.
+            OptionError: No channel matches, a vchannel does not exist, or there are too many.
             TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
         """
         channels = self._channels(None)
         vchannels = self._vchannels(channels, None)
         if self._options.start == "latest":
             cut = target or self._cut(vchannels)
-            # Nodes hand ticks out apart: what is appended from now on shall be above the cut on each of them.
+            # Each node hands out ticks of its own range: later appends must get ticks above the cut on all nodes.
             self._settle(vchannels, cut)
             return cut_at(cut, [each.name for each in vchannels], created_ticks(channels))
         begin_tick = self._read.begin_tick
@@ -103,17 +103,17 @@ class StreamPlanner:
         )
 
     def next(self, start: Offset, target: int | None, limits: Limits) -> tuple[Offset, int] | None:
-        """Return where the batch after ``start`` ends and where the log does; None if there is nothing to read.
+        """Return the end of the batch after ``start`` and the end of the log; None if there is nothing to read.
 
-        What lies before the end is durable, and nothing will be added there.
+        Everything before the end is durable, and nothing will be added there.
 
         Args:
-            start: Where the batch begins.
-            target: Where the log is taken to end; None for where it does now.
-            limits: Of the batch.
+            start: Start of the batch.
+            target: Assumed end of the log; None for its current end.
+            limits: Maximum size of the batch.
 
         Raises:
-            TidelogError: As ``first``; also where something was lost, and that is to be an error.
+            TidelogError: As ``first``; also if messages were lost and failOnDataLoss is true.
         """
 
         def look() -> tuple[Offset, int] | None:
@@ -125,7 +125,7 @@ class StreamPlanner:
                 return None
             end = admit(lambda end, grain: self._ask(view.lanes, end, grain), view.low, cut, limits, self._step)
             if limits.is_unlimited:
-                # The plans of a search have waited for it.
+                # With limits, the plans of the search have already waited.
                 self._settle([self._described[name] for name in view.vchannels], cut)
             else:
                 self._step = max(1, round((end - view.low) * _GUESS))
@@ -134,14 +134,14 @@ class StreamPlanner:
         return _twice(look)
 
     def partitions(self, start: Offset, end: Offset) -> list[ReadPartition]:
-        """Return the partitions of the batch from ``start`` to ``end``: the same rows whenever this is called.
+        """Return the partitions of the batch from ``start`` to ``end``. Every call returns the same rows.
 
         Raises:
-            OffsetError: ``end`` is none that ``next`` could have returned.
+            OffsetError: ``end`` lies within a transaction, so it was not returned by ``next``.
             TidelogError: As ``next``.
         """
         if start.is_beginning:
-            # Checkpoints of older versions do not have it: there the first batch is empty.
+            # Checkpoints of older versions have no `begin`: their first batch is empty.
             start = replace(end.begin or end, created=end.created)
         if (start.tick, start.positions) == (end.tick, end.positions):
             return []
@@ -153,7 +153,7 @@ class StreamPlanner:
             if plan.end_tick < end.tick:
                 raise OffsetError(
                     f"the checkpoint has a batch that ends at tick {end.tick}, within the transaction that begins at "
-                    f"{plan.end_tick}: it was edited; begin with a new checkpoint"
+                    f"{plan.end_tick}: it was edited; start with a new checkpoint"
                 )
             types = tuple(sorted(self._read.types or ()))
             return [partition_of(split, types, self._read, self._owners) for split in plan.splits]
@@ -161,19 +161,19 @@ class StreamPlanner:
         return _twice(look)
 
     def _cut(self, vchannels: Sequence[VchannelDescription]) -> int:
-        """Return a tick above everything that was acknowledged so far on the nodes of ``vchannels``."""
+        """Return a tick above all acknowledged messages on the nodes of ``vchannels``."""
         ticks = [int(client.allocate_ticks()[0]) for client, _ in self._owners.by_node(vchannels)]
         return max(ticks, default=0)
 
     def _settle(self, vchannels: Sequence[VchannelDescription], cut: int) -> None:
-        """Wait until everything below ``cut`` is durable, and nothing will be added there on any node."""
+        """Wait until everything below ``cut`` is durable, and no node will add anything there."""
         for client, part in self._owners.by_node(vchannels):
-            # What was trimmed meanwhile is durable as well: nodes look at that only when they have waited.
+            # Trimmed messages are durable, too: a node checks the trim only after it has waited.
             with suppress(PositionTrimmedError):
                 client.plan_scan([each.name for each in part], begin_tick=cut - 1, end_tick=cut)
 
     def _ask(self, lanes: Sequence[Lane], end_tick: int, grain: Limits, min_splits: int = 0) -> Plan:
-        """Return a plan of what lies in ``lanes`` before ``end_tick``, or before the transaction that lies there."""
+        """Return a plan of ``lanes`` before ``end_tick``, or before the transaction that spans ``end_tick``."""
         by_begin: dict[int, list[VchannelDescription]] = {}
         for lane in lanes:
             if lane.begin_tick < end_tick:
@@ -197,7 +197,7 @@ class StreamPlanner:
         return Plan(Tick(least), [split for plan in plans for split in plan.splits])
 
     def _view(self, start: Offset, end: Offset | None = None) -> _View:
-        """Look at what is there after ``start``: all of it, or what ``end`` has. Reports what was lost."""
+        """Describe the vchannels after ``start``: all, or those in ``end``. Reports losses."""
         channels = self._channels(end or start)
         vchannels = self._vchannels(channels, end)
         self._described = {each.name: each for each in vchannels}
@@ -216,13 +216,13 @@ class StreamPlanner:
         return _View(lanes, max(start.tick, min(floors, default=0)), has_news, born)
 
     def _channels(self, known: Offset | None) -> list[ChannelDescription]:
-        """Return the channels that the query wants; with ``known``, those may be missing that are in it."""
+        """Return the channels of the query. Channels in ``known`` may be missing."""
         if self._read.pattern is not None:
             covered = self._covered()
             if not covered and known is None:
                 raise OptionError(
-                    f"the option 'channelPattern' is {self._read.pattern.text!r}, and covers no channel that is there: "
-                    "correct it, or create one before the query starts"
+                    f"the option 'channelPattern' is {self._read.pattern.text!r}, which matches no channel: correct "
+                    "it, or create a channel before the query starts"
                 )
             return covered
         if known is None:
@@ -230,13 +230,13 @@ class StreamPlanner:
         found = self._existing()
         missing = set(self._names) - {channel.name for channel in found} - known.channels
         if missing and self._read.fail_on_data_loss:
-            # Not read so far, so nothing was lost: the name is wrong.
+            # Never read, so nothing was lost: the name is wrong.
             self._owners.describe(sorted(missing))
         return found
 
     @property
     def _names(self) -> Sequence[str]:
-        """Names of the channels, if they are named."""
+        """Names of the channels that the options name; empty for a pattern."""
         return self._read.channels or tuple(dict.fromkeys(map(channel_of, self._read.vchannels)))
 
     def _covered(self) -> list[ChannelDescription]:
@@ -245,7 +245,7 @@ class StreamPlanner:
         return [channel for channel in self._owners.listed(pattern.prefix) if pattern.covers(channel.name)]
 
     def _existing(self) -> list[ChannelDescription]:
-        """Return those of the named channels that exist."""
+        """Return the named channels that exist."""
         return self._owners.existing(self._names)
 
     def _vchannels(self, channels: Sequence[ChannelDescription], end: Offset | None) -> list[VchannelDescription]:
@@ -259,29 +259,30 @@ class StreamPlanner:
             missing = [name for name in names if name not in by_name and channel_of(name) in there]
             if missing:
                 raise OptionError(
-                    f"the option 'vchannels' names '{missing[0]}', which does not exist: there are {', '.join(by_name)}"
+                    f"the option 'vchannels' names '{missing[0]}', which does not exist: choose from "
+                    f"{', '.join(by_name)}"
                 )
             chosen = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
         if len(chosen) > MAX_VCHANNELS:
             raise OptionError(
-                f"the channels have {len(chosen)} vchannels, at most {MAX_VCHANNELS} fit into one consistent cut: "
+                f"the channels have {len(chosen)} vchannels, but a consistent cut has at most {MAX_VCHANNELS}: "
                 "read fewer channels in one query"
             )
         return chosen
 
     def _report(self, losses: Sequence[Loss]) -> None:
-        """Raise, or warn once if the user said so, that messages are gone which the query was to read."""
+        """Raise, or warn once if failOnDataLoss is false, that messages were lost before the query read them."""
         if not losses:
             return
         first = losses[0]
-        more = f" ({len(losses)} such losses)" if len(losses) > 1 else ""
+        more = f" (the first of {len(losses)} losses)" if len(losses) > 1 else ""
         if not self._read.fail_on_data_loss:
             for loss in losses:
                 if loss.text not in self._warned:
                     self._warned.add(loss.text)
-                    _log.warning("%s; going on with what is left, because failOnDataLoss is false", loss.text)
+                    _log.warning("%s; continuing with the rest, because failOnDataLoss is false", loss.text)
             return
-        hint = "Set the option failOnDataLoss to false to go on with what is left"
+        hint = "Set the option failOnDataLoss to false to continue with the remaining messages"
         if first.available_tick is None:
             raise ChannelNotFoundError(f"{first.text}{more}. {hint}", values={"channel": first.name})
         raise PositionTrimmedError(
@@ -295,7 +296,7 @@ class StreamPlanner:
 
 
 def _twice(look: Callable[[], _Answer]) -> _Answer:
-    """Return what ``look`` does; where something went away between two calls of it, a second look reports that."""
+    """Return the result of ``look``. Retry once if a trim or deletion between its calls made it fail."""
     try:
         return look()
     except (PositionTrimmedError, ChannelNotFoundError):
@@ -303,13 +304,13 @@ def _twice(look: Callable[[], _Answer]) -> _Answer:
 
 
 def _full(name: str, channels: Sequence[ChannelDescription]) -> str:
-    """Return the vchannel that a name means: as everywhere, a channel with one vchannel may stand for it."""
+    """Return the full name of a vchannel: as in all APIs, a channel with one vchannel also means the vchannel."""
     single = {channel.name for channel in channels if len(channel.vchannels) == 1}
     return f"{name}/0" if name in single else name
 
 
 def _names(options: ReadOptions, channel: str) -> bool:
-    """Tell whether the options name a channel."""
+    """Return whether the options name ``channel`` or match it."""
     if options.pattern is not None:
         return options.pattern.covers(channel)
     return channel in options.channels or channel in map(channel_of, options.vchannels)

@@ -1,4 +1,4 @@
-"""Reading a stream: what Spark calls, on the driver once a trigger and in each task."""
+"""The stream reader that Spark calls, on the driver once per trigger and in each task."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -36,14 +36,14 @@ _Answer = TypeVar("_Answer")
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver, where it lives as long as the query, and reads partitions in the tasks.
 
-    What it says of offsets follows from the offsets that it is given and from the log; what it remembers is a
-    connection, how large the last batch was, and where ``Trigger.AvailableNow`` ends.
+    Offsets depend only on the given offsets and the log. The state kept between calls is a connection, the size of the
+    last batch, and the end of ``Trigger.AvailableNow``.
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        # Made when first used: the tasks get a pickled reader, and have clients of their own.
+        # Created on first use: the tasks get a pickled reader, and create their own clients.
         self._owners: Owners | None = None
         self._planner: StreamPlanner | None = None
         self._group: GroupProgress | None = None
@@ -51,11 +51,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the beginning, which is the same at each start, also at one after a crash in the first batch."""
+        """Return BEGINNING, at every start, also after a crash during the first batch."""
         return BEGINNING.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return one of the limits of the options, for Spark knows no two at once; ``latestOffset`` keeps to both."""
+        """Return one of the limits: Spark accepts only one at a time. ``latestOffset`` respects both."""
         limits = self._options.limits
         if limits.messages:
             return ReadMaxRows(limits.messages)
@@ -63,27 +63,27 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where the query ends: behind all that is acknowledged now."""
+        """Fix the end of the query: after all messages that are acknowledged now."""
         self._target = self._patiently(self._opened().now)
 
     @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the batch after ``start`` ends; ``start`` itself if there is nothing to read.
+        """Return the end of the batch after ``start``; ``start`` itself if there is nothing to read.
 
         Raises:
-            OffsetError: ``start`` is none of ours.
-            TidelogError: The server cannot be reached, or something was lost and that is to be an error.
+            OffsetError: ``start`` is not a valid offset of this source.
+            TidelogError: The server cannot be reached, or messages were lost and failOnDataLoss is true.
         """
         begin = offset_of(start)
         planner = self._opened()
         limits = self._limits(limit)
         if begin.is_beginning:
-            # With what lies behind it, for a query that is triggered once has this one batch.
+            # The first batch includes the messages after the start: a query that is triggered once has only this batch.
             first = self._patiently(lambda: planner.first(self._target))
             found = self._patiently(lambda: planner.next(first, self._target, limits))
             return (first if found is None else found[0]).begun_at(first).to_json()
         if self._group is not None:
-            # Spark has processed all before it, and tells by ``commit`` only when it begins another batch.
+            # Spark has processed everything before `begin`, but calls ``commit`` only when the next batch begins.
             self._group.tell(begin)
         found = self._patiently(lambda: planner.next(begin, self._target, limits))
         if found is None:
@@ -95,12 +95,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return where the log ended when the last batch was planned, for the progress of the query."""
+        """Return the end of the log when the last batch was planned, for the query's progress report."""
         return self._latest
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Divide the batch from ``start`` to ``end``.
+        """Divide the batch from ``start`` to ``end`` into partitions.
 
         Raises:
             OffsetError, TidelogError: As ``latestOffset``.
@@ -118,7 +118,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _rows(partition, self._schema, self._options.read.payloads)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the group of the option ``commitGroup`` that everything before ``end`` was processed."""
+        """Commit ``end`` as the position of the group of the option ``commitGroup``, if it is set."""
         self._opened()
         if self._group is not None:
             self._group.tell(offset_of(end))
@@ -147,14 +147,14 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def _limits(self, limit: ReadLimit) -> Limits:
-        """Return the limits of a batch: those of the options, unless Spark wants all."""
+        """Return the limits of the options, or no limits if Spark requests everything."""
         match limit:
             case ReadAllAvailable():
                 return Limits()
             case ReadMaxRows() | ReadMaxBytes():
                 return self._options.limits
             case _:
-                raise ValueError(f"Spark asked for {limit}, and the tidelog source has no such limit")
+                raise ValueError(f"Spark requested the limit {limit}, expected ReadAllAvailable, -MaxRows or -MaxBytes")
 
 
 def _rows(partition: ReadPartition, schema: StructType, payloads: PayloadFormat) -> Iterator["RecordBatch"]:
@@ -167,6 +167,7 @@ def _rows(partition: ReadPartition, schema: StructType, payloads: PayloadFormat)
         text = f"the channel '{partition.channel}' was destroyed while {partition.vchannel} was read"
         if partition.fail_on_data_loss:
             raise ChannelNotFoundError(
-                f"{text}. Set the option failOnDataLoss to false to go on with what is left", values=error.values
+                f"{text}. Set the option failOnDataLoss to false to continue with the remaining messages",
+                values=error.values,
             ) from None
-        _log.warning("%s; going on with what is left, because failOnDataLoss is false", text)
+        _log.warning("%s; continuing with the rest, because failOnDataLoss is false", text)

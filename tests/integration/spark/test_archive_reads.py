@@ -88,7 +88,7 @@ def test_a_file_that_lacks_rows_is_an_error(
     pq.write_table(pq.read_table(shorter, partitioning=None).slice(1), shorter)
 
     assert found(verify(spark, {**archived, "archiveOnly": only})) == [("unreadable", f"{channel}/0")]
-    with pytest.raises(PySparkException, match=r"1 messages, and the manifest says \d+ and 2: restore it"):
+    with pytest.raises(PySparkException, match=r"1 messages, expected \d+ and 2 by the manifest: restore it"):
         load(spark, archived, archiveOnly=only).collect()
 
 

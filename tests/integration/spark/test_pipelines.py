@@ -476,7 +476,7 @@ def test_what_spark_is_not_needed_for_is_told_before_it_starts(
         (["compact", folder, *common, "-o", "vchannels=nope/0"], 1, "'nope' does not exist"),
         (["archive", folder, *ours, "-o", "chann=x"], 2, "did you mean 'channel'?"),
         (["archive", folder, *ours, "-o", "types=7"], 2, "an archive has everything of its channels"),
-        (["archive", str(tmp_path), *ours], 1, "is not empty, and no archive"),
+        (["archive", str(tmp_path), *ours], 1, "is not empty and is not an archive"),
         (["archive", "s3://bucket/x", *ours], 2, "object stores"),
         (["verify", *ours, "--digest", "x"], 2, "'x' is no digest"),
         (["verify", *ours, "-o", f"archive={folder}"], 1, "there is no archive at"),

@@ -89,7 +89,7 @@ def test_sources_are_named_by_channel_channels_or_vchannels(client: Client, read
 
 def test_a_pattern_names_what_is_there_when_the_query_is_planned(client: Client, read: Read, channel: str) -> None:
     frame = read(channelPattern=f"{channel}.*")
-    assert "covers no channel that is there" in error_of(frame.collect)
+    assert "which matches no channel" in error_of(frame.collect)
 
     client.create_channel(f"{channel}.eu")
     client.create_channel(f"{channel}.us", vchannels=2)
@@ -397,4 +397,4 @@ def test_an_error_reaches_the_user_as_one_clear_sentence(read: Read, options: di
 def test_a_vchannel_that_does_not_exist_is_named(read: Read, channel: str) -> None:
     text = error_of(lambda: read(vchannels=f"{channel}/2").collect())
 
-    assert f"names '{channel}/2', which does not exist: there are {channel}/0, {channel}/1" in text
+    assert f"names '{channel}/2', which does not exist: choose from {channel}/0, {channel}/1" in text

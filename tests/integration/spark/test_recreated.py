@@ -73,7 +73,7 @@ def test_a_micro_batch_that_was_planned_before_fails_or_is_left_out(
     if fails == "true":
         with pytest.raises(ChannelNotFoundError, match="was destroyed while"):
             list(batches())
-        with pytest.raises(PositionTrimmedError, match="made again at tick"):
+        with pytest.raises(PositionTrimmedError, match="re-created at tick"):
             reader.partitions(start, end)
     else:
         assert list(batches()) == []

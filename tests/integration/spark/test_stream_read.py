@@ -220,8 +220,8 @@ def test_what_was_trimmed_before_it_was_read_fails_or_is_left_out(
     client.trim(f"{channel}/0", ticks[1])
 
     text = query.fails()
-    assert f"{channel}/0 was trimmed: the query was to go on at tick {position}" in text
-    assert f"first available one is {ticks[1]}" in text
+    assert f"{channel}/0 was trimmed: the query should continue at tick {position}" in text
+    assert f"first available tick is {ticks[1]}" in text
     assert "failOnDataLoss" in text
 
     query.options["failOnDataLoss"] = "false"
@@ -242,7 +242,7 @@ def test_a_channel_that_is_destroyed_fails_the_query_or_is_dropped(
     assert f"the channel '{channel}.a' was destroyed while it was read" in query.fails()
     client.create_channel(f"{channel}.a")
     append(client, f"{channel}.a/0", "new")
-    assert f"'{channel}.a' was destroyed while it was read, and made again at tick" in query.fails()
+    assert f"'{channel}.a' was destroyed while it was read, and re-created at tick" in query.fails()
 
     query.options["failOnDataLoss"] = "false"
     assert query.run() == ["b", "new"]
@@ -284,14 +284,14 @@ def test_a_group_that_cannot_be_told_is_a_warning_once_a_batch(
     progress.tell(offset)
 
     [warning] = caplog.messages
-    assert "the consumer group 'NO SUCH NAME' was not told that the query is at tick" in warning
+    assert "the position of consumer group 'NO SUCH NAME' was not committed at tick" in warning
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"channel": "nowhere"}, "'nowhere' does not exist"),
-        ({"channelPattern": "nowhere.*"}, "covers no channel that is there"),
+        ({"channelPattern": "nowhere.*"}, "which matches no channel"),
         ({"channel": "a", "asOfTick": "1"}, "a stream has no end: remove the option 'asOfTick'"),
     ],
 )

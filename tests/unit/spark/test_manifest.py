@@ -58,9 +58,9 @@ def test_commits_make_what_they_say(bounds: list[int], lanes: int) -> None:
 @pytest.mark.parametrize(
     ("file", "said"),
     [
-        (a_file("b/0", 3, 4), "nothing of b/0"),
-        (a_file("a/0", 9, 10), "ticks 0 to 9 of a/0"),
-        (a_file("a/0", 4, 3), "ticks 0 to 9 of a/0"),
+        (a_file("b/0", 3, 4), "its range of b/0 is empty"),
+        (a_file("a/0", 9, 10), "its range of a/0 is ticks 0 to 9"),
+        (a_file("a/0", 4, 3), "its range of a/0 is ticks 0 to 9"),
     ],
 )
 def test_a_file_that_is_not_of_its_commit_is_an_error_and_no_gap(file: ArchivedFile, said: str) -> None:
@@ -101,20 +101,20 @@ def test_a_commit_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
 
     for damaged, message in (
         (text[:50], "0002.json is damaged"),
-        (json.dumps({**json.loads(text), "format": 2}), "has another format"),
-        (json.dumps({**json.loads(text), "number": 7}), "says that it is 7"),
+        (json.dumps({**json.loads(text), "format": 2}), "has a format other than 1"),
+        (json.dumps({**json.loads(text), "number": 7}), "has the number 7"),
         (json.dumps({**json.loads(text), "surprise": 7}), "is damaged"),
     ):
         second.write_text(damaged)
         with pytest.raises(ArchiveError, match=message):
             manifest.load(tmp_path)
     second.unlink()
-    with pytest.raises(ArchiveError, match="has no commit 2"):
+    with pytest.raises(ArchiveError, match="lacks commit 2"):
         manifest.load(tmp_path)
 
 
 def test_ranges_that_do_not_meet_are_refused() -> None:
-    with pytest.raises(ArchiveError, match="the one before ended at 10"):
+    with pytest.raises(ArchiveError, match="the previous one ended at 10"):
         manifest.fold(Path("x"), [a_commit(1, 0, 10), a_commit(2, 11, 20)])
 
 
@@ -161,7 +161,7 @@ def test_what_is_no_folder_of_a_file_system_is_refused_before_anything_is_made(
     for name in (url, Path(url)):
         with pytest.raises(OptionError, match="object stores and other URLs are not supported"):
             manifest.load(name, must_exist=False)
-        with pytest.raises(OptionError, match="no folder of a file system"), manifest.writing(name):
+        with pytest.raises(OptionError, match="is not a file system path"), manifest.writing(name):
             pytest.fail("it was taken for a folder")
     assert not list(tmp_path.iterdir())
 
@@ -170,7 +170,7 @@ def test_a_url_of_a_file_is_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for name in (f"file://{tmp_path}/x", f"file:{tmp_path}/x", f"file://localhost{tmp_path}/x", "x", Path("x")):
         assert manifest.folder_path(name) == tmp_path / "x"
-    with pytest.raises(OptionError, match="no folder of a file system"):
+    with pytest.raises(OptionError, match="is not a file system path"):
         manifest.folder_path("file://another/x")
     assert manifest.folder_path("./a:b") == tmp_path / "a:b"
 
@@ -179,7 +179,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv", "c.csv", "d.csv"):
         (tmp_path / name).touch()
 
-    with pytest.raises(ArchiveError, match=r"it has 'a\.csv', 'b\.csv', 'c\.csv' and 1 more, and no _tidelog"):
+    with pytest.raises(ArchiveError, match=r"it has 'a\.csv', 'b\.csv', 'c\.csv' and 1 more, but no _tidelog"):
         with manifest.writing(tmp_path):
             pytest.fail("it was taken for an archive")
 

@@ -57,13 +57,13 @@ def test_an_offset_looks_as_documented() -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"v": 3, "tick": 1, "channels": {}}, "offsets of version 3, and this tidelog reads versions 1 to 2"),
+        ({"v": 3, "tick": 1, "channels": {}}, "offsets of version 3, expected 1 to 2"),
         ({"orders": {"0": 5}}, "belongs to another source, because its offset is {'orders': {'0': 5}}"),
-        ({"v": 2, "tick": 1, "channels": {}, "begin": {"tick": 1}}, "none of tidelog's"),
-        ({"v": 1, "tick": 1}, "none of tidelog's"),
-        ({"v": 1, "tick": "x", "channels": {}}, "none of tidelog's"),
-        ({"v": 1, "tick": 1, "channels": {"orders": 5}}, "none of tidelog's"),
-        ({"v": 2, "tick": 1, "channels": {}, "created": 5}, "none of tidelog's"),
+        ({"v": 2, "tick": 1, "channels": {}, "begin": {"tick": 1}}, "has an invalid offset"),
+        ({"v": 1, "tick": 1}, "has an invalid offset"),
+        ({"v": 1, "tick": "x", "channels": {}}, "has an invalid offset"),
+        ({"v": 1, "tick": 1, "channels": {"orders": 5}}, "has an invalid offset"),
+        ({"v": 2, "tick": 1, "channels": {}, "created": 5}, "has an invalid offset"),
     ],
 )
 def test_a_foreign_offset_is_refused(raw: dict[str, object], message: str) -> None:
@@ -107,7 +107,7 @@ def test_channels_that_are_gone_or_others_by_now_are_losses_unless_nobody_wants_
     losses = destroyed(start, there, {"a": True, "b": True, "c": True, "d": False})
 
     assert [(loss.name, loss.available_tick) for loss in losses] == [("a", None), ("b", 51)]
-    assert "was destroyed while it was read, and made again at tick 51" in losses[1].text
+    assert "was destroyed while it was read, and re-created at tick 51" in losses[1].text
     assert lanes_of(start, [lane("b/0", last=60)], {"b": 51}, 0) == ([Lane("b/0", 0)], [])
 
 
