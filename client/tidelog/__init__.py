@@ -1,4 +1,4 @@
-"""Tidelog's client: durable channels, one time order, and reads that resume.
+"""Tidelog's client: append to durable channels, read in one time order, and resume where a read stopped.
 
 Start with ``Client`` (synchronous) or ``AsyncClient``::
 
@@ -13,13 +13,13 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from tidelog._public import *  # noqa: F403 - its __all__ says which
+    from tidelog._public import *  # noqa: F403 - its __all__ lists the names
     from tidelog._public import __all__ as __all__
 
 
 def __getattr__(name: str) -> object:
-    # The first name that is asked for brings all of them: the server, which shares no more than the wire format, starts
-    # a tenth of a second sooner without. A private name is that of a module, which is imported by itself.
+    # The first access to a public name imports all of them. Why not at import: the server uses only the wire format
+    # and starts a tenth of a second sooner without the rest. A private name is a submodule and is imported explicitly.
     if name == "__all__" or not name.startswith("_"):
         public = _importlib.import_module("tidelog._public")
         globals().update({each: getattr(public, each) for each in ("__all__", *public.__all__)})

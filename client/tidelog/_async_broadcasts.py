@@ -1,4 +1,4 @@
-"""The calls of the asynchronous client that are about broadcasts."""
+"""Broadcast calls of the asynchronous client."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -24,31 +24,31 @@ from tidelog._sizes import Appendable
 from tidelog._transport import Connection, Transport
 from tidelog.v1 import broadcast_service_pb2 as pb
 
-# The server answers after a minute at most; shorter, so that a lost connection is noticed sooner.
+# Below the server's maximum of one minute, so that a lost connection is noticed sooner.
 _POLL_S: Final = 30.0
-# How much later than it was asked to may the server answer.
+# Time that the answer may take beyond the wait that was requested.
 _SLACK_S: Final = 1.0
 _MAX_WAIT_MS: Final = 600_000
 OPEN_STATES: Final = (BroadcastState.PENDING, BroadcastState.WAIT_ACK)
-"""Those of broadcasts that are not finished."""
+"""The states of broadcasts that are not finished."""
 
 
 class AsyncBroadcastCalls(ABC):
     """Broadcasts, for ``AsyncClient``.
 
     Attributes:
-        timeout_s: How long a call may take, unless it says otherwise.
+        timeout_s: Timeout of a call in seconds, unless the call has one of its own.
     """
 
     timeout_s: float
 
     @abstractmethod
     def _transport(self) -> Transport:
-        """Return the open connections of this event loop."""
+        """Return the transport of this event loop."""
 
     @abstractmethod
     def _broadcast_ids(self) -> BroadcastIds:
-        """Return the ids for broadcasts of this event loop."""
+        """Return the broadcast id allocator of this event loop."""
 
     async def broadcast(
         self,
@@ -60,34 +60,32 @@ class AsyncBroadcastCalls(ABC):
         barrier_tick: int | None = None,
         timeout_s: float | None = None,
     ) -> BroadcastResult:
-        """Append one message to 1 to 1,024 vchannels, to all or to none, at one tick, and return where it is.
+        """Append one message atomically to 1 to 1,024 vchannels, at one tick, and return its position.
 
-        With ``resource_keys`` it holds these until every vchannel has acknowledged it; all are taken at once. A key
-        that another broadcast holds refuses it, unless ``wait_s`` says how long to wait for it, 600 s at most.
-
-        It is sent again until its outcome is known, while there is time, and is there once. Cancelling ends the wait
-        only. With ``barrier_tick`` its tick will be greater.
+        The broadcast acquires all its ``resource_keys`` at once, and holds them until every vchannel has acknowledged
+        it. The client resends it within the timeout until the outcome is known; the message is appended once.
+        Cancelling ends only the wait.
 
         Args:
-            vchannels: Where it goes, none twice.
-            message: The message; as columns at most 1 MiB, and 8 MiB over all vchannels.
-            resource_keys: What it holds, at most 64, none twice.
-            wait_s: How long to wait for keys; None not to.
-            barrier_tick: What its tick must exceed.
-            timeout_s: How long the call may take beside ``wait_s``; None for the client's time.
+            vchannels: Distinct names of vchannels.
+            message: The message; encoded at most 1 MiB, and 8 MiB over all vchannels.
+            resource_keys: At most 64 distinct keys that the broadcast holds.
+            wait_s: Maximum seconds to wait for keys that other broadcasts hold, 0 to 600; None to fail at once.
+            barrier_tick: Tick that the broadcast's tick must exceed.
+            timeout_s: Timeout in seconds in addition to ``wait_s``; None for the client's.
 
         Raises:
-            ResourceAcquiredError: A key is held by another broadcast. Nothing was appended.
-            AppendUnknownError: It may or may not be accepted. If it is, it reaches every vchannel.
-            BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
-            InvalidRequestError, ValueError: A name, key, size or time is not allowed. Nothing was appended.
-            TypeError: ``message`` is neither bytes nor a Message, or a key is no ResourceKey.
+            ResourceAcquiredError: Another broadcast holds a key. Nothing was appended.
+            AppendUnknownError: The broadcast may or may not be accepted. If it is, it reaches every vchannel.
+            BarrierNotReachedError: The barrier is too far in the future. Nothing was appended.
+            InvalidRequestError, ValueError: A name, key, size or time is invalid. Nothing was appended.
+            TypeError: ``message`` is neither bytes nor a Message, or a key is not a ResourceKey.
             ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
         """
         if wait_s is not None and not 0 <= wait_s * 1_000 <= _MAX_WAIT_MS:
             raise ValueError(f"wait_s is {wait_s}, expected 0 to {_MAX_WAIT_MS // 1_000}")
         if not isinstance(message, bytes | Message):
-            raise TypeError(f"a broadcast has one message, bytes or Message, not {type(message).__name__}")
+            raise TypeError(f"the message of a broadcast is {type(message).__name__}, expected bytes or Message")
         (full,) = as_messages([message])
         request = pb.BroadcastRequest(
             vchannels=[vchannels] if isinstance(vchannels, str) else vchannels,
@@ -100,12 +98,12 @@ class AsyncBroadcastCalls(ABC):
         return await self._send(request, asyncio.get_running_loop().time() + timeout_s)
 
     async def ack(self, broadcast_id: int, vchannels: str | Iterable[str]) -> None:
-        """Acknowledge a broadcast on vchannels, durably; doing so twice is no error, nor is it for a finished one.
+        """Acknowledge a broadcast on vchannels, durably. Succeeds if it is acknowledged or finished already.
 
         Raises:
-            BroadcastNotFoundError: The server has accepted none with this id. Nothing was acknowledged.
-            BroadcastVchannelError: The broadcast is not for one of them. Nothing was acknowledged.
-            InvalidRequestError: An id or a name is none.
+            BroadcastNotFoundError: The server has not accepted a broadcast with this id. Nothing was acknowledged.
+            BroadcastVchannelError: The broadcast was not sent to one of the vchannels. Nothing was acknowledged.
+            InvalidRequestError: The id or a name is invalid.
             UnavailableError, DeadlineError, StorageFailedError: See ``effect``; acknowledging again is safe.
         """
         transport = self._transport()
@@ -116,36 +114,37 @@ class AsyncBroadcastCalls(ABC):
         )
 
     async def ack_batch(self, batch: Batch) -> None:
-        """Acknowledge the broadcast that a scan has delivered, on the vchannel where it did. See ``ack``.
+        """Acknowledge a broadcast delivered by a scan, on the vchannel that delivered it. See ``ack``.
 
         Raises:
-            ValueError: The batch is of no broadcast.
+            ValueError: The batch does not belong to a broadcast.
         """
         if batch.broadcast_id is None:
-            raise ValueError(f"{batch!r} is of no broadcast: acknowledge those whose broadcast_id is set")
+            raise ValueError(f"{batch!r} is not a broadcast: acknowledge batches whose broadcast_id is set")
         await self.ack(batch.broadcast_id, batch.vchannel)
 
     async def wait_acked(
         self, key_or_id: ResourceKey | int, *, mode: AckMode = AckMode.ALL, timeout_s: float | None = None
     ) -> None:
-        """Return once a broadcast is acknowledged, or all those that hold a resource key now, in whatever mode.
+        """Wait until a broadcast is acknowledged, or all broadcasts that hold a resource key now (exclusive or shared).
 
-        ``AckMode.ONCE`` waits for one vchannel of one of them. A key that nobody holds, or a broadcast that was
-        finished long ago, is waited for no longer. It goes on across lost connections and restarts of the server.
+        ``AckMode.ALL`` waits for all vchannels, ``AckMode.ONCE`` for one vchannel of one broadcast. Returns at once if
+        no broadcast holds the key, or if the broadcast is finished. The wait continues across lost connections and
+        restarts of the server.
 
         Args:
-            key_or_id: A resource key, or the id of a broadcast.
-            mode: Which acknowledgements.
-            timeout_s: How long; None for the client's time.
+            key_or_id: Resource key, or id of a broadcast.
+            mode: Acknowledgements to wait for.
+            timeout_s: Timeout in seconds; None for the client's.
 
         Raises:
-            DeadlineError: They were not there in time.
-            BroadcastAbortedError: The broadcast was aborted. Not with a key, which is free then.
-            BroadcastNotFoundError: The id was never accepted.
-            TypeError, ValueError: ``key_or_id`` is neither of them, or ``mode`` is none.
+            DeadlineError: The acknowledgements did not arrive in time.
+            BroadcastAbortedError: The broadcast was aborted. Not raised for a key, which an abort releases.
+            BroadcastNotFoundError: The server has not accepted a broadcast with this id.
+            TypeError, ValueError: ``key_or_id`` or ``mode`` is invalid.
         """
         if not isinstance(key_or_id, ResourceKey | int):
-            raise TypeError(f"{key_or_id!r} is neither a ResourceKey(domain, key) nor the id of a broadcast")
+            raise TypeError(f"key_or_id is {key_or_id!r}, expected a ResourceKey(domain, key) or a broadcast id")
         request = pb.WaitAckedRequest(mode=_wire_broadcast.ack_mode(mode))
         if isinstance(key_or_id, ResourceKey):
             request.resource_key.CopyFrom(_wire_broadcast.resource_key(key_or_id))
@@ -162,18 +161,18 @@ class AsyncBroadcastCalls(ABC):
                 pause_s = next(pauses_s)
                 if end_s - asyncio.get_running_loop().time() <= pause_s:
                     raise
-                # A server that is restarted knows what is waited for: it is in its metadata.
+                # A restarted server still knows the broadcasts: they are in its metadata.
                 await asyncio.sleep(pause_s)
                 continue
             if answer.acked:
                 return
             if not left_s:
-                raise DeadlineError(f"what was waited for was not acknowledged within {timeout_s:.1f} s: wait longer")
-            # Those that take the key from now on are not waited for.
+                raise DeadlineError(f"the broadcast was not acknowledged within {timeout_s:.1f} s: wait longer")
+            # Broadcasts that acquire the key from now on are not waited for.
             request.broadcast_ids[:] = answer.broadcast_ids
 
     async def list_broadcasts(self, states: Sequence[BroadcastState] = OPEN_STATES) -> AsyncIterator[BroadcastSummary]:
-        """Yield broadcasts in one of these states, in order of id. Finished ones are remembered for a day at most."""
+        """Yield broadcasts in one of ``states``, in order of id. Finished ones are remembered for at most a day."""
         page_token = ""
         while True:
             transport = self._transport()
@@ -191,7 +190,7 @@ class AsyncBroadcastCalls(ABC):
         """Return a broadcast, with the vchannels that have acknowledged it and those that have not.
 
         Raises:
-            BroadcastNotFoundError: It is not known, or is forgotten.
+            BroadcastNotFoundError: The id is unknown, or the server has forgotten the broadcast.
         """
         transport = self._transport()
         request = pb.DescribeBroadcastRequest(broadcast_id=broadcast_id)
@@ -201,14 +200,18 @@ class AsyncBroadcastCalls(ABC):
         return _wire_broadcast.description(answer)
 
     async def abort_broadcast(self, broadcast_id: int, reason: str) -> BroadcastSummary:
-        """Give up waiting for acknowledgements, durably: its keys are free, its message stays in the log.
+        """Stop waiting for a broadcast's acknowledgements, durably: release its keys; its message stays in the log.
 
-        For people who know that nobody will acknowledge it any more; ``reason`` (1 to 256 bytes) is kept. One that is
-        finished stays as it is, which the summary says.
+        For operators, when no consumer will acknowledge it. A finished broadcast is not changed; its state is in the
+        returned summary.
+
+        Args:
+            broadcast_id: Id of the broadcast.
+            reason: Reason, 1 to 256 bytes, which is stored with the broadcast.
 
         Raises:
-            BroadcastNotFoundError: It is not known, or is forgotten.
-            InvalidRequestError: There is no reason, or it is too long.
+            BroadcastNotFoundError: The id is unknown, or the server has forgotten the broadcast.
+            InvalidRequestError: ``reason`` is empty or too long.
         """
         transport = self._transport()
         request = pb.AbortBroadcastRequest(broadcast_id=broadcast_id, reason=reason)
@@ -218,7 +221,7 @@ class AsyncBroadcastCalls(ABC):
         return _wire_broadcast.summary(answer.summary)
 
     async def _send(self, request: pb.BroadcastRequest, end_s: float) -> BroadcastResult:
-        """Send a broadcast under an id of its own, and again under the same one until its outcome is known."""
+        """Send a broadcast under a new id, and resend it under that id until its outcome is known."""
         if (hooks := _tracing.hooks) is None:
             return await self._sent(request, end_s)
         with hooks.within(_tracing.Operation.BROADCAST, list(request.vchannels), messages=1) as span:
@@ -238,7 +241,7 @@ class AsyncBroadcastCalls(ABC):
         return _wire_broadcast.result(answer)
 
     async def _poll(self, request: pb.WaitAckedRequest, left_s: float) -> pb.WaitAckedResponse:
-        """Ask once whether acknowledgements are there, which the server answers when they are, or after a while."""
+        """Poll once; the server answers when the broadcast is acknowledged, after ``_POLL_S``, or after ``left_s``."""
         transport = self._transport()
         poll_s = min(left_s, _POLL_S)
         request.timeout_ms = round(poll_s * 1_000)
@@ -251,10 +254,10 @@ class AsyncBroadcastCalls(ABC):
 
 @contextmanager
 def _own_connection(transport: Transport) -> Iterator[Connection]:
-    """Yield a connection for a call that may wait long.
+    """Yield a leased connection for a call that may wait for long.
 
-    Why: a connection carries a hundred calls at once. A hundred that wait must not keep out the acknowledgements that
-    they wait for.
+    Why: a connection carries at most 100 calls at once. If 100 waiting calls filled the main connection, the
+    acknowledgements that they wait for could not be sent.
     """
     connection = transport.lease()
     try:

@@ -1,4 +1,4 @@
-"""The calls of the asynchronous client that create, alter, describe and destroy channels."""
+"""Channel calls of the asynchronous client: create, alter, describe, list and destroy."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -11,24 +11,24 @@ from tidelog._transport import Transport
 from tidelog.v1 import channel_service_pb2 as pb
 
 NAMES_PER_REQUEST: Final = 100
-"""The server takes so many at once: they fit into one atomic change of its metadata."""
+"""The server's limit per request: that many fit into one atomic change of its metadata."""
 
 
 class AsyncChannelCalls(ABC):
     """Channels, for ``AsyncClient``.
 
-    Up to 100 names travel in one request, which is carried out whole or not at all. More are divided into requests, one
-    after the other; if one fails when others are done already, ``ChannelsPartlyDoneError`` says which.
+    A request has at most 100 names and is atomic. A call with more names sends several requests, one after the other.
+    If one of them fails after others have succeeded, the call raises ``ChannelsPartlyDoneError``, which lists both.
 
     Attributes:
-        timeout_s: How long a request may take.
+        timeout_s: Timeout of a request in seconds.
     """
 
     timeout_s: float
 
     @abstractmethod
     def _transport(self) -> Transport:
-        """Return the open connections of this event loop."""
+        """Return the transport of this event loop."""
 
     async def create_channel(
         self,
@@ -42,8 +42,8 @@ class AsyncChannelCalls(ABC):
         """Create a channel, durably, and return it.
 
         Raises:
-            ChannelAlreadyExistsError: It exists; with ``if_not_exists``, it has another number of vchannels.
-            InvalidRequestError: The name, the number or the retention is not allowed.
+            ChannelAlreadyExistsError: The channel exists; with ``if_not_exists``, with another number of vchannels.
+            InvalidRequestError: The name, the number of vchannels or the retention is invalid.
         """
         created = await self.create_channels(
             [name], vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
@@ -60,13 +60,13 @@ class AsyncChannelCalls(ABC):
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> list[ChannelDescription]:
-        """Create channels, durably: those of ``names``, or ``number`` that the server names; all or none of a request.
+        """Create channels, durably: ``names``, or ``number`` channels named by the server. Each request is atomic.
 
-        With ``if_not_exists``, those that exist stay as they are, with their retention.
+        With ``if_not_exists``, existing channels are not changed, nor is their retention.
 
         Raises:
             ChannelAlreadyExistsError: Some exist. None was created.
-            InvalidRequestError: A name, number or setting is not allowed. None was created.
+            InvalidRequestError: A name, number or setting is invalid. None was created.
             ChannelsPartlyDoneError: There are more than 100, and some were created.
         """
         settings: dict[str, Any] = {
@@ -77,23 +77,23 @@ class AsyncChannelCalls(ABC):
         if number and not wanted:
             requests = [pb.CreateChannelsRequest(number=share, **settings) for share in _shares(number)]
         else:
-            # With both or neither, the server says what is wrong.
+            # If both or neither are given, the server reports the error.
             requests = [pb.CreateChannelsRequest(names=part, number=number, **settings) for part in _parts(wanted)]
-        # Repeating it when channels may exist already is as safe as reading.
+        # A retry is safe only if channels may exist already.
         answers = await self._in_turn(self._transport().channels.CreateChannels, requests, is_idempotent=if_not_exists)
         return [_wire.channel_description(channel) for answer in answers for channel in answer.channels]
 
     async def alter_channels(
         self, names: Iterable[str], *, retention: Retention | RetentionChange
     ) -> list[ChannelDescription]:
-        """Change settings of channels, durably, and return them in the order of ``names``; all or none of a request.
+        """Change settings of channels, durably, and return the channels in the order of ``names``.
 
-        A ``Retention`` replaces the whole; ``{"bytes": 1 << 30}`` changes what it names, and ``{"age": None}`` takes a
-        bound away.
+        Each request is atomic. A ``Retention`` replaces all bounds; ``{"bytes": 1 << 30}`` changes one bound, and
+        ``{"age": None}`` removes one.
 
         Raises:
             ChannelNotFoundError: Some do not exist. None was changed.
-            InvalidRequestError: The settings of one would contradict each other. None was changed.
+            InvalidRequestError: The resulting settings of a channel would contradict each other. None was changed.
             ChannelsPartlyDoneError: There are more than 100, and some were changed.
             ValueError: A setting is out of range.
         """
@@ -105,12 +105,12 @@ class AsyncChannelCalls(ABC):
     async def destroy_channels(
         self, names: Iterable[str], *, ignore_missing: bool = False, force: bool = False
     ) -> list[str]:
-        """Remove channels with all their messages, and return those that existed; all or none of a request.
+        """Delete channels with all their messages, and return the names that existed. Each request is atomic.
 
         Raises:
-            ChannelNotFoundError: Some do not exist, and ``ignore_missing`` is not set. None was removed.
-            GroupInUseError: Members of a group consume one, and ``force`` is not set. None was removed.
-            ChannelsPartlyDoneError: There are more than 100, and some were removed.
+            ChannelNotFoundError: Some do not exist, and ``ignore_missing`` is not set. None was deleted.
+            GroupInUseError: Members of a group consume one, and ``force`` is not set. None was deleted.
+            ChannelsPartlyDoneError: There are more than 100, and some were deleted.
         """
         requests = [
             pb.DestroyChannelsRequest(names=part, ignore_missing=ignore_missing, force=force)
@@ -122,7 +122,7 @@ class AsyncChannelCalls(ABC):
     async def describe_channels(
         self, names: Iterable[str], *, ignore_missing: bool = False
     ) -> list[ChannelDescription]:
-        """Return the channels in the order of ``names``; with ``ignore_missing``, those of them that exist.
+        """Return the channels in the order of ``names``; with ``ignore_missing``, only those that exist.
 
         Raises:
             ChannelNotFoundError: Some do not exist, and ``ignore_missing`` is not set.
@@ -153,10 +153,10 @@ class AsyncChannelCalls(ABC):
                 return
 
     async def _in_turn(self, method: Any, requests: Sequence[Any], *, is_idempotent: bool = False) -> list[Any]:
-        """Send requests that change channels one after the other, and return the answers.
+        """Send requests one after the other, and return the answers.
 
         Raises:
-            ChannelsPartlyDoneError: One failed, and others before it were carried out.
+            ChannelsPartlyDoneError: A request failed after others had succeeded.
         """
         answers: list[Any] = []
         for place, request in enumerate(requests):
@@ -188,12 +188,12 @@ def _partly_done(
 
 
 def _parts(names: Sequence[str]) -> list[Sequence[str]]:
-    """Return the names in parts for one request each; one empty part without any, which the server refuses."""
+    """Split ``names`` into parts of one request each. No names make one empty part, which the server rejects."""
     return [names[begin : begin + NAMES_PER_REQUEST] for begin in range(0, max(1, len(names)), NAMES_PER_REQUEST)]
 
 
 def _shares(number: int) -> Iterator[int]:
-    """Yield how many channels each request asks for; a negative number as it is, which cannot be sent."""
+    """Yield the number of channels of each request. A negative number is yielded unchanged; it cannot be encoded."""
     while number > NAMES_PER_REQUEST:
         yield NAMES_PER_REQUEST
         number -= NAMES_PER_REQUEST

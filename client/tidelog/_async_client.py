@@ -1,4 +1,4 @@
-"""The asynchronous client: every call, and the handles that name a channel or vchannel once."""
+"""The asynchronous client: all calls, and handles bound to a channel or vchannel."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-# Ordering: `_fork` before everything else, for it has a say in how grpc is imported.
+# Ordering: `_fork` first, because it affects how grpc is imported.
 from tidelog import _fork, _tracing, _wire  # noqa: F401 - imported for its effect
 from tidelog._append_contents import as_messages
 from tidelog._append_stream import AppendStream
@@ -54,7 +54,7 @@ _CLIENT_ID: Final = re.compile(r"[!-~]{1,64}")
 
 
 class _Session:
-    """What a client holds in one event loop of one process."""
+    """The state of a client in one event loop of one process."""
 
     def __init__(self, transport: Transport, max_in_flight_bytes: int) -> None:
         self.pid = os.getpid()
@@ -65,12 +65,12 @@ class _Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """True if no append, call, scan or transaction is in progress."""
         transport = self.transport
         return self.appends.is_idle and transport.is_idle and not transport.scans and not transport.open_transactions
 
     async def aclose(self, timeout_s: float) -> None:
-        """Wait for appends and other changes, ``timeout_s`` at most, then end everything."""
+        """Drain appends and other changes for at most ``timeout_s``, then close the connection."""
         try:
             await asyncio.gather(self.appends.aclose(timeout_s), self.transport.drain(timeout_s))
         finally:
@@ -82,11 +82,12 @@ class AsyncClient(
 ):
     """A client of one Tidelog server. ``Client`` is its synchronous twin: same names, no ``await``.
 
-    Making one does no I/O; the first call connects. Use it with ``async with``, or call ``aclose``. One client serves
-    a whole program: concurrent appends share one stream and travel in batches.
+    The constructor does no I/O; the first call connects. Use ``async with``, or call ``aclose``. One client serves
+    a whole program: concurrent appends share one stream and are batched.
 
-    Every call raises a TidelogError whose class says what to do and whose ``effect`` says what may have happened.
-    Calls are repeated, within their timeout, only when they had no effect, or are the same twice as once.
+    A failed call raises a TidelogError. Its class says what the caller can do, its ``effect`` whether the request may
+    have changed something. The client retries a call, within its timeout, only if the failed attempt had no effect or
+    the call is idempotent.
     """
 
     def __init__(
@@ -101,22 +102,23 @@ class AsyncClient(
         tls: TlsOptions | None = None,
         token: TokenSource | None = None,
     ) -> None:
-        """Name the server.
+        """Create a client; does no I/O.
 
         Args:
-            endpoint: ``host:port``, an IPv6 address in brackets, or another target that gRPC takes: ``unix:PATH``.
-            timeout_s: How long a call may take, its repetitions included, unless it says otherwise.
-            connect_timeout_s: How long a call waits for a connection. Readers, such as scans and consumers, wait for
-                ``Retry.give_up_s``.
-            max_in_flight_bytes: How much may be appended and not yet acknowledged; further appends wait.
-            retry: How calls are repeated.
-            client_id: Names this client to the server: visible ASCII, at most 64 characters. Transactions belong to
-                the client that begins them. Default None, a random name.
-            tls: Encrypts, and checks who the server is. Default None, plaintext.
-            token: Shown with each call: a text, or what returns the one to show now, such as a ``TokenFile``.
+            endpoint: ``host:port``, with an IPv6 address in brackets, or another gRPC target such as ``unix:PATH``.
+            timeout_s: Timeout of a call in seconds, retries included; some calls accept one of their own.
+            connect_timeout_s: Maximum seconds that a call waits for a connection. Readers, such as scans and consumers,
+                wait for ``Retry.give_up_s``.
+            max_in_flight_bytes: Maximum bytes appended and not yet acknowledged; further appends wait.
+            retry: Backoff between retries, and when to give up.
+            client_id: Name of this client on the server: 1 to 64 visible ASCII characters. A transaction belongs to
+                the client that began it. Default None: a random name.
+            tls: TLS settings for encryption and server authentication. Default None: plaintext.
+            token: Access token sent with each call: a string, or a callable that returns the current one, such as
+                ``TokenFile``.
 
         Raises:
-            ValueError: The endpoint or the client id is none, or the token would travel unencrypted to another machine.
+            ValueError: The endpoint or client id is invalid, or the token would be sent unencrypted to another machine.
         """
         if client_id is not None and not _CLIENT_ID.fullmatch(client_id):
             raise ValueError(f"the client id is {client_id!r}, expected 1 to 64 visible ASCII characters")
@@ -136,15 +138,15 @@ class AsyncClient(
         self._is_closed = False
 
     def channel(self, name: str) -> AsyncChannel:
-        """Return a handle of a channel. Does no I/O and checks nothing."""
+        """Return a handle for a channel. Does no I/O and does not validate the name."""
         return AsyncChannel(self, name)
 
     def vchannel(self, name: str) -> AsyncVchannel:
-        """Return a handle of a vchannel, ``orders/0``. Does no I/O and checks nothing."""
+        """Return a handle for a vchannel, such as ``orders/0``. Does no I/O and does not validate the name."""
         return AsyncVchannel(self, name)
 
     def wal(self) -> AsyncWal:
-        """Return the log by the names of a WAL accessor, with readers that run by themselves. Does no I/O."""
+        """Return the client's log with a WAL accessor's interface and background readers. Does no I/O."""
         return AsyncWal(self)
 
     async def ensure_channel(
@@ -155,11 +157,11 @@ class AsyncClient(
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> AsyncChannel:
-        """Create a channel unless it is there, and return its handle; one that is there keeps its retention.
+        """Create a channel if it does not exist, and return its handle. An existing channel keeps its retention.
 
         Raises:
-            ChannelAlreadyExistsError: It has another number of vchannels.
-            InvalidRequestError: The name, the number or the retention is not allowed.
+            ChannelAlreadyExistsError: The channel exists with another number of vchannels.
+            InvalidRequestError: The name, the number of vchannels or the retention is invalid.
         """
         await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
         return self.channel(name)
@@ -172,15 +174,15 @@ class AsyncClient(
         return str(answer.wal_name)
 
     async def allocate_ticks(self, count: int = 1) -> range:
-        """Return ``count`` consecutive ticks (1 to 1,000,000) that nobody else ever gets."""
+        """Return ``count`` (1 to 1,000,000) consecutive ticks; no other caller or message ever gets them."""
         transport = self._session().transport
         request = wal_service_pb2.AllocateTicksRequest(count=count)
-        # Ticks that were allocated and lost on the way are missed by nobody.
+        # Safe to retry like a read: ticks of a lost answer stay unused, which harms nothing.
         answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=self.timeout_s, is_read=True)
         return range(answer.first_tick, answer.first_tick + answer.count)
 
     async def latest_mvcc_tick(self, vchannel: str) -> Tick:
-        """Return the tick that a reader must reach to see all that was acknowledged so far; 0 for nothing."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 if there is none."""
         transport = self._session().transport
         request = wal_service_pb2.GetLatestMvccTickRequest(vchannel=vchannel)
         answer = await transport.call(transport.wal.GetLatestMvccTick, request, timeout_s=self.timeout_s, is_read=True)
@@ -197,15 +199,23 @@ class AsyncClient(
         max_bytes_per_split: int = 0,
         created_ticks: Mapping[str, int] | None = None,
     ) -> Plan:
-        """Return the messages with begin_tick <= tick < end_tick, divided into splits; 0 leaves a bound to the server.
+        """Divide the messages with begin_tick <= tick < end_tick into splits. A bound of 0 is chosen by the server.
 
-        Without ``end_tick`` the cut is consistent: all that was acknowledged before the call, and nothing later.
-        ``created_ticks`` has for vchannels, by the names given here, when the channels were created that are meant: if
-        one of them was destroyed the plan fails, also where another channel has its name.
+        Without ``end_tick`` the cut is consistent: it has everything acknowledged before the call, and nothing later.
+
+        Args:
+            vchannels: Names of vchannels.
+            begin_tick: First tick, inclusive.
+            end_tick: Last tick, exclusive.
+            min_splits: Minimum number of splits.
+            max_messages_per_split: Maximum messages in a split.
+            max_bytes_per_split: Maximum bytes in a split.
+            created_ticks: Expected creation tick of the channel, by vchannel as named in ``vchannels``. The call fails
+                if that channel was destroyed, even if another channel has its name now.
 
         Raises:
-            PositionTrimmedError: ``begin_tick`` was trimmed, or lies before the creation of a channel.
-            ChannelNotFoundError: A channel does not exist, or is not the one that ``created_ticks`` means.
+            PositionTrimmedError: ``begin_tick`` was trimmed, or is before the creation of a channel.
+            ChannelNotFoundError: A channel does not exist, or is not the one named by ``created_ticks``.
         """
         transport = self._session().transport
         names = list(vchannels)
@@ -218,16 +228,17 @@ class AsyncClient(
         return _wire.plan(answer)
 
     async def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
-        """Remove what lies before a tick or time, or ``everything`` acknowledged so far; durable when it returns.
+        """Delete, durably, all messages before a tick or time, or with ``everything`` all acknowledged so far.
 
         Returns the first tick that is still available. Trimming below an earlier trim changes nothing.
 
         Raises:
-            ValueError: Neither or both of ``before`` and ``everything``, or a position that is neither tick nor time.
+            ValueError: Neither or both of ``before`` and ``everything`` are given, or ``before`` is neither a tick nor
+                a time.
         """
         transport = self._session().transport
         request = _wire.trim_request(vchannel, None if before is None else position(before), everything=everything)
-        # Trimming twice is trimming once.
+        # A trim before a fixed position is idempotent; `everything` grows between attempts.
         answer = await transport.call(
             transport.wal.Trim, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=not everything
         )
@@ -236,19 +247,19 @@ class AsyncClient(
     async def open_producer(
         self, vchannel: str, producer_id: str, *, accept_forgotten: bool = False
     ) -> ProducerPosition:
-        """Take a producer over on a vchannel, durably, and return how far it got.
+        """Take over a producer id on a vchannel, durably, and return its last batch and new epoch.
 
-        Whoever appends under this name with the epoch before is refused from then on. A program that reads its input in
-        numbered batches goes on behind ``last_sequence`` after a crash, and has each batch in the log once.
+        From then on the server rejects appends with an earlier epoch. A program that numbers its input batches resumes
+        after ``last_sequence`` when it is restarted, so each batch is in the log once.
 
         Args:
-            vchannel: Where it appends.
-            producer_id: Its name, which does not begin with ``_`` or ``~``.
-            accept_forgotten: Whether an unknown producer that the server may have evicted is opened as a new one: you
-                know that its batches are not in the log.
+            vchannel: Vchannel that the producer appends to.
+            producer_id: Name of the producer; must not begin with ``_`` or ``~``.
+            accept_forgotten: Open an unknown producer as new even if the server may have evicted its state. Set this
+                only if its batches are known not to be in the log.
 
         Raises:
-            InvalidRequestError: The id is invalid.
+            InvalidRequestError: The producer id is invalid.
             ProducerForgottenError: The producer is unknown and may have been evicted. Nothing happened.
             ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
         """
@@ -256,22 +267,23 @@ class AsyncClient(
         request = wal_service_pb2.OpenProducerRequest(
             vchannel=vchannel, producer_id=producer_id, accept_forgotten=accept_forgotten
         )
-        # Opening twice raises the epoch twice: whoever opened it in between is fenced off as by any later one.
+        # Safe to retry: a second attempt raises the epoch again, and fences a process that opened it in between as any
+        # later open does.
         answer = await transport.call(
             transport.wal.OpenProducer, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
         )
         return ProducerPosition(producer_id, answer.epoch, answer.last_sequence, Tick(answer.last_tick))
 
     async def fence(self, vchannel: str, fencing_token: int) -> None:
-        """Raise the fencing token of a vchannel, durably; setting the one that it has changes nothing.
+        """Raise the fencing token of a vchannel, durably; setting the current token again changes nothing.
 
-        From then on an append with another token is refused; one without a token is not. So a writer that has won a
-        lock fences with a number that grows with each winner, and gives it to every append: whoever held the lock
-        before can write no more, however late he notices.
+        From then on the server rejects appends with another token; appends without a token are accepted. A writer that
+        acquires a lock calls this with a number that grows with each holder of the lock, and passes it to every append.
+        The previous holder can then no longer write, even if it has not noticed the loss of the lock.
 
         Raises:
-            FencedError: The vchannel has a greater one: somebody has taken over since.
-            ValueError: The token is none.
+            FencedError: The vchannel has a greater token: another writer has taken over since.
+            ValueError: ``fencing_token`` is not in 1 to 2^64 - 1.
             ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
         """
         check_fencing_token(fencing_token)
@@ -293,27 +305,32 @@ class AsyncClient(
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
-        """Append one message, or several as one batch with consecutive ticks, and return where they are.
+        """Append one message, or several as one batch with consecutive ticks, and return their position.
 
-        Concurrent appends to one vchannel travel together. With ``barrier_tick`` every tick will be greater, which may
-        have to be waited for. Cancelling ends the wait only: the messages may be appended all the same.
+        Concurrent appends to one vchannel share batches. Cancelling ends only the wait: the messages may still be
+        appended.
 
-        With ``expected_last_tick`` they are appended only if nothing came since: if that is still the tick of the last
-        message ever appended to the vchannel, 0 if there was none. With ``fencing_token`` only if the vchannel has this
-        token, see ``fence``.
-
-        With ``producer`` the append is repeated until its outcome is known, while there is time: a batch that was taken
-        before is not appended again, and its first result comes back as ``duplicate``, with the durability of then.
-        Conditions that held then do not matter to it any more. Batches of one producer on one vchannel are appended one
-        after the other.
+        Args:
+            vchannel: Name of the vchannel, or of a channel with one vchannel.
+            messages: One message or several.
+            barrier_tick: Tick that all ticks of the append must exceed; the append may have to wait for this.
+            expected_last_tick: Append only if this is still the tick of the last message ever appended to the vchannel
+                (0 for none).
+            fencing_token: Append only if the vchannel has this token (1 to 2^64 - 1); see ``fence``.
+            producer: Producer and sequence of the batch. The append is then retried within its timeout until the
+                outcome is known. A batch that is already in the log is not appended again and its conditions are not
+                checked again: its first result is returned with ``duplicate`` set and the original durability. The
+                server appends the batches of one producer on one vchannel one after the other.
+            durability: When to acknowledge: ``sync`` or ``os``; None for the server's default.
+            timeout_s: Timeout in seconds; None for the client's.
 
         Raises:
-            ProducerFencedError, SequenceError: See there. With ``effect`` none nothing was appended.
-            AppendUnknownError: They may or may not be in the log.
-            BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
+            ProducerFencedError, SequenceError: See these classes. With ``effect`` ``none``, nothing was appended.
+            AppendUnknownError: The messages may or may not be in the log.
+            BarrierNotReachedError: The barrier is too far in the future. Nothing was appended.
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
-            ValueError: A condition, or the durability, is none.
-            InvalidRequestError: They are empty, too large or malformed. Nothing was appended.
+            ValueError: The fencing token or the durability is invalid.
+            InvalidRequestError: The batch is empty, too large or malformed. Nothing was appended.
             ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
         """
         several, is_plain, size_bytes = measured(messages)
@@ -333,7 +350,7 @@ class AsyncClient(
         return await _traced(vchannel, len(several), appending)
 
     async def append_numbered(self, vchannel: str, messages: Sequence[Appendable]) -> AppendResult:
-        """Append messages as one batch, which is sent until its outcome is known, while there is time; for streams.
+        """Append messages as one batch, and resend it within the timeout until the outcome is known; for ``msgstream``.
 
         Raises:
             TidelogError: As ``append``.
@@ -345,7 +362,7 @@ class AsyncClient(
         return await _traced(vchannel, len(several), appending)
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
-        """Return a producer for many messages to one vchannel; use it with ``async with``.
+        """Return a producer that streams many messages to one vchannel; use it with ``async with``.
 
         Raises:
             ValueError: An option is out of range.
@@ -353,7 +370,7 @@ class AsyncClient(
         return AsyncProducer(lambda: self._session().appends, vchannel, **options)
 
     def txn(self, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
-        """Return a transaction on any vchannels of the node; use it with ``async with``, which commits.
+        """Return a transaction over any vchannels of the node; use it with ``async with``, which commits at the end.
 
         Raises:
             ValueError: An option is out of range.
@@ -371,12 +388,12 @@ class AsyncClient(
         """Return a scan of one or many vchannels, merged in tick order; it opens when it is iterated or entered.
 
         The name of a channel stands for all vchannels that it has when the scan opens. ``start`` is inclusive and
-        ``until`` exclusive. By default it reads all that was acknowledged before it opens; ``until=At.follow()`` never
-        ends.
+        ``until`` exclusive. By default the scan reads everything acknowledged before it opens; with
+        ``until=At.follow()`` it never ends.
 
-        To resume a scan, give its ``positions`` as ``start``. They must have each vchannel, else the scan ends with
-        InvalidRequestError when it opens; so does one of several vchannels that starts at ``At.after`` or
-        ``At.after_message_id``, for one tick does not tell which copies of a broadcast were read.
+        To resume a scan, pass its ``positions`` as ``start``. A scan fails with InvalidRequestError when it opens if
+        they lack one of its vchannels. The same holds for a scan of several vchannels that starts at ``At.after`` or
+        ``At.after_message_id``: all copies of a broadcast have one tick, which does not say which of them were read.
 
         Raises:
             ValueError: A position or option is out of range.
@@ -392,7 +409,7 @@ class AsyncClient(
         until: End = FOLLOW,
         **options: Unpack[ScanOptions],
     ) -> AsyncScan:
-        """Return a scan that follows, by default from now on. Otherwise as ``scan``."""
+        """Return a scan that follows new messages, by default from now on. Otherwise as ``scan``."""
         return self.scan(vchannels, start=start, until=until, **options)
 
     def check_open(self) -> None:
@@ -401,12 +418,12 @@ class AsyncClient(
             raise closed_error()
 
     async def aclose(self) -> None:
-        """Wait until every append, broadcast and other change under way has its answer, then close the connection.
+        """Drain: wait until all appends, broadcasts and other changes are answered, then close the connection.
 
-        It waits ``timeout_s`` of the client at most; calls with a shorter time of their own end with that. What is left
-        then ends with ClosedError if it was not sent, so that it had no effect; an append, broadcast or commit that was
-        sent ends with AppendUnknownError, another change with ClosedError whose ``effect`` is unknown. Calls that only
-        read, and scans, end with ClosedError at once. Cancelling this ends the wait only: the client is closed.
+        The wait takes at most the client's ``timeout_s``; a call with a shorter timeout ends at that. A call that is
+        still unanswered ends with ClosedError without effect if it was not sent. If it was sent, an append, broadcast
+        or commit ends with AppendUnknownError, and another change with ClosedError whose ``effect`` is ``unknown``.
+        Reads and scans end with ClosedError at once. Cancelling ends only the wait: the client is closed.
         """
         self._is_closed = True
         await self._close_session()
@@ -420,14 +437,14 @@ class AsyncClient(
         await self.aclose()
 
     def scan_one(self, name: str, start: Start | Positions, until: End, options: ScanOptions) -> AsyncScan:
-        """Return a scan of the vchannel ``name``, which may be a channel that has one; for handles and the WAL."""
+        """Return a scan of the vchannel ``name``, or of a channel's only vchannel; for handles and the WAL."""
 
         async def resolve() -> Sequence[str]:
             names = await self._full_names([name])
             if len(names) > 1:
                 raise InvalidRequestError(
-                    f"channel '{name}' has {len(names)} vchannels, expected the name of one: give {names[0]}, or scan "
-                    "the channel",
+                    f"channel '{name}' has {len(names)} vchannels, expected one vchannel: name it, such as {names[0]}, "
+                    "or scan the channel",
                     values={"field": "vchannel", "name": name},
                 )
             return names
@@ -435,9 +452,9 @@ class AsyncClient(
         return self._scan(resolve, start, until, options)
 
     async def pause(self) -> bool:
-        """Close the connection until the next call, unless something is under way; tell whether it is closed.
+        """Close the connection until the next call, unless the client is in use; return whether it is closed.
 
-        For use around a fork, in which gRPC must have nothing open.
+        For use before a fork, when gRPC must have no open connection.
         """
         session = self._open_session
         if session is not None and not session.is_idle:
@@ -457,15 +474,16 @@ class AsyncClient(
         return AsyncScan(ScanCore(lambda: self._session().transport, resolve, plan))
 
     async def _full_names(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the full names of vchannels; the name of a channel stands for all that it has."""
+        """Return the full names of vchannels; the name of a channel stands for all of its vchannels."""
         channels = dict.fromkeys(name for name in names if "/" not in name)
         described = await self.describe_channels(channels) if channels else ()
         found = {each.name: [vchannel.name for vchannel in each.vchannels] for each in described}
-        # A channel of another node comes without vchannels: the server says where it is.
+        # Another node's channel is described without vchannels. Its name is passed on, so that the server's error says
+        # which node owns it.
         return [vchannel for name in names for vchannel in found.get(name) or [name]]
 
     def _session(self) -> _Session:
-        """Return the session of this event loop and process, beginning it if need be."""
+        """Return the session of this event loop and process; create it if there is none."""
         self.check_open()
         session = self._open_session
         if session is None or session.loop is not asyncio.get_running_loop() or session.pid != os.getpid():
@@ -481,7 +499,7 @@ class AsyncClient(
         return session.transport, session.appends
 
     def _own_client_id(self) -> str:
-        """Return the client's name: a forked child has another, unless somebody chose it."""
+        """Return the client id. A forked child gets a new random one, unless the caller set ``client_id``."""
         if self._made_by_pid != os.getpid():
             self._client_id = self._client_id if self._is_named else secrets.token_hex(16)
             self._made_by_pid = os.getpid()
@@ -505,10 +523,10 @@ class AsyncClient(
         options: wal_service_pb2.AppendOptions,
         timeout_s: float,
     ) -> AppendResult:
-        """Append in a call of its own.
+        """Append in a unary call instead of on the shared stream.
 
-        An answer that has to wait for a barrier would hold up all behind it, and what depends on the last tick must
-        not travel with others.
+        On the stream, an append that waits for a barrier would delay all answers behind it, and an append that depends
+        on the last tick must not share a batch with others.
         """
         transport = self._session().transport
         request = wal_service_pb2.AppendRequest(
@@ -524,7 +542,7 @@ class AsyncClient(
 
 
 async def _traced(vchannel: str, messages: int, appending: Awaitable[AppendResult]) -> AppendResult:
-    """Return what ``appending`` returns, in a span if spans are recorded."""
+    """Await ``appending``, in a span if spans are recorded."""
     if (hooks := _tracing.hooks) is None:
         return await appending
     with hooks.within(_tracing.Operation.APPEND, [vchannel], messages=messages) as span:

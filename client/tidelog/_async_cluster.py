@@ -1,4 +1,4 @@
-"""A cluster as its clients use it: any node for what concerns all, the owner for what concerns a channel."""
+"""A client of a cluster: asks any node for cluster-wide calls, and the owner of a channel for everything else."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -15,31 +15,32 @@ from tidelog._errors import ChannelNotFoundError, ChannelsPartlyDoneError, Close
 from tidelog._routes import Routes
 
 _Result = TypeVar("_Result")
-# A node that a channel was just created for may take a moment to open it.
+# A node may take a moment to open a channel that was just assigned to it.
 _LOOK_AGAIN_S = 0.05
 _OPEN_WITHIN_S = 2.0
 
 
 class AsyncCluster:
-    """Several Tidelog servers that share one etcd; a server that is alone will do as well. ``Cluster`` is its twin.
+    """Tidelog servers that share one etcd, or a single server. ``Cluster`` is its synchronous twin.
 
-    Each channel belongs to one node, and everything that concerns it happens there: ``client_of``, ``channel`` and
-    ``vchannel`` give what is connected to the owner. Transactions, broadcasts and consumer groups span channels of one
-    node. Use it with ``async with``.
+    Each channel is owned by one node, which serves all calls on it. ``client_of``, ``channel`` and ``vchannel`` return
+    objects connected to the owner. Transactions, broadcasts and consumer groups span channels of one node. Use it with
+    ``async with``.
     """
 
     def __init__(
         self, endpoints: str | Iterable[str] = DEFAULT_ENDPOINT, *, timeout_s: float = DEFAULT_TIMEOUT_S, **options: Any
     ) -> None:
-        """Name one node or several; the others are found. Does no I/O.
+        """Create a client of the cluster; does no I/O.
 
         Args:
-            endpoints: ``host:port`` of nodes; in one text with commas between, or several.
-            timeout_s: How long a call may take.
-            options: Of ``AsyncClient``, for each of its connections.
+            endpoints: ``host:port`` of one or more nodes, as a comma-separated string or an iterable. The other nodes
+                are discovered.
+            timeout_s: Timeout of a call in seconds.
+            options: Options of ``AsyncClient``, for the client of each node.
 
         Raises:
-            ValueError: There is no endpoint, or one of them is none.
+            ValueError: There is no endpoint, or an endpoint is invalid.
         """
         self.endpoints = endpoint_list(endpoints)
         for endpoint in self.endpoints:
@@ -55,25 +56,25 @@ class AsyncCluster:
         return await self._ask_any(lambda client: client.describe_cluster())
 
     async def owner_of(self, channel: str) -> ChannelOwner:
-        """Return who owns a channel.
+        """Return the owner of a channel.
 
         Raises:
-            ChannelNotFoundError: It does not exist.
+            ChannelNotFoundError: The channel does not exist.
             UnavailableError: Its node is not running, or no node answers.
         """
         return await self._open_routes().owner(channel, self.timeout_s)
 
     async def client_of(self, channel: str) -> AsyncClient:
-        """Return a client of the node that owns ``channel``, which belongs to this. Raises as ``owner_of``."""
+        """Return a client of the node that owns ``channel``; ``aclose`` closes it. Raises as ``owner_of``."""
         owner = await self.owner_of(channel)
         return self._client_at(self._open_routes().address(owner))
 
     async def channel(self, name: str) -> AsyncChannel:
-        """Return a handle of a channel, at its owner. Raises as ``owner_of``."""
+        """Return a handle for a channel, connected to its owner. Raises as ``owner_of``."""
         return (await self.client_of(name)).channel(name)
 
     async def vchannel(self, name: str) -> AsyncVchannel:
-        """Return a handle of a vchannel, ``orders/0``, at its owner. Raises as ``owner_of``."""
+        """Return a handle for a vchannel, such as ``orders/0``, connected to its owner. Raises as ``owner_of``."""
         return (await self.client_of(name.partition("/")[0])).vchannel(name)
 
     async def create_channel(
@@ -85,7 +86,7 @@ class AsyncCluster:
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> ChannelDescription:
-        """Create a channel on the node that has least, and return it. Raises as ``AsyncClient.create_channel``."""
+        """Create a channel on the node with the fewest vchannels. Raises as ``AsyncClient.create_channel``."""
         created = await self.create_channels(
             [name], vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
         )
@@ -101,7 +102,7 @@ class AsyncCluster:
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> list[ChannelDescription]:
-        """Create channels, each on the node that has least. Raises as ``AsyncClient.create_channels``."""
+        """Create channels, each on the node with the fewest vchannels. Raises as ``AsyncClient.create_channels``."""
         wanted = list(names)
         created = await self._ask_any(
             lambda client: client.create_channels(
@@ -110,7 +111,7 @@ class AsyncCluster:
             ),
             is_read=False,
         )  # fmt: skip
-        # What the node that was asked cannot tell of others' channels, their owners do.
+        # The node that created them does not know the details of channels that other nodes own.
         return await self.describe_channels([channel.name for channel in created])
 
     async def ensure_channel(
@@ -121,20 +122,20 @@ class AsyncCluster:
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> AsyncChannel:
-        """Create a channel unless it is there, and return its handle. Raises as ``AsyncClient.ensure_channel``."""
+        """Create a channel if it does not exist, and return its handle. Raises as ``AsyncClient.ensure_channel``."""
         await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
         return await self.channel(name)
 
     async def alter_channels(
         self, names: Iterable[str], *, retention: Retention | RetentionChange
     ) -> list[ChannelDescription]:
-        """Change settings of channels; all or none of those of one node. Raises as ``AsyncClient.alter_channels``."""
+        """Change settings of channels, atomically per node. Raises as ``AsyncClient.alter_channels``."""
         return await self._at_owners(names, lambda client, part: client.alter_channels(part, retention=retention))
 
     async def destroy_channels(
         self, names: Iterable[str], *, ignore_missing: bool = False, force: bool = False
     ) -> list[str]:
-        """Remove channels; all or none of those of one node. Raises as ``AsyncClient.destroy_channels``."""
+        """Delete channels, atomically per node. Raises as ``AsyncClient.destroy_channels``."""
         wanted = list(names)
         try:
             return await self._at_owners(
@@ -148,7 +149,7 @@ class AsyncCluster:
     async def describe_channels(
         self, names: Iterable[str], *, ignore_missing: bool = False
     ) -> list[ChannelDescription]:
-        """Return channels of any nodes. Raises as ``AsyncClient.describe_channels`` and ``owner_of``."""
+        """Return channels, whichever nodes own them. Raises as ``AsyncClient.describe_channels`` and ``owner_of``."""
         wanted = list(names)
         described = await self._at_owners(
             wanted,
@@ -161,7 +162,7 @@ class AsyncCluster:
     async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
         """Yield the channels whose names begin with ``prefix``, in order of name.
 
-        Of channels whose node is not the one that is asked, vchannels are left out: ``describe_channels`` has them.
+        Channels that another node owns are yielded without vchannels; ``describe_channels`` returns these.
         """
         last = ""
         found = await self._ask_any(lambda client: _listed(client, prefix))
@@ -171,18 +172,18 @@ class AsyncCluster:
             yield channel
 
     async def allocate_ticks(self, count: int = 1) -> range:
-        """Return ``count`` consecutive ticks that nobody else in the cluster ever gets."""
+        """Return ``count`` consecutive ticks; no other caller or message in the cluster ever gets them."""
         return await self._ask_any(lambda client: client.allocate_ticks(count))
 
     async def aclose(self) -> None:
-        """Close all connections, each once its appends are settled."""
+        """Close the clients of all nodes as ``AsyncClient.aclose`` does."""
         self._is_closed = True
         await self.pause()
         clients, self._clients = self._clients, {}
         await asyncio.gather(*(client.aclose() for client in clients.values()))
 
     async def pause(self) -> bool:
-        """End the feed of owners until it is needed again; for use around a fork."""
+        """End the feed of owners until it is needed again, and return True; for use before a fork."""
         routes, self._routes = self._routes, None
         if routes is not None:
             await routes.aclose()
@@ -224,10 +225,10 @@ class AsyncCluster:
         *,
         ignore_missing: bool = False,
     ) -> list[_Result]:
-        """Call the owner of each channel, one after the other, with the names of its channels.
+        """Call the owners of the channels one after the other, each with the names of its channels.
 
         Raises:
-            ChannelsPartlyDoneError: One failed, and others before it did not.
+            ChannelsPartlyDoneError: A call failed after others had succeeded.
         """
         parts: dict[str, list[str]] = {}
         for name in names:
@@ -258,7 +259,7 @@ class AsyncCluster:
         return results
 
     async def _when_open(self, call: Callable[[], Awaitable[Sequence[_Result]]]) -> Sequence[_Result]:
-        """Call a node that owns channels, as long as it does not know yet that it does."""
+        """Call the owner of channels, and retry while it has not opened them yet."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + min(self.timeout_s, _OPEN_WITHIN_S)
         while True:
@@ -275,9 +276,9 @@ async def _listed(client: AsyncClient, prefix: str) -> list[ChannelDescription]:
 
 
 def endpoint_list(endpoints: str | Iterable[str]) -> tuple[str, ...]:
-    """Return endpoints one by one. Raises ValueError if there is none."""
+    """Split ``endpoints`` into a tuple. Raises ValueError if it is empty."""
     several = endpoints.split(",") if isinstance(endpoints, str) else endpoints
     found = tuple(endpoint.strip() for endpoint in several if endpoint.strip())
     if not found:
-        raise ValueError("there is no endpoint: give host:port of at least one node")
+        raise ValueError("there is no endpoint: pass the host:port of at least one node")
     return found

@@ -1,4 +1,4 @@
-"""The calls of the asynchronous client that are about consumer groups."""
+"""Consumer group calls of the asynchronous client."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -19,7 +19,7 @@ from tidelog.v1 import wal_service_pb2
 
 _MAX_CONSUME_MESSAGES: Final = 100_000
 _MAX_WAIT_S: Final = 60.0
-# How much later than it was asked to may the server answer.
+# Time that the answer may take beyond the wait that was requested.
 _SLACK_S: Final = 1.0
 
 
@@ -27,34 +27,35 @@ class AsyncGroupCalls(ABC):
     """Consumer groups, for ``AsyncClient``.
 
     Attributes:
-        timeout_s: How long a call may take, unless it says otherwise.
+        timeout_s: Timeout of a call in seconds, unless the call has one of its own.
     """
 
     timeout_s: float
 
     @abstractmethod
     def _transport(self) -> Transport:
-        """Return the open connections of this event loop."""
+        """Return the transport of this event loop."""
 
     async def create_group(
         self, group: str, channels: str | Iterable[str] = (), *, start: Start = EARLIEST, if_not_exists: bool = False
     ) -> GroupDescription:
-        """Create a consumer group, durably, and subscribe it to channels; return it without lag.
+        """Create a consumer group, durably, and subscribe it to channels. Returns it without lag.
 
-        From then on retention keeps what the group has not consumed on all vchannels of these channels; with
-        authentication on, of those on which the caller has ``retention.hold`` or ``channel.truncate``.
+        From then on retention does not delete unconsumed messages on the vchannels of these channels. With
+        authentication on, this holds only for vchannels on which the caller has ``retention.hold`` or
+        ``channel.truncate``.
 
         Args:
-            group: Its name; names are as those of channels, and may have capital letters.
-            channels: What it is subscribed to, channels or single vchannels; more may follow.
-            start: Where it begins on what it is subscribed to, now and later. ``At.after`` takes one vchannel, as in
-                ``seek_group``.
-            if_not_exists: Leaves a group that exists as it is, but for channels that it is not subscribed to yet.
+            group: Name of the group. The rules are those for channel names, but capital letters are allowed.
+            channels: Channels or single vchannels to subscribe to; ``subscribe_group`` adds others later.
+            start: Start position on each subscribed vchannel, now and for later subscriptions. ``At.after`` accepts
+                only one vchannel, as in ``seek_group``.
+            if_not_exists: Accept an existing group, which is not changed but subscribed to missing channels.
 
         Raises:
-            GroupAlreadyExistsError: It exists. Nothing happened.
-            ChannelNotFoundError, PositionTrimmedError, PositionBeyondEndError: It cannot be subscribed.
-            InvalidRequestError: A name is not allowed.
+            GroupAlreadyExistsError: The group exists. Nothing happened.
+            ChannelNotFoundError, PositionTrimmedError, PositionBeyondEndError: A subscription is not possible.
+            InvalidRequestError: A name is invalid.
         """
         transport = self._transport()
         request = pb.CreateGroupRequest(
@@ -67,11 +68,11 @@ class AsyncGroupCalls(ABC):
         return _wire_group.description(answer.group)
 
     async def destroy_group(self, group: str, *, ignore_missing: bool = False, force: bool = False) -> bool:
-        """Remove a group with all of its positions, durably; return whether there was one.
+        """Delete a group with all of its positions, durably; return whether it existed.
 
         Raises:
-            GroupNotFoundError: There is none, and ``ignore_missing`` is not set. Nothing happened.
-            GroupInUseError: It has members, and ``force`` is not set. Nothing happened.
+            GroupNotFoundError: The group does not exist, and ``ignore_missing`` is not set. Nothing happened.
+            GroupInUseError: The group has members, and ``force`` is not set. Nothing happened.
         """
         transport = self._transport()
         request = pb.DestroyGroupRequest(group=group, ignore_missing=ignore_missing, force=force)
@@ -84,9 +85,9 @@ class AsyncGroupCalls(ABC):
     async def subscribe_group(
         self, group: str, channels: str | Iterable[str], *, start: Start | None = None
     ) -> GroupDescription:
-        """Subscribe a group to channels or vchannels, durably, at ``start`` or where it begins by itself.
+        """Subscribe a group to channels or vchannels, durably. Returns it without lag.
 
-        Returns it without lag.
+        The group begins at ``start``; None for the start position that it was created with.
 
         Raises:
             GroupNotFoundError, ChannelNotFoundError, PositionTrimmedError, PositionBeyondEndError: Nothing happened.
@@ -97,19 +98,19 @@ class AsyncGroupCalls(ABC):
         return await self._alter(request)
 
     async def unsubscribe_group(self, group: str, channels: str | Iterable[str]) -> GroupDescription:
-        """End a group's subscriptions to channels, durably, and forget its positions there; return it without lag.
+        """Unsubscribe a group from channels, durably, and delete its positions there. Returns it without lag.
 
         Raises:
-            GroupNotFoundError: There is no such group. Nothing happened.
-            GroupInUseError: Members consume one of them. Nothing happened.
+            GroupNotFoundError: The group does not exist. Nothing happened.
+            GroupInUseError: Members consume one of the channels. Nothing happened.
         """
         return await self._alter(pb.AlterGroupRequest(group=group, unsubscribe=_names(channels)))
 
     async def describe_group(self, group: str) -> GroupDescription:
-        """Return a group: where it is, how far behind, and who its members are.
+        """Return a group with its positions, lag and members.
 
         Raises:
-            GroupNotFoundError: There is none.
+            GroupNotFoundError: The group does not exist.
         """
         transport = self._transport()
         answer = await transport.call(
@@ -118,7 +119,7 @@ class AsyncGroupCalls(ABC):
         return _wire_group.description(answer.group)
 
     async def list_groups(self, prefix: str = "", *, channel: str = "") -> AsyncIterator[GroupSummary]:
-        """Yield the groups whose names begin with ``prefix``, in order of name; with ``channel``, its subscribers."""
+        """Yield groups whose names begin with ``prefix``, in order of name; with ``channel``, only its subscribers."""
         page_token = ""
         while True:
             transport = self._transport()
@@ -131,13 +132,13 @@ class AsyncGroupCalls(ABC):
                 return
 
     async def commit_positions(self, commits: Iterable[PositionCommit]) -> None:
-        """Move positions of groups forward, durably, all or none. One that would go back stays where it is.
+        """Advance positions of groups, durably and atomically. A commit below the current position changes nothing.
 
         Raises:
-            GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: There is no such position.
-            GroupInUseError: The vchannel is a member's, and the commit names none.
-            GroupFencedError: The vchannel is not that member's any more.
-            PositionBeyondEndError: It lies past the end.
+            GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: A position does not exist.
+            GroupInUseError: A member holds the vchannel, and the commit has no member id.
+            GroupFencedError: The member of the commit no longer holds the vchannel.
+            PositionBeyondEndError: A position is beyond the end of the log.
         """
         transport = self._transport()
         request = pb.CommitPositionsRequest(positions=map(_wire.position_commit, commits))
@@ -150,17 +151,17 @@ class AsyncGroupCalls(ABC):
     ) -> Mapping[str, GroupPosition]:
         """Set positions of a group, forward or back, durably; return them by vchannel, without lag.
 
-        Members that hold the vchannels begin anew there, and what they commit of before is refused.
+        Members that hold the vchannels restart there; their commits from before the seek are rejected.
 
         Args:
-            group: The group.
-            to: By tick, message id or time, at the earliest or after the latest message. ``At.after`` and
-                ``At.after_message_id`` take one vchannel, for the copies of a broadcast have the same tick.
-            vchannels: Names of vchannels, or of channels for all of theirs; none for all that it is subscribed to.
+            group: Name of the group.
+            to: New position: a tick, message id or time, the earliest message, or after the latest. ``At.after`` and
+                ``At.after_message_id`` accept only one vchannel, because all copies of a broadcast have one tick.
+            vchannels: Names of vchannels, or of channels for all their vchannels; empty for all subscribed vchannels.
 
         Raises:
-            GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: There is no such position.
-            PositionTrimmedError, PositionBeyondEndError: It is not there. Nothing happened.
+            GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: A position does not exist.
+            PositionTrimmedError, PositionBeyondEndError: ``to`` was trimmed, or is beyond the end. Nothing happened.
         """
         transport = self._transport()
         request = pb.SeekGroupRequest(group=group, vchannels=_names(vchannels), to=_wire_group.start_policy(to))
@@ -181,28 +182,29 @@ class AsyncGroupCalls(ABC):
         consume_id: int | None = None,
         is_repeated: bool = False,
     ) -> Consumed:
-        """Return the next messages of a group on one vchannel: at most so many, none if there are none.
+        """Return the next messages of a group on one vchannel; empty if there are none within ``wait_s``.
 
         Args:
-            group: The group, which is subscribed to the vchannel.
-            vchannel: The vchannel; no member may hold it, see ``consumer``.
-            max_messages: 1 to 100,000.
-            commit: Whether the position moves behind the messages before they come, so that nobody else gets them:
-                at most once, should this process end before it has processed them. Otherwise they come again until
-                ``commit_positions``: at least once. A call without an answer is repeated, and gets the same messages.
-            wait_s: How long to wait for a first message, up to 60.
-            max_bytes: About how many bytes of columns at most, up to 4 MiB; 0 for 1 MiB.
-            consume_id: Names a call with ``commit``: a later one with the same number and the same bounds gets the same
-                messages. Any number that nobody else has, 1 to 2^64 - 1; its upper 40 bits name a caller, who makes one
-                call after the other and counts up: the server remembers the last call of each of the last 16 callers of
-                the group on the vchannel. None for a number of the client's own.
-            is_repeated: Whether a call with this ``consume_id`` may have been made before.
+            group: Name of a group that is subscribed to the vchannel.
+            vchannel: Name of a vchannel that no member holds; see ``consumer``.
+            max_messages: Maximum number of messages, 1 to 100,000.
+            commit: Advance the position past the messages before they are returned, so that no other caller gets them.
+                Delivery is then at most once: a crash of this process before it has processed them loses them. Without
+                ``commit``, each call returns the same messages until ``commit_positions``: at least once. A retry after
+                a lost answer returns the same messages in both modes.
+            wait_s: Maximum seconds to wait for a first message, 0 to 60.
+            max_bytes: Approximate maximum of encoded bytes, up to 4 MiB; 0 for 1 MiB.
+            consume_id: Unique id of a call with ``commit``, 1 to 2^64 - 1: a later call with the same id and the same
+                bounds gets the same messages. The upper 40 bits identify a caller, which makes one call at a time and
+                increments the rest. The server remembers the last call of each of the last 16 callers of the group on
+                the vchannel. None for an id chosen by the client.
+            is_repeated: True if a call with this ``consume_id`` may have been made before.
 
         Raises:
-            GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: There is no such position.
+            GroupNotFoundError, GroupNotSubscribedError, ChannelNotFoundError: The position does not exist.
             GroupInUseError: A member holds the vchannel.
-            PositionTrimmedError: Messages that were not consumed are gone: ``seek_group`` to go on.
-            ConsumeForgottenError: The call is repeated, and the server has forgotten it.
+            PositionTrimmedError: Unconsumed messages were trimmed. Call ``seek_group`` to continue.
+            ConsumeForgottenError: The call is repeated, but the server has evicted its result.
             InvalidRequestError, ValueError: A number is out of range.
         """
         if not 1 <= max_messages <= _MAX_CONSUME_MESSAGES:
@@ -241,24 +243,24 @@ class AsyncGroupCalls(ABC):
         consume_id: int | None,
         wait_s: float,
     ) -> pb.ConsumeResponse:
-        """Make a call; one that moves the position has a number, so that it may be repeated."""
+        """Make a call; one that commits has a consume id, so that it can be retried."""
         commit = request.mode == pb.CONSUME_MODE_AT_ONCE
         with transport.consume_ids.one(consume_id) if commit else nullcontext(0) as number:
             request.consume_id = number
             answer: pb.ConsumeResponse = await transport.call(
                 connection.groups.Consume, request, timeout_s=self.timeout_s + wait_s + _SLACK_S, is_read=not commit,
                 is_idempotent=True,
-                # A close does not wait for messages that may never come.
+                # Why: a close must not wait for messages that may never arrive.
                 holds_close=commit and not wait_s,
                 mark_repeated=_mark_repeated,
             )  # fmt: skip
             return answer
 
     def consumer(self, group: str, channels: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
-        """Return a consumer: a member of a group that shares the vchannels of channels with the other members.
+        """Return a consumer: a member of a group, which shares the vchannels of ``channels`` with the other members.
 
-        Use it with ``async with``, which joins the group, and ``async for batch in consumer``. The group is made if it
-        does not exist, and subscribed to channels that it is not yet.
+        Use it with ``async with``, which joins the group, and ``async for batch in consumer``. Joining creates the
+        group if it does not exist, and subscribes it to missing channels.
         """
         return AsyncConsumer(self._transport, self._ensure_group, group, _names(channels), **options)
 

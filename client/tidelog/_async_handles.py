@@ -1,4 +1,4 @@
-"""Handles: a channel or vchannel named once, with the client's verbs on it. They do no I/O by themselves."""
+"""Handles: the client's calls, bound to a channel or vchannel. Creating a handle does no I/O."""
 
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AsyncVchannel:
-    """A vchannel of a client. Each method is that of AsyncClient with the name filled in.
+    """A handle for a vchannel. Each method calls the one of AsyncClient with the vchannel's name.
 
     Attributes:
         name: ``<channel>/<index>``, or the name of a channel with one vchannel.
@@ -44,7 +44,7 @@ class AsyncVchannel:
         timeout_s: float | None = None,
     ) -> Coroutine[Any, Any, AppendResult]:
         """Append one message, or several as one batch; see ``AsyncClient.append``."""
-        # Not async itself: a coroutine around a coroutine would be passed through at every wake of each append.
+        # Why not async: each wake-up of an append would pass through one more coroutine.
         return self._client.append(
             self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
             fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
@@ -63,15 +63,15 @@ class AsyncVchannel:
     def tail(
         self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]
     ) -> AsyncScan:
-        """Return a scan that follows; see ``AsyncClient.tail``."""
+        """Return a scan that follows new messages; see ``AsyncClient.tail``."""
         return self._client.scan_one(self.name, start, until, options)
 
     async def latest_mvcc_tick(self) -> Tick:
-        """Return the tick that a reader must reach; see ``AsyncClient.latest_mvcc_tick``."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 if there is none."""
         return await self._client.latest_mvcc_tick(self.name)
 
     async def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
-        """Take a producer over; see ``AsyncClient.open_producer``."""
+        """Take over a producer id; see ``AsyncClient.open_producer``."""
         return await self._client.open_producer(self.name, producer_id, accept_forgotten=accept_forgotten)
 
     async def fence(self, fencing_token: int) -> None:
@@ -79,15 +79,15 @@ class AsyncVchannel:
         await self._client.fence(self.name, fencing_token)
 
     async def trim(self, before: End | None = None, *, everything: bool = False) -> Tick:
-        """Remove a prefix; see ``AsyncClient.trim``."""
+        """Delete a prefix; see ``AsyncClient.trim``."""
         return await self._client.trim(self.name, before, everything=everything)
 
 
 class AsyncChannel:
-    """A channel of a client.
+    """A handle for a channel.
 
     Attributes:
-        name: Its name.
+        name: Name of the channel.
     """
 
     def __init__(self, client: "AsyncClient", name: str) -> None:
@@ -95,7 +95,7 @@ class AsyncChannel:
         self.name = name
 
     def vchannel(self, index: int) -> AsyncVchannel:
-        """Return a handle of the vchannel with this index, from 0."""
+        """Return a handle for the vchannel with this index; the first is 0."""
         return AsyncVchannel(self._client, f"{self.name}/{index}")
 
     async def create(
@@ -116,14 +116,14 @@ class AsyncChannel:
         return (await self._client.alter_channels([self.name], retention=retention))[0]
 
     async def destroy(self, *, ignore_missing: bool = False) -> bool:
-        """Remove the channel with all its messages and tell whether it existed; see ``destroy_channels``."""
+        """Delete the channel with all its messages; return whether it existed. See ``AsyncClient.destroy_channels``."""
         return bool(await self._client.destroy_channels([self.name], ignore_missing=ignore_missing))
 
     async def describe(self) -> ChannelDescription:
-        """Return the channel as it stands now.
+        """Return a description of the channel; see ``AsyncClient.describe_channels``.
 
         Raises:
-            ChannelNotFoundError: It does not exist.
+            ChannelNotFoundError: The channel does not exist.
         """
         return (await self._client.describe_channels([self.name]))[0]
 
@@ -138,14 +138,14 @@ class AsyncChannel:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
-        """Append to the only vchannel of the channel; with several, name one. See ``AsyncClient.append``."""
+        """Append to the channel's only vchannel; fails if it has several. See ``AsyncClient.append``."""
         return await self._client.append(
             self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
             fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
         )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
-        """Return a producer for the only vchannel of the channel; see ``AsyncClient.producer``."""
+        """Return a producer for the channel's only vchannel; see ``AsyncClient.producer``."""
         return self._client.producer(self.name, **options)
 
     def scan(
@@ -157,5 +157,5 @@ class AsyncChannel:
     def tail(
         self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]
     ) -> AsyncScan:
-        """Return a scan of all vchannels that follows; see ``AsyncClient.tail``."""
+        """Return a scan of all vchannels that follows new messages; see ``AsyncClient.tail``."""
         return self._client.scan(self.name, start=start, until=until, **options)

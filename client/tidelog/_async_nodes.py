@@ -1,4 +1,4 @@
-"""The calls of the asynchronous client that tell about nodes, and the feed of who owns which channel."""
+"""Node calls of the asynchronous client: describe the cluster, locate channels, and follow changes of owners."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -18,12 +18,12 @@ _NAMES_PER_REQUEST = 100
 
 @dataclass(frozen=True, slots=True)
 class OwnersChange:
-    """What a feed of owners tells.
+    """A change reported by ``owners_feed``.
 
     Attributes:
-        owners: New, or changed.
-        gone: Channels that are no more.
-        is_complete: Whether the feed has told everything by now.
+        owners: New or changed owners, by channel.
+        gone: Channels that no longer exist.
+        is_complete: True once the feed has reported all channels.
     """
 
     owners: dict[str, ChannelOwner]
@@ -35,17 +35,17 @@ class AsyncNodeCalls(ABC):
     """Nodes, for ``AsyncClient``.
 
     Attributes:
-        timeout_s: How long a call may take.
+        timeout_s: Timeout of a call in seconds.
     """
 
     timeout_s: float
 
     @abstractmethod
     def _transport(self) -> Transport:
-        """Return the open connections of this event loop."""
+        """Return the transport of this event loop."""
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster as this server sees it; without nodes for a server that is alone."""
+        """Return the cluster as this server sees it; a single server has no nodes."""
         transport = self._transport()
         answer = await transport.call(
             transport.cluster.DescribeCluster, pb.DescribeClusterRequest(), timeout_s=self.timeout_s, is_read=True
@@ -53,18 +53,18 @@ class AsyncNodeCalls(ABC):
         return _wire.cluster(answer)
 
     async def reach(self, timeout_s: float) -> None:
-        """Return once a connection stands; for ``AsyncCluster``.
+        """Wait until the client is connected; for ``AsyncCluster``.
 
         Raises:
-            UnavailableError: It was refused, or not there within ``timeout_s``.
+            UnavailableError: The connection was refused, or not established within ``timeout_s``.
         """
         await self._transport().reach(timeout_s)
 
     async def locate_channels(self, names: Iterable[str]) -> Mapping[str, ChannelOwner]:
-        """Return who owns channels, by name; those that do not exist are left out.
+        """Return the owners of channels, by channel; channels that do not exist are omitted.
 
         Raises:
-            InvalidRequestError: A name is not allowed.
+            InvalidRequestError: A name is invalid.
         """
         wanted = list(names)
         found: dict[str, ChannelOwner] = {}
@@ -78,10 +78,10 @@ class AsyncNodeCalls(ABC):
         return found
 
     async def owners_feed(self) -> AsyncGenerator[OwnersChange, None]:
-        """Yield who owns every channel, then what changes; for ``AsyncCluster``.
+        """Yield the owners of all channels, then every change; for ``AsyncCluster``.
 
         Raises:
-            TidelogError: The server does not answer any more, or the connection is lost.
+            TidelogError: The server stopped answering, or the connection was lost.
         """
         transport = self._transport()
         await transport.ready(transport.connect_timeout_s)

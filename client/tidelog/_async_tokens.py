@@ -1,4 +1,4 @@
-"""The calls of the asynchronous client that are about tokens."""
+"""Token calls of the asynchronous client."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
@@ -12,28 +12,28 @@ class AsyncTokenCalls(ABC):
     """Tokens, for ``AsyncClient``.
 
     Attributes:
-        timeout_s: How long a call may take, unless it says otherwise.
+        timeout_s: Timeout of a call in seconds.
     """
 
     timeout_s: float
 
     @abstractmethod
     def _transport(self) -> Transport:
-        """Return the open connections of this event loop."""
+        """Return the transport of this event loop."""
 
     async def create_token(
         self, description: str, grants: Iterable[str], *, lifetime_s: float | None = None
     ) -> NewToken:
-        """Make a token, durably. Needs ``admin.write``.
+        """Create a token, durably. Requires ``admin.write``.
 
         Args:
-            description: Whom or what it is for, for people: 1 to 256 bytes.
-            grants: What it permits: ``verb:pattern`` each, where the pattern is a name, ``name.*`` or ``*``; or an
+            description: Purpose or holder of the token, for operators: 1 to 256 bytes.
+            grants: Permissions: ``verb:pattern``, where the pattern is a name, ``name.*`` or ``*``, or an
                 administrative verb alone, such as ``admin.read``.
-            lifetime_s: How long it is taken, 366 days at most. Default None: 30 days.
+            lifetime_s: Seconds until the token expires, at most 366 days. Default None: 30 days.
 
         Raises:
-            InvalidRequestError: A grant is none, or a bound is broken.
+            InvalidRequestError: A grant is invalid, or a value is out of range.
         """
         transport = self._transport()
         request = pb.CreateTokenRequest(
@@ -43,10 +43,7 @@ class AsyncTokenCalls(ABC):
         return NewToken(answer.token, _description(answer.description))
 
     async def list_tokens(self, *, everything: bool = False) -> AsyncIterator[TokenDescription]:
-        """Yield tokens in order of their ids; with ``everything`` also those that are revoked or have run out.
-
-        Needs ``admin.read``.
-        """
+        """Yield tokens in order of id; with ``everything`` also revoked and expired ones. Requires ``admin.read``."""
         page_token = ""
         while True:
             transport = self._transport()
@@ -59,13 +56,13 @@ class AsyncTokenCalls(ABC):
                 return
 
     async def revoke_token(self, token_id: str) -> TokenDescription:
-        """End a token for ever, durably; calls that are open under it end within 5 s. Twice is the same as once.
+        """Revoke a token permanently, durably. Calls in progress under it end within 5 s. Idempotent.
 
-        Needs ``admin.write``.
+        Requires ``admin.write``.
 
         Raises:
-            TokenNotFoundError: There is none with this id.
-            InvalidRequestError: That is no id.
+            TokenNotFoundError: There is no token with this id.
+            InvalidRequestError: ``token_id`` is not a valid id.
         """
         transport = self._transport()
         request = pb.RevokeTokenRequest(token_id=token_id)

@@ -1,4 +1,4 @@
-"""The calls of the asynchronous client on transactions that the server knows of."""
+"""Transaction calls of the asynchronous client: prepared commits, and administration of open transactions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from tidelog.v1 import transaction_service_pb2
 
 
 class AsyncTransactionCalls(ABC):
-    """Transactions of whatever client, for ``AsyncClient``.
+    """Transactions of any client, for ``AsyncClient``.
 
     Attributes:
-        timeout_s: How long a call may take.
+        timeout_s: Timeout of a call in seconds, unless the call has one of its own.
     """
 
     timeout_s: float
 
     @abstractmethod
     def _transport(self) -> Transport:
-        """Return the open connections of this event loop."""
+        """Return the transport of this event loop."""
 
     async def commit_prepared(
         self,
@@ -36,40 +36,42 @@ class AsyncTransactionCalls(ABC):
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PreparedCommit:
-        """Commit prepared transactions, of whatever clients, at once: all of them are in the log, or none.
+        """Commit prepared transactions of any clients atomically, once per application and version.
 
-        That is done once for each version of an application: a repetition, also with other transactions and after a
-        restart of the server, returns the first commit, and ends those that are given then. It is refused unless it
-        has as many messages as the first commit, on the same vchannels. The server remembers the
-        last commit of each of 10,000 applications. Whatever else was prepared for the version or an earlier one ends as
-        well, and so does what was prepared for none and begun before the commit: an earlier try has left it behind.
-        With authentication on, transactions and applications are those of the client's principal.
+        Repeating a version, even with other transactions or after a restart of the server, returns the first commit and
+        discards the transactions passed with it. The repetition is rejected unless it has as many messages as the first
+        commit, on the same vchannels. The server remembers the last commit of each of 10,000 applications.
+
+        A commit also discards what earlier attempts left behind: all other transactions prepared for this version or an
+        earlier one, and those that were prepared without a version and begun before the commit. With authentication on,
+        a call sees only transactions and applications of the client's principal.
 
         Args:
-            txns: At most 1,000 with 16,384 batches in all; the messages of one vchannel follow each other in this
-                order. None notes the version as done.
-            app_id: For whom they were prepared.
-            app_version: Its number of this commit, not below that of its last one.
-            is_last: Whether the application makes no other commit. 1,000 of those are remembered besides. One that
-                goes on all the same is as any other from then on.
-            is_first: Whether you know that the application has committed no other transactions under this version:
-                an unknown application whose last commit the server may have evicted is refused otherwise.
-            query_id: The query whose versions they are, at most 128 bytes. Once the application has committed under
-                one, commits under another one, or without one, are refused.
-            any_vchannel: Whether a repetition may put messages on other vchannels of the same channels.
-            barrier_tick: Every tick will be greater.
-            durability: When to answer; default None, the server's.
-            timeout_s: How long it may take; default None, the client's.
+            txns: At most 1,000 transactions with 16,384 batches in all. Messages on one vchannel are appended in this
+                order. If empty, the version is recorded as committed.
+            app_id: Application that they were prepared for.
+            app_version: The application's number for this commit, not below that of its last commit.
+            is_last: The application makes no later commit. The server remembers 1,000 such applications in addition.
+                If one commits again, it counts as an ordinary application from then on.
+            is_first: The caller knows that the application has not committed other transactions under this version.
+                Without this, an unknown application is rejected if the server may have evicted its last commit.
+            query_id: Query that the versions belong to, at most 128 bytes. Once the application has committed under a
+                query, commits under another query, or without one, are rejected.
+            any_vchannel: Allow a repetition to have its messages on other vchannels of the same channels.
+            barrier_tick: Tick that all ticks of the commit must exceed.
+            durability: When to acknowledge: ``sync`` or ``os``; None for the server's default.
+            timeout_s: Timeout in seconds; None for the client's.
 
         Raises:
-            AppCommitMismatchError: The versions are those of another query, or this version was committed with
-                another content. Nothing happened.
-            ApplicationForgottenError: The application is unknown, and its last commit may have been evicted. Nothing
-                happened now.
+            AppCommitMismatchError: The application's versions belong to another query, or this version was committed
+                with different content. Nothing happened.
+            ApplicationForgottenError: The application is unknown, and its last commit may have been evicted. This call
+                changed nothing.
             AppVersionPassedError: The application has committed a later version. Nothing happened.
-            TransactionError: One cannot be committed: it expired, ended, or waits for another commit. Nothing happened.
-            TidelogError: With the effect unknown, repeat it to learn the outcome; else nothing happened.
-            ValueError: The version is none.
+            TransactionError: A transaction cannot be committed: it expired, ended, or waits for another commit. Nothing
+                happened.
+            TidelogError: If ``effect`` is ``unknown``, repeat the call to learn the outcome; else nothing happened.
+            ValueError: ``app_version`` is not in 0 to 2^63 - 1.
         """
         request = _wire.commit_prepared_request(
             txns,
@@ -90,10 +92,10 @@ class AsyncTransactionCalls(ABC):
         return _wire.prepared_commit(answer)
 
     async def roll_back_prepared(self, txns: Sequence[PreparedTransaction]) -> None:
-        """End prepared transactions, of whatever clients; those that ended without a commit already are passed over.
+        """Roll back prepared transactions of any clients; skip those that have ended without a commit.
 
         Raises:
-            TransactionStateError: One is committed, or is being so. Nothing changed.
+            TransactionStateError: One is committed or being committed. Nothing changed.
         """
         transport = self._transport()
         request = transaction_service_pb2.RollbackPreparedTxnsRequest(txns=_wire.prepared(txns))
@@ -103,7 +105,7 @@ class AsyncTransactionCalls(ABC):
         )  # fmt: skip
 
     async def list_txns(self) -> list[TransactionDescription]:
-        """Return the open transactions of all clients that have staged something, or said so, oldest first."""
+        """Return the open transactions of all clients that have staged a batch or sent a keepalive, oldest first."""
         found: list[TransactionDescription] = []
         page_token = ""
         while True:
@@ -118,10 +120,11 @@ class AsyncTransactionCalls(ABC):
                 return found
 
     async def describe_txn(self, txn_id: int) -> TransactionDescription:
-        """Return what the server knows of a transaction of any client.
+        """Return the server's description of a transaction of any client.
 
         Raises:
-            TransactionNotFoundError, TransactionExpiredError, TransactionStateError: It is not open, nor committed.
+            TransactionNotFoundError, TransactionExpiredError, TransactionStateError: The transaction is neither open
+                nor committed.
         """
         transport = self._transport()
         request = transaction_service_pb2.DescribeTxnRequest(txn_id=txn_id)
@@ -131,11 +134,11 @@ class AsyncTransactionCalls(ABC):
         return _wire.transaction_description(answer.txn)
 
     async def abort_txn(self, txn_id: int, reason: str) -> None:
-        """End an open transaction of any client; the server's log keeps who and why.
+        """Abort an open transaction of any client. The server logs the caller and ``reason`` (1 to 256 bytes).
 
         Raises:
-            TransactionNotFoundError, TransactionExpiredError, TransactionStateError: It is not open.
-            InvalidRequestError: There is no reason, or it has more than 256 bytes.
+            TransactionNotFoundError, TransactionExpiredError, TransactionStateError: The transaction is not open.
+            InvalidRequestError: ``reason`` is empty or too long.
         """
         transport = self._transport()
         request = transaction_service_pb2.AbortTxnRequest(txn_id=txn_id, reason=reason)

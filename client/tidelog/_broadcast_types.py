@@ -1,4 +1,4 @@
-"""What the calls of broadcasts take and return."""
+"""Arguments and results of the broadcast calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ _MAX_KEY_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class ResourceKey:
-    """A name that a broadcast holds from before its tick was taken until it is finished.
+    """A lock that a broadcast acquires before its tick is allocated, and holds until it is finished.
 
     Attributes:
-        domain: What kind of thing it names, 1 to 64 bytes.
-        key: The thing, 1 to 256 bytes.
-        shared: Whether other broadcasts may hold it as well, if they share it too.
+        domain: Namespace of the key, 1 to 64 bytes.
+        key: Name in the domain, 1 to 256 bytes.
+        shared: True for a shared lock, which other broadcasts may share; False for an exclusive one.
     """
 
     domain: str
@@ -28,39 +28,41 @@ class ResourceKey:
     def __post_init__(self) -> None:
         for name, text, max_bytes in (("domain", self.domain, _MAX_DOMAIN_BYTES), ("key", self.key, _MAX_KEY_BYTES)):
             if not 1 <= len(text.encode()) <= max_bytes:
-                raise ValueError(f"the {name} {text[:max_bytes]!r} has not 1 to {max_bytes} bytes")
+                raise ValueError(
+                    f"the {name} {text[:max_bytes]!r} has {len(text.encode())} bytes, expected 1 to {max_bytes}"
+                )
 
 
 class AckMode(StrEnum):
-    """Which acknowledgements are waited for."""
+    """The acknowledgements that a call waits for."""
 
     ONCE = "once"
-    """One vchannel of one of the broadcasts."""
+    """That of one vchannel of one broadcast."""
     ALL = "all"
-    """All of them."""
+    """Those of all vchannels of all broadcasts."""
 
 
 class BroadcastState(StrEnum):
-    """How far a broadcast is."""
+    """The state of a broadcast."""
 
     PENDING = "pending"
     """Accepted; it will be in the log of each vchannel."""
     WAIT_ACK = "wait_ack"
-    """In the log, and not acknowledged by all."""
+    """In the log, but not yet acknowledged by all vchannels."""
     DONE = "done"
-    """Acknowledged by all."""
+    """Acknowledged by all vchannels."""
     ABORTED = "aborted"
-    """Given up."""
+    """Aborted by an operator before all vchannels acknowledged it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BroadcastResult:
-    """Where a broadcast is.
+    """The result of ``broadcast``.
 
     Attributes:
-        broadcast_id: Its number.
-        tick: Of its message, on each of its vchannels.
-        duplicate: Whether an earlier try of the same call had put it there.
+        broadcast_id: Id of the broadcast.
+        tick: Tick of the message, the same on each vchannel.
+        duplicate: True if an earlier attempt of the same call had appended it.
     """
 
     broadcast_id: int
@@ -70,19 +72,19 @@ class BroadcastResult:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastSummary:
-    """A broadcast as it stood when it was listed.
+    """A broadcast at the time of the call.
 
     Attributes:
-        broadcast_id: Its number.
-        state: How far it is.
-        tick: Of its message; 0 while it is pending.
-        vchannels: For how many it is.
-        acked_vchannels: How many of them have acknowledged, those of destroyed channels included.
-        resource_keys: What it holds; empty once it is finished.
-        created_time_ms: When it was accepted, in milliseconds since the epoch.
-        finished_time_ms: When it was finished; None if it is not.
-        age_s: How long ago it was accepted, by the server's clock.
-        abort_reason: Why it was aborted; empty if it was not.
+        broadcast_id: Id of the broadcast.
+        state: State of the broadcast.
+        tick: Tick of the message; 0 while the broadcast is pending.
+        vchannels: Number of vchannels that it was sent to.
+        acked_vchannels: Number of vchannels that have acknowledged it, including those of destroyed channels.
+        resource_keys: Keys that it holds; empty once it is finished.
+        created_time_ms: Time at which it was accepted, in milliseconds since the epoch.
+        finished_time_ms: Time at which it was finished, in milliseconds since the epoch; None if it is not.
+        age_s: Seconds since it was accepted, by the server's clock.
+        abort_reason: Reason of the abort; empty if it was not aborted.
     """
 
     broadcast_id: int
@@ -99,12 +101,12 @@ class BroadcastSummary:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastDescription:
-    """A broadcast as it stood when it was described.
+    """A broadcast with its vchannels, at the time of the call.
 
     Attributes:
-        summary: All but its vchannels.
-        acked: Vchannels that have acknowledged; empty once it is finished.
-        missing: Vchannels that have not; empty once it is finished.
+        summary: The broadcast without its vchannels.
+        acked: Vchannels that have acknowledged it; empty once it is finished.
+        missing: Vchannels that have not acknowledged it; empty once it is finished.
     """
 
     summary: BroadcastSummary

@@ -1,4 +1,4 @@
-"""The public names of the client, from the modules that have them; ``tidelog`` takes them over from here."""
+"""The public names of the client, collected from the modules that define them; ``tidelog`` re-exports them."""
 
 from tidelog._append_responses import AppendResponse, AppendResponses, To
 from tidelog._async_client import AsyncClient
@@ -283,6 +283,6 @@ __all__ = [
 
 for _name in __all__:
     if isinstance(globals()[_name], type):
-        # People see `tidelog.Tick`, in error reports and in pickles, wherever it is written down.
+        # Tracebacks and pickles show `tidelog.Tick`, whichever private module defines it.
         globals()[_name].__module__ = "tidelog"
 del _name

@@ -1,4 +1,4 @@
-"""The calls of the synchronous client that are about broadcasts."""
+"""Broadcast calls of the synchronous client."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -31,7 +31,7 @@ class BroadcastCalls:
         barrier_tick: int | None = None,
         timeout_s: float | None = None,
     ) -> BroadcastResult:
-        """Append one message to many vchannels, to all or to none, at one tick. See ``AsyncClient.broadcast``."""
+        """Append one message atomically to many vchannels, at one tick. See ``AsyncClient.broadcast``."""
         return background.run(
             self._client.broadcast(
                 vchannels, message, resource_keys=resource_keys, wait_s=wait_s, barrier_tick=barrier_tick,
@@ -44,17 +44,17 @@ class BroadcastCalls:
         background.run(self._client.ack(broadcast_id, vchannels))
 
     def ack_batch(self, batch: Batch) -> None:
-        """Acknowledge the broadcast that a scan has delivered. See ``AsyncClient.ack_batch``."""
+        """Acknowledge a broadcast delivered by a scan. See ``AsyncClient.ack_batch``."""
         background.run(self._client.ack_batch(batch))
 
     def wait_acked(
         self, key_or_id: ResourceKey | int, *, mode: AckMode = AckMode.ALL, timeout_s: float | None = None
     ) -> None:
-        """Return once a broadcast, or what holds a key now, is acknowledged. See ``AsyncClient.wait_acked``."""
+        """Wait until a broadcast, or all that hold a key now, are acknowledged. See ``AsyncClient.wait_acked``."""
         background.run(self._client.wait_acked(key_or_id, mode=mode, timeout_s=timeout_s))
 
     def list_broadcasts(self, states: Sequence[BroadcastState] = OPEN_STATES) -> Iterator[BroadcastSummary]:
-        """Yield broadcasts in one of these states, in order of id. See ``AsyncClient.list_broadcasts``."""
+        """Yield broadcasts in one of ``states``, in order of id. See ``AsyncClient.list_broadcasts``."""
         broadcasts = self._client.list_broadcasts(states)
 
         async def following() -> BroadcastSummary | None:
@@ -68,5 +68,5 @@ class BroadcastCalls:
         return background.run(self._client.describe_broadcast(broadcast_id))
 
     def abort_broadcast(self, broadcast_id: int, reason: str) -> BroadcastSummary:
-        """Give up waiting for acknowledgements, durably. See ``AsyncClient.abort_broadcast``."""
+        """Stop waiting for a broadcast's acknowledgements, durably. See ``AsyncClient.abort_broadcast``."""
         return background.run(self._client.abort_broadcast(broadcast_id, reason))

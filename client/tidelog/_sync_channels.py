@@ -1,4 +1,4 @@
-"""The calls of the synchronous client that create, alter, describe and destroy channels."""
+"""Channel calls of the synchronous client: create, alter, describe, list and destroy."""
 
 from collections.abc import Iterable, Iterator
 
@@ -53,7 +53,7 @@ class ChannelCalls:
         return background.run(self._client.alter_channels(names, retention=retention))
 
     def destroy_channels(self, names: Iterable[str], *, ignore_missing: bool = False, force: bool = False) -> list[str]:
-        """Remove channels with all their messages. See ``AsyncClient.destroy_channels``."""
+        """Delete channels with all their messages. See ``AsyncClient.destroy_channels``."""
         return background.run(self._client.destroy_channels(names, ignore_missing=ignore_missing, force=force))
 
     def describe_channels(self, names: Iterable[str], *, ignore_missing: bool = False) -> list[ChannelDescription]:

@@ -47,7 +47,8 @@ class Scan(Iterator[Batch]):
     """Batches in tick order: ``for batch in scan``. See ``AsyncScan``.
 
     Attributes:
-        caught_up: Set while the caller has got all that was durable when the server last answered.
+        caught_up: Event that is set while the caller has received everything that was durable when the server last
+            answered.
     """
 
     def __init__(self, scan: AsyncScan) -> None:
@@ -57,23 +58,23 @@ class Scan(Iterator[Batch]):
 
     @property
     def watermark(self) -> Tick:
-        """Nothing with a tick at or below this comes any more; 0 until the server has told."""
+        """The tick at or below which no more messages follow; 0 until the server has reported it."""
         return self._core.watermark
 
     @property
     def positions(self) -> Mapping[str, Tick]:
-        """For each vchannel the tick up to which the caller has got everything. See ``AsyncScan.positions``."""
+        """By vchannel, the tick up to which the caller has received everything. See ``AsyncScan.positions``."""
         return self._core.positions
 
     def close(self) -> None:
-        """End the scan. Its ``positions`` stay."""
+        """End the scan. Its ``positions`` remain available."""
         background.run(self._core.aclose())
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Batch:
-        """Return the next batch. Raises as ``AsyncScan.__anext__``, with StopIteration at the end."""
+        """Return the next batch. Raises as ``AsyncScan.__anext__``, but StopIteration at the end."""
         if not self._core.has_batch and not background.run(self._core.fetch()):
             raise StopIteration
         return self._core.take()
@@ -89,10 +90,10 @@ class Scan(Iterator[Batch]):
 
 
 class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls):
-    """A client of one Tidelog server. ``AsyncClient`` is its asynchronous twin, with the same names and rules.
+    """A client of one Tidelog server. ``AsyncClient`` is its asynchronous twin, with the same names and contracts.
 
-    Any thread may use it. All clients of a process share one event loop on a background thread. A child that is
-    forked while no append or scan is under way may go on using it.
+    Thread-safe. All clients of a process share one event loop on a background thread. A child that is forked while no
+    append or scan is in progress may continue to use it.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         tls: TlsOptions | None = None,
         token: TokenSource | None = None,
     ) -> None:
-        """Name the server; see ``AsyncClient``."""
+        """Create a client; does no I/O. See ``AsyncClient``."""
         self.endpoint = endpoint
         self.timeout_s = timeout_s
         self._client: AsyncClient = AsyncClient(
@@ -117,15 +118,15 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         background.add(self._client)
 
     def channel(self, name: str) -> Channel:
-        """Return a handle of a channel. Does no I/O and checks nothing."""
+        """Return a handle for a channel. Does no I/O and does not validate the name."""
         return Channel(self, name)
 
     def vchannel(self, name: str) -> Vchannel:
-        """Return a handle of a vchannel, ``orders/0``. Does no I/O and checks nothing."""
+        """Return a handle for a vchannel, such as ``orders/0``. Does no I/O and does not validate the name."""
         return Vchannel(self, name)
 
     def wal(self) -> Wal:
-        """Return the log by the names of a WAL accessor. See ``AsyncClient.wal``."""
+        """Return the client's log with a WAL accessor's interface. See ``AsyncClient.wal``."""
         return Wal(self._client.wal())
 
     def ensure_channel(
@@ -136,7 +137,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> Channel:
-        """Create a channel unless it is there, and return its handle. See ``AsyncClient.ensure_channel``."""
+        """Create a channel if it does not exist, and return its handle. See ``AsyncClient.ensure_channel``."""
         background.run(self._client.ensure_channel(name, vchannels=vchannels, owner=owner, retention=retention))
         return self.channel(name)
 
@@ -145,11 +146,11 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         return background.run(self._client.wal_name())
 
     def allocate_ticks(self, count: int = 1) -> range:
-        """Return ``count`` consecutive ticks (1 to 1,000,000) that nobody else ever gets."""
+        """Return ``count`` (1 to 1,000,000) consecutive ticks; no other caller or message ever gets them."""
         return background.run(self._client.allocate_ticks(count))
 
     def latest_mvcc_tick(self, vchannel: str) -> Tick:
-        """Return the tick that a reader must reach to see all that was acknowledged so far; 0 for nothing."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 if there is none."""
         return background.run(self._client.latest_mvcc_tick(vchannel))
 
     def plan_scan(
@@ -163,7 +164,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         max_bytes_per_split: int = 0,
         created_ticks: Mapping[str, int] | None = None,
     ) -> Plan:
-        """Return messages divided into splits. See ``AsyncClient.plan_scan``."""
+        """Divide messages into splits. See ``AsyncClient.plan_scan``."""
         return background.run(
             self._client.plan_scan(
                 vchannels, begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
@@ -173,7 +174,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         )  # fmt: skip
 
     def open_producer(self, vchannel: str, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
-        """Take a producer over on a vchannel, durably. See ``AsyncClient.open_producer``."""
+        """Take over a producer id on a vchannel, durably. See ``AsyncClient.open_producer``."""
         return background.run(self._client.open_producer(vchannel, producer_id, accept_forgotten=accept_forgotten))
 
     def fence(self, vchannel: str, fencing_token: int) -> None:
@@ -181,7 +182,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         background.run(self._client.fence(vchannel, fencing_token))
 
     def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
-        """Remove a prefix, durably, and return the first tick that is left. See ``AsyncClient.trim``."""
+        """Delete a prefix, durably, and return the first tick still available. See ``AsyncClient.trim``."""
         return background.run(self._client.trim(vchannel, before, everything=everything))
 
     def append(
@@ -196,7 +197,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
-        """Append one message, or several as one batch, and return where they are. See ``AsyncClient.append``."""
+        """Append one message, or several as one batch, and return their position. See ``AsyncClient.append``."""
         return background.run(
             self._client.append(
                 vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
@@ -205,11 +206,11 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         )  # fmt: skip
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """Return a producer for many messages to one vchannel; use it with ``with``."""
+        """Return a producer that streams many messages to one vchannel; use it with ``with``."""
         return Producer(self._client.producer(vchannel, **options))
 
     def txn(self, **options: Unpack[TransactionOptions]) -> Transaction:
-        """Return a transaction on any vchannels of the node; use it with ``with``. See ``AsyncClient.txn``."""
+        """Return a transaction over any vchannels of the node; use it with ``with``. See ``AsyncClient.txn``."""
         return Transaction(self._client.txn(**options))
 
     def scan(
@@ -231,7 +232,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         until: End = FOLLOW,
         **options: Unpack[ScanOptions],
     ) -> Scan:
-        """Return a scan that follows, by default from now on. Otherwise as ``scan``."""
+        """Return a scan that follows new messages, by default from now on. Otherwise as ``scan``."""
         return self.scan(vchannels, start=start, until=until, **options)
 
     def scan_one(self, name: str, start: Start | Positions, until: End, options: ScanOptions) -> Scan:
@@ -239,7 +240,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         return Scan(self._client.scan_one(name, start, until, options))
 
     def close(self) -> None:
-        """Wait for appends, broadcasts and other changes, then close the connection. See ``AsyncClient.aclose``."""
+        """Drain appends, broadcasts and other changes, then close the connection. See ``AsyncClient.aclose``."""
         background.run(self._client.aclose())
 
     def __enter__(self) -> Self:

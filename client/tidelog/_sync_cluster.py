@@ -14,12 +14,12 @@ from tidelog._sync_handles import Channel, Vchannel
 
 
 class Cluster:
-    """Several Tidelog servers that share one etcd. See ``AsyncCluster``, with the same names and rules."""
+    """Tidelog servers that share one etcd, or a single server. See ``AsyncCluster``."""
 
     def __init__(
         self, endpoints: str | Iterable[str] = DEFAULT_ENDPOINT, *, timeout_s: float = DEFAULT_TIMEOUT_S, **options: Any
     ) -> None:
-        """Name one node or several. See ``AsyncCluster``."""
+        """Create a client of the cluster. See ``AsyncCluster``."""
         self._cluster = AsyncCluster(endpoints, timeout_s=timeout_s, **options)
         self.endpoints = self._cluster.endpoints
         self.timeout_s = timeout_s
@@ -32,7 +32,7 @@ class Cluster:
         return background.run(self._cluster.describe())
 
     def owner_of(self, channel: str) -> ChannelOwner:
-        """Return who owns a channel. See ``AsyncCluster.owner_of``."""
+        """Return the owner of a channel. See ``AsyncCluster.owner_of``."""
         return background.run(self._cluster.owner_of(channel))
 
     def client_of(self, channel: str) -> Client:
@@ -43,11 +43,11 @@ class Cluster:
         return self._clients[endpoint]
 
     def channel(self, name: str) -> Channel:
-        """Return a handle of a channel, at its owner. See ``AsyncCluster.channel``."""
+        """Return a handle for a channel, connected to its owner. See ``AsyncCluster.channel``."""
         return self.client_of(name).channel(name)
 
     def vchannel(self, name: str) -> Vchannel:
-        """Return a handle of a vchannel, at its owner. See ``AsyncCluster.vchannel``."""
+        """Return a handle for a vchannel, connected to its owner. See ``AsyncCluster.vchannel``."""
         return self.client_of(name.partition("/")[0]).vchannel(name)
 
     def create_channel(
@@ -59,7 +59,7 @@ class Cluster:
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> ChannelDescription:
-        """Create a channel on the node that has least. See ``AsyncCluster.create_channel``."""
+        """Create a channel on the node with the fewest vchannels. See ``AsyncCluster.create_channel``."""
         return background.run(
             self._cluster.create_channel(
                 name, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
@@ -76,7 +76,7 @@ class Cluster:
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> list[ChannelDescription]:
-        """Create channels, each on the node that has least. See ``AsyncCluster.create_channels``."""
+        """Create channels, each on the node with the fewest vchannels. See ``AsyncCluster.create_channels``."""
         return background.run(
             self._cluster.create_channels(
                 names, number=number, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner,
@@ -92,22 +92,22 @@ class Cluster:
         owner: OwnerDescription | None = None,
         retention: Retention | None = None,
     ) -> Channel:
-        """Create a channel unless it is there, and return its handle. See ``AsyncCluster.ensure_channel``."""
+        """Create a channel if it does not exist, and return its handle. See ``AsyncCluster.ensure_channel``."""
         self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
         return self.channel(name)
 
     def alter_channels(
         self, names: Iterable[str], *, retention: Retention | RetentionChange
     ) -> list[ChannelDescription]:
-        """Change settings of channels. See ``AsyncCluster.alter_channels``."""
+        """Change settings of channels, atomically per node. See ``AsyncCluster.alter_channels``."""
         return background.run(self._cluster.alter_channels(names, retention=retention))
 
     def destroy_channels(self, names: Iterable[str], *, ignore_missing: bool = False, force: bool = False) -> list[str]:
-        """Remove channels. See ``AsyncCluster.destroy_channels``."""
+        """Delete channels, atomically per node. See ``AsyncCluster.destroy_channels``."""
         return background.run(self._cluster.destroy_channels(names, ignore_missing=ignore_missing, force=force))
 
     def describe_channels(self, names: Iterable[str], *, ignore_missing: bool = False) -> list[ChannelDescription]:
-        """Return channels of any nodes. See ``AsyncCluster.describe_channels``."""
+        """Return channels, whichever nodes own them. See ``AsyncCluster.describe_channels``."""
         return background.run(self._cluster.describe_channels(names, ignore_missing=ignore_missing))
 
     def list_channels(self, prefix: str = "") -> Iterator[ChannelDescription]:
@@ -115,11 +115,11 @@ class Cluster:
         yield from background.run(self._listed(prefix))
 
     def allocate_ticks(self, count: int = 1) -> range:
-        """Return ticks that nobody else in the cluster ever gets."""
+        """Return ``count`` consecutive ticks. See ``AsyncCluster.allocate_ticks``."""
         return background.run(self._cluster.allocate_ticks(count))
 
     def close(self) -> None:
-        """Close all connections, each once its appends are settled."""
+        """Close the clients of all nodes. See ``AsyncCluster.aclose``."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
             client.close()

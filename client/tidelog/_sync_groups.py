@@ -1,4 +1,4 @@
-"""The calls of the synchronous client that are about consumer groups."""
+"""Consumer group calls of the synchronous client."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Unpack
@@ -20,25 +20,25 @@ class GroupCalls:
     def create_group(
         self, group: str, channels: str | Iterable[str] = (), *, start: Start = EARLIEST, if_not_exists: bool = False
     ) -> GroupDescription:
-        """Create a consumer group, and subscribe it to channels. See ``AsyncClient.create_group``."""
+        """Create a consumer group, durably, and subscribe it to channels. See ``AsyncClient.create_group``."""
         return background.run(self._client.create_group(group, channels, start=start, if_not_exists=if_not_exists))
 
     def destroy_group(self, group: str, *, ignore_missing: bool = False, force: bool = False) -> bool:
-        """Remove a group with all of its positions. See ``AsyncClient.destroy_group``."""
+        """Delete a group with all of its positions, durably. See ``AsyncClient.destroy_group``."""
         return background.run(self._client.destroy_group(group, ignore_missing=ignore_missing, force=force))
 
     def subscribe_group(
         self, group: str, channels: str | Iterable[str], *, start: Start | None = None
     ) -> GroupDescription:
-        """Subscribe a group to channels. See ``AsyncClient.subscribe_group``."""
+        """Subscribe a group to channels or vchannels, durably. See ``AsyncClient.subscribe_group``."""
         return background.run(self._client.subscribe_group(group, channels, start=start))
 
     def unsubscribe_group(self, group: str, channels: str | Iterable[str]) -> GroupDescription:
-        """End a group's subscriptions to channels. See ``AsyncClient.unsubscribe_group``."""
+        """Unsubscribe a group from channels, durably. See ``AsyncClient.unsubscribe_group``."""
         return background.run(self._client.unsubscribe_group(group, channels))
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Return a group: where it is, how far behind, and its members. See ``AsyncClient.describe_group``."""
+        """Return a group with its positions, lag and members. See ``AsyncClient.describe_group``."""
         return background.run(self._client.describe_group(group))
 
     def list_groups(self, prefix: str = "", *, channel: str = "") -> Iterator[GroupSummary]:
@@ -52,7 +52,7 @@ class GroupCalls:
             yield group
 
     def commit_positions(self, commits: Iterable[PositionCommit]) -> None:
-        """Move positions of groups forward, durably. See ``AsyncClient.commit_positions``."""
+        """Advance positions of groups, durably and atomically. See ``AsyncClient.commit_positions``."""
         background.run(self._client.commit_positions(commits))
 
     def seek_group(self, group: str, to: Start, vchannels: str | Iterable[str] = ()) -> Mapping[str, GroupPosition]:
@@ -86,7 +86,7 @@ class GroupCalls:
         )
 
     def consumer(self, group: str, channels: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> Consumer:
-        """Return a consumer, a member of a group; use it with ``with``. See ``AsyncClient.consumer``."""
+        """Return a consumer: a member of a group; use it with ``with``. See ``AsyncClient.consumer``."""
 
         async def make() -> Consumer:
             return Consumer(self._client.consumer(group, channels, **options))

@@ -1,4 +1,4 @@
-"""Handles of the synchronous client; see ``_async_handles``."""
+"""Handles of the synchronous client. See ``_async_handles``."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Vchannel:
-    """A vchannel of a client. Each method is that of Client with the name filled in.
+    """A handle for a vchannel. Each method calls the one of Client with the vchannel's name.
 
     Attributes:
         name: ``<channel>/<index>``, or the name of a channel with one vchannel.
@@ -60,15 +60,15 @@ class Vchannel:
         return self._client.scan_one(self.name, start, until, options)
 
     def tail(self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> "Scan":
-        """Return a scan that follows; see ``Client.tail``."""
+        """Return a scan that follows new messages; see ``Client.tail``."""
         return self._client.scan_one(self.name, start, until, options)
 
     def latest_mvcc_tick(self) -> Tick:
-        """Return the tick that a reader must reach; see ``Client.latest_mvcc_tick``."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 if there is none."""
         return self._client.latest_mvcc_tick(self.name)
 
     def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
-        """Take a producer over; see ``Client.open_producer``."""
+        """Take over a producer id; see ``Client.open_producer``."""
         return self._client.open_producer(self.name, producer_id, accept_forgotten=accept_forgotten)
 
     def fence(self, fencing_token: int) -> None:
@@ -76,15 +76,15 @@ class Vchannel:
         self._client.fence(self.name, fencing_token)
 
     def trim(self, before: End | None = None, *, everything: bool = False) -> Tick:
-        """Remove a prefix; see ``Client.trim``."""
+        """Delete a prefix; see ``Client.trim``."""
         return self._client.trim(self.name, before, everything=everything)
 
 
 class Channel:
-    """A channel of a client.
+    """A handle for a channel.
 
     Attributes:
-        name: Its name.
+        name: Name of the channel.
     """
 
     def __init__(self, client: "Client", name: str) -> None:
@@ -92,7 +92,7 @@ class Channel:
         self.name = name
 
     def vchannel(self, index: int) -> Vchannel:
-        """Return a handle of the vchannel with this index, from 0."""
+        """Return a handle for the vchannel with this index; the first is 0."""
         return Vchannel(self._client, f"{self.name}/{index}")
 
     def create(
@@ -113,14 +113,14 @@ class Channel:
         return (self._client.alter_channels([self.name], retention=retention))[0]
 
     def destroy(self, *, ignore_missing: bool = False) -> bool:
-        """Remove the channel with all its messages and tell whether it existed; see ``destroy_channels``."""
+        """Delete the channel with all its messages; return whether it existed. See ``Client.destroy_channels``."""
         return bool(self._client.destroy_channels([self.name], ignore_missing=ignore_missing))
 
     def describe(self) -> ChannelDescription:
-        """Return the channel as it stands now.
+        """Return a description of the channel; see ``Client.describe_channels``.
 
         Raises:
-            ChannelNotFoundError: It does not exist.
+            ChannelNotFoundError: The channel does not exist.
         """
         return (self._client.describe_channels([self.name]))[0]
 
@@ -135,14 +135,14 @@ class Channel:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
-        """Append to the only vchannel of the channel; with several, name one. See ``Client.append``."""
+        """Append to the channel's only vchannel; fails if it has several. See ``Client.append``."""
         return self._client.append(
             self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
             fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
         )  # fmt: skip
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
-        """Return a producer for the only vchannel of the channel; see ``Client.producer``."""
+        """Return a producer for the channel's only vchannel; see ``Client.producer``."""
         return self._client.producer(self.name, **options)
 
     def scan(
@@ -152,5 +152,5 @@ class Channel:
         return self._client.scan(self.name, start=start, until=until, **options)
 
     def tail(self, *, start: Start | Positions = LATEST, until: End = FOLLOW, **options: Unpack[ScanOptions]) -> "Scan":
-        """Return a scan of all vchannels that follows; see ``Client.tail``."""
+        """Return a scan of all vchannels that follows new messages; see ``Client.tail``."""
         return self._client.scan(self.name, start=start, until=until, **options)

@@ -1,4 +1,4 @@
-"""The calls of the synchronous client that tell about nodes; see ``_async_nodes``."""
+"""Node calls of the synchronous client."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ from tidelog._cluster_types import ChannelOwner, ClusterDescription
 
 
 class NodeCalls:
-    """Nodes, for ``Client``."""
+    """Nodes, for ``Client``. See ``AsyncNodeCalls``."""
 
     _client: AsyncClient
 
@@ -17,5 +17,5 @@ class NodeCalls:
         return background.run(self._client.describe_cluster())
 
     def locate_channels(self, names: Iterable[str]) -> Mapping[str, ChannelOwner]:
-        """Return who owns channels. See ``AsyncClient.locate_channels``."""
+        """Return the owners of channels, by channel. See ``AsyncClient.locate_channels``."""
         return background.run(self._client.locate_channels(names))

@@ -1,4 +1,4 @@
-"""The calls of the synchronous client that are about tokens."""
+"""Token calls of the synchronous client."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,11 +13,11 @@ class TokenCalls:
     _client: AsyncTokenCalls
 
     def create_token(self, description: str, grants: Iterable[str], *, lifetime_s: float | None = None) -> NewToken:
-        """Make a token, durably. See ``AsyncClient.create_token``."""
+        """Create a token, durably. See ``AsyncClient.create_token``."""
         return background.run(self._client.create_token(description, grants, lifetime_s=lifetime_s))
 
     def list_tokens(self, *, everything: bool = False) -> Iterator[TokenDescription]:
-        """Yield tokens in order of their ids. See ``AsyncClient.list_tokens``."""
+        """Yield tokens in order of id. See ``AsyncClient.list_tokens``."""
         tokens = self._client.list_tokens(everything=everything)
 
         async def following() -> TokenDescription | None:
@@ -27,5 +27,5 @@ class TokenCalls:
             yield token
 
     def revoke_token(self, token_id: str) -> TokenDescription:
-        """End a token for ever, durably. See ``AsyncClient.revoke_token``."""
+        """Revoke a token permanently, durably. See ``AsyncClient.revoke_token``."""
         return background.run(self._client.revoke_token(token_id))

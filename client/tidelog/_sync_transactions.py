@@ -1,4 +1,4 @@
-"""The calls of the synchronous client on transactions that the server knows of; see ``_async_transactions``."""
+"""Transaction calls of the synchronous client: prepared commits, and administration of open transactions."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from tidelog._types import Durability, PreparedCommit, PreparedTransaction, Tran
 
 
 class TransactionCalls:
-    """Transactions of whatever client, for ``Client``."""
+    """Transactions of any client, for ``Client``. See ``AsyncTransactionCalls``."""
 
     _client: AsyncClient
 
@@ -26,7 +26,7 @@ class TransactionCalls:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PreparedCommit:
-        """Commit prepared transactions at once. See ``AsyncClient.commit_prepared``."""
+        """Commit prepared transactions of any clients atomically. See ``AsyncClient.commit_prepared``."""
         return background.run(
             self._client.commit_prepared(
                 txns,
@@ -43,17 +43,17 @@ class TransactionCalls:
         )
 
     def roll_back_prepared(self, txns: Sequence[PreparedTransaction]) -> None:
-        """End prepared transactions. See ``AsyncClient.roll_back_prepared``."""
+        """Roll back prepared transactions of any clients. See ``AsyncClient.roll_back_prepared``."""
         background.run(self._client.roll_back_prepared(txns))
 
     def list_txns(self) -> list[TransactionDescription]:
-        """Return the open transactions of all clients. See ``AsyncClient.list_txns``."""
+        """Return the open transactions of all clients, oldest first. See ``AsyncClient.list_txns``."""
         return background.run(self._client.list_txns())
 
     def describe_txn(self, txn_id: int) -> TransactionDescription:
-        """Return what the server knows of a transaction. See ``AsyncClient.describe_txn``."""
+        """Return the server's description of a transaction of any client. See ``AsyncClient.describe_txn``."""
         return background.run(self._client.describe_txn(txn_id))
 
     def abort_txn(self, txn_id: int, reason: str) -> None:
-        """End an open transaction of any client. See ``AsyncClient.abort_txn``."""
+        """Abort an open transaction of any client. See ``AsyncClient.abort_txn``."""
         background.run(self._client.abort_txn(txn_id, reason))
