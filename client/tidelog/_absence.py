@@ -1,4 +1,4 @@
-"""Why a connection could not be made, and what the caller can do about it."""
+"""Finds out why a connection failed, and what the caller can do about it."""
 
 import asyncio
 import os
@@ -12,20 +12,20 @@ from tidelog._credentials import TlsOptions
 _HARMLESS_METHOD: Final = "/grpc.health.v1.Health/Check"
 _REASON_WITHIN_S: Final = 0.2
 _HANDSHAKE_WITHIN_S: Final = 1.0
-# What gRPC's core says of a server that answers in HTTP/1.
+# Part of the details that gRPC's core reports for a server that answers in HTTP/1.
 _HTTP1: Final = "http1.x"
 _START: Final = "start a server with `tidelog serve`, or correct the endpoint"
 
 
 async def why_not_connected(channel: grpc.aio.Channel, endpoint: str, tls: TlsOptions | None) -> str:
-    """Return what follows "no connection" in an error: the reason, as far as it can be found, and what to do."""
+    """Return the text after "no connection" in an error: the reason, if it can be found, and what to do."""
     if channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
         return f": {_START}"
     details = await _reason_of_grpc(channel)
     if _HTTP1 in details:
         return (
-            ": what answers there speaks HTTP/1, not gRPC. Is it the server's HTTP port, by default 7421? Give "
-            "the port of its gRPC, by default 7420"
+            ": the endpoint speaks HTTP/1, not gRPC. It may be the server's HTTP port, by default 7421: use the gRPC "
+            "port, by default 7420"
         )
     reason = details.rpartition(": ")[2].strip(" ]")
     if reason == "Connection refused":
@@ -33,11 +33,11 @@ async def why_not_connected(channel: grpc.aio.Channel, endpoint: str, tls: TlsOp
     found = await _handshake(endpoint, tls)
     if found == "tls" and tls is None:
         return (
-            ": what answers there speaks TLS. Give `tls=TlsOptions(ca=...)`, on the command line --tls-ca, with the "
-            "file of the authority that vouches for the server"
+            ": the endpoint speaks TLS. Pass `tls=TlsOptions(ca=...)`, on the command line --tls-ca, with the CA file "
+            "for the server's certificate"
         )
     if found == "plain" and tls is not None:
-        return ": what answers there does not speak TLS. Leave `tls` out, or correct the endpoint"
+        return ": the endpoint does not speak TLS. Leave out `tls`, or correct the endpoint"
     if isinstance(found, ssl.SSLCertVerificationError):
         why = found.verify_message
         return f" ({why}): the client does not accept the server's certificate. Correct `ca` or the endpoint"
@@ -45,7 +45,7 @@ async def why_not_connected(channel: grpc.aio.Channel, endpoint: str, tls: TlsOp
 
 
 async def _reason_of_grpc(channel: grpc.aio.Channel) -> str:
-    # Only a call receives the reason, and at once in this state. Should the state be over, this call does no harm.
+    # Only a call receives the reason, and in this state at once. If the channel has recovered, the call is harmless.
     call: Any = channel.unary_unary(_HARMLESS_METHOD)
     try:
         await call(b"", timeout=_REASON_WITHIN_S)
@@ -57,14 +57,14 @@ async def _reason_of_grpc(channel: grpc.aio.Channel) -> str:
 async def _handshake(
     endpoint: str, tls: TlsOptions | None
 ) -> Literal["tls", "plain", "unknown"] | ssl.SSLCertVerificationError:
-    """Begin a TLS handshake and return what answered; the error where the server's certificate is not accepted.
+    """Start a TLS handshake; return what the endpoint speaks, or the error if the server's certificate is rejected.
 
-    Why not from gRPC: of a failed handshake it reports that the socket was closed, or nothing.
+    Why not ask gRPC: for a failed handshake it reports only that the socket was closed, or nothing.
     """
     host, _, port = endpoint.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or host.startswith("unix"):
         return "unknown"
-    # Off the loop: it reads files.
+    # In a thread, because it reads files.
     context = await asyncio.to_thread(_context, tls)
     try:
         async with asyncio.timeout(_HANDSHAKE_WITHIN_S):
@@ -72,7 +72,7 @@ async def _handshake(
     except ssl.SSLCertVerificationError as error:
         return error
     except ssl.SSLError as error:
-        # What is no record of TLS at all; an alert in one is an answer in TLS.
+        # These two mean that the answer is not a TLS record. Any other error, such as an alert, is an answer in TLS.
         return "plain" if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE") else "tls"
     except (OSError, TimeoutError):
         return "unknown"
@@ -81,7 +81,7 @@ async def _handshake(
 
 
 def _context(tls: TlsOptions | None) -> ssl.SSLContext:
-    """Return what checks the server's certificate, or accepts any certificate where the client does not use TLS."""
+    """Return a context that verifies the server's certificate, or accepts any if the client does not use TLS."""
     context = ssl.create_default_context(cafile=None if tls is None or tls.ca is None else os.fspath(tls.ca))
     if tls is None:
         context.check_hostname = False

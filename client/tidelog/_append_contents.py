@@ -1,4 +1,4 @@
-"""What the submissions of one batch bring to the server, and what each of them gets of its answer. Pure."""
+"""Encodes the submissions of a batch, and divides the server's answer among them. Pure."""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
@@ -17,10 +17,10 @@ from tidelog.v1 import wal_service_pb2
 
 
 def encode(submissions: list[Submission]) -> Columns | bytes:
-    """Return what the submissions bring: a batch, or for transactions the bytes of ``_wire.transaction_field``."""
+    """Return the encoded submissions: columns, or for transactions the bytes of ``_wire.transaction_field``."""
     transactions = [submission for submission in submissions if isinstance(submission, TransactionSubmission)]
     if transactions:
-        # One with positions shares its request with no other.
+        # A transaction with positions does not share its request.
         return _wire.transaction_field(_wire_parts(transactions), transactions[0].positions)
     if isinstance(submissions[0], ColumnsSubmission):
         assert len(submissions) == 1
@@ -34,7 +34,7 @@ def encode(submissions: list[Submission]) -> Columns | bytes:
 def results(
     submissions: list[Submission], response: wal_service_pb2.AppendStreamResponse
 ) -> Iterable[AppendResult | TransactionResult]:
-    """Return what each caller gets of the answer to all of them."""
+    """Return the result of each submission, from the answer to all of them."""
     if isinstance(submissions[0], TransactionSubmission):
         counts = [
             {vchannel: len(part.messages) for vchannel, part in submission.parts.items()}
@@ -50,12 +50,12 @@ def results(
 
 
 def wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) -> TidelogError | None:
-    """Return what is wrong with the answer to ``batch``; None if it gives its messages what they need."""
+    """Return an error if the answer does not fit ``batch``; None if it does."""
     if isinstance(batch.lane.numbering, StagedNumbering):
         number = response.result.txn_sequence
         if number == batch.sequence:
             return None
-        return ServerError(f"the server took batch {batch.sequence} as number {number}", effect="unknown")
+        return ServerError(f"the server staged batch {batch.sequence} under number {number}", effect="unknown")
     first = batch.submissions[0]
     result: wal_service_pb2.AppendResult | wal_service_pb2.TransactionResult = response.result
     has_parts = True
@@ -65,11 +65,11 @@ def wrong_answer(batch: Batch, response: wal_service_pb2.AppendStreamResponse) -
     ticks = result.last_tick - result.first_tick + 1
     if ticks == batch.count and has_parts:
         return None
-    return ServerError(f"the server gave {ticks} ticks to {batch.count} messages", effect="unknown")
+    return ServerError(f"the server assigned {ticks} ticks to {batch.count} messages", effect="unknown")
 
 
 def as_messages(messages: Sequence[Appendable]) -> list[Message]:
-    """Return ``messages`` with each payload wrapped."""
+    """Return ``messages`` with plain payloads wrapped in Message."""
     return [message if isinstance(message, Message) else Message(message) for message in messages]
 
 

@@ -1,4 +1,4 @@
-"""A lane: the appends to one vchannel on the same terms, from the caller to the answer. Pure."""
+"""A lane: a queue of appends to one vchannel with the same terms, from submission to answer. Pure."""
 
 import asyncio
 import enum
@@ -22,18 +22,18 @@ _FULL_BYTES: Final = 64 << 10
 
 @dataclass(slots=True, eq=False)
 class Submission:
-    """What one caller appends in one piece; its messages get consecutive ticks.
+    """One append of a caller; its messages get consecutive ticks.
 
     Attributes:
-        messages: At least one.
-        is_plain: Whether all of them are bytes.
-        size_bytes: About what they take in a batch.
-        future: Gets the AppendResult (of a transaction: the TransactionResult) or a TidelogError, or TimeoutError from
-            ``expire``; may be cancelled, which changes nothing for the log.
-        deadline_s: When ``expire`` gives up on it, by the caller's clock.
-        is_abandoned: Whether it shall not be sent if that has not happened yet.
-        is_sent: Whether it was handed to the transport.
-        travels_alone: Whether it must not share a batch.
+        messages: Messages, at least one.
+        is_plain: True if all messages are bytes.
+        size_bytes: Approximate size in a batch.
+        future: Receives the AppendResult (for a transaction, the TransactionResult), a TidelogError, or TimeoutError
+            from ``expire``. It may be cancelled, which does not affect the log.
+        deadline_s: Deadline for ``expire``, by the caller's clock.
+        is_abandoned: True if it must not be sent any more.
+        is_sent: True once it was passed to the transport.
+        travels_alone: True if it must not share a batch.
     """
 
     messages: Sequence[Appendable]
@@ -51,35 +51,35 @@ class Submission:
         return len(self.messages)
 
     def succeed(self, result: AppendResult | TransactionResult) -> None:
-        """Give the caller the result, if he still waits."""
+        """Set the result, unless the future is done."""
         if not self.future.done():
             self.future.set_result(result)
 
     def fail(self, error: TidelogError) -> None:
-        """Give the caller a copy of ``error``: a shared one would gather the tracebacks of all its callers."""
+        """Set a copy of ``error``, unless the future is done: a shared one would collect all callers' tracebacks."""
         if not self.future.done():
             self.future.set_exception(copy_of(error))
 
     def expire(self, now_s: float) -> bool:
-        """Return whether the deadline is over; then the caller, if he still waits, goes with TimeoutError."""
+        """Return whether the deadline has passed; if so, set TimeoutError, unless the future is done."""
         if now_s < self.deadline_s:
             return False
         if not self.future.done():
             self.future.set_exception(TimeoutError())
-            # Asked for, because nobody may wait any more.
+            # Marks the exception as retrieved: if no caller waits any more, asyncio must not log it.
             self.future.exception()
         return True
 
     def drop(self) -> None:
-        """Note that it will never be sent, for its time was over before."""
+        """Record that the deadline passed before it was sent, so it never will be."""
 
 
 @dataclass(slots=True, eq=False)
 class ColumnsSubmission(Submission):
-    """A batch that is encoded already; it travels alone.
+    """A batch that is encoded already; it does not share a request.
 
     Attributes:
-        columns: Its messages.
+        columns: The messages.
     """
 
     columns: Columns = field(kw_only=True)
@@ -92,14 +92,14 @@ class ColumnsSubmission(Submission):
 
 @dataclass(slots=True)
 class TransactionPart:
-    """What a transaction appends to one vchannel.
+    """The part of a transaction for one vchannel.
 
     Attributes:
-        messages: Those that are gathered, and not staged.
-        is_plain: Whether all of them are bytes.
-        size_bytes: About what they take in batches.
-        count: How many messages there are, staged ones included.
-        expected_last_tick, fencing_token: Its conditions.
+        messages: Messages gathered and not yet staged.
+        is_plain: True if all of them are bytes.
+        size_bytes: Approximate size of them in batches.
+        count: Number of messages, staged ones included.
+        expected_last_tick, fencing_token: Conditions of the commit.
     """
 
     messages: list[Appendable] = field(default_factory=list)
@@ -112,16 +112,16 @@ class TransactionPart:
 
 @dataclass(slots=True, eq=False)
 class TransactionSubmission(Submission):
-    """A transaction on its way.
+    """A transaction being committed.
 
-    Its future may be replaced while the outcome is not known: the caller may give up waiting, and come back.
+    Its future may be replaced while the outcome is unknown, because a caller may stop waiting and wait again later.
 
     Attributes:
-        parts: By vchannel, at least one; each has messages.
-        vchannels: Names of its parts, in order.
-        messages_in_all: How many.
-        positions: What consumer groups commit with it.
-        outcome: Where it is, or why it is not; None as long as neither is known.
+        parts: Parts by vchannel, at least one; each has messages.
+        vchannels: Vchannels of the parts, in order.
+        messages_in_all: Number of messages.
+        positions: Consumer group positions that are committed with it.
+        outcome: Result or error; None while it is unknown.
     """
 
     parts: Mapping[str, TransactionPart] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class TransactionSubmission(Submission):
         for part in self.parts.values():
             self.messages_in_all += len(part.messages)
             if part.expected_last_tick is not None or part.fencing_token is not None:
-                # What refuses one transaction refuses all that share its request.
+                # An unmet condition makes the server reject the whole request.
                 self.travels_alone = True
         if self.messages_in_all > MAX_MESSAGES_PER_BATCH or self.positions:
             self.travels_alone = True
@@ -147,26 +147,26 @@ class TransactionSubmission(Submission):
         return self.messages_in_all
 
     def succeed(self, result: AppendResult | TransactionResult) -> None:
-        """Note the result, and give it to the caller if he waits."""
+        """Record the result, and set it, unless the future is done."""
         assert isinstance(result, TransactionResult)
         self.outcome = result
         if not self.future.done():
             self.future.set_result(result)
 
     def fail(self, error: TidelogError) -> None:
-        """Note a copy of ``error``, and give it to the caller if he waits."""
+        """Record a copy of ``error``, and set it, unless the future is done."""
         self.outcome = copy_of(error)
         if not self.future.done():
             self.future.set_exception(self.outcome)
-            # Asked for, because nobody may wait any more.
+            # Marks the exception as retrieved, as in `expire`.
             self.future.exception()
 
     def drop(self) -> None:
-        """Note that it will never be sent, for its time was over before."""
-        self.outcome = DeadlineError("the transaction could not be sent in time; nothing happened: commit it again")
+        """Record that the deadline passed before it was sent, so it never will be."""
+        self.outcome = DeadlineError("the transaction was not sent before its deadline; nothing happened: commit again")
 
     def may_share_with(self, other: Submission) -> bool:
-        """Tell whether both may be in one request."""
+        """Return whether both may share a request."""
         if self.travels_alone or other.travels_alone:
             return False
         return isinstance(other, TransactionSubmission) and self.vchannels == other.vchannels
@@ -174,13 +174,13 @@ class TransactionSubmission(Submission):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Submissions on their way together.
+    """Submissions that share a request.
 
     Attributes:
-        request: The bytes of the AppendStreamRequest that carries them.
-        sequence: Its number in a numbered lane; else 0.
-        was_lost: Whether its answer was lost once, so that it may be in the log.
-        says_repeated: Whether ``request`` says that it may have been sent before.
+        request: Encoded AppendStreamRequest.
+        sequence: Sequence of the batch in a numbered lane; else 0.
+        was_lost: True if an answer to it was lost, so that it may be in the log.
+        says_repeated: True if ``request`` is marked as possibly sent before.
     """
 
     lane: "Lane"
@@ -194,29 +194,29 @@ class Batch:
     says_repeated: bool = False
 
     def fail(self, error: TidelogError) -> None:
-        """Give all callers a copy of ``error``."""
+        """Fail each submission with a copy of ``error``."""
         for submission in self.submissions:
             submission.fail(error)
 
 
 class Hold(enum.Enum):
-    """Why nothing of a lane is sent, though something waits."""
+    """Why a lane with waiting batches must not send."""
 
     NONE = enum.auto()
     OVERLOAD = enum.auto()
-    """The server has no room for it: until ``AppendQueue.release``, or the next stream."""
+    """The server is overloaded: wait for ``AppendQueue.release``, or for the next stream."""
     STREAM = enum.auto()
-    """The server would refuse it again on this stream."""
+    """The server would reject the batch again on this stream: wait for the next one."""
 
 
 @dataclass(slots=True)
 class Refusal:
-    """From where on all that is on its way gets new numbers, once it is surely refused and all before is answered.
+    """The sequence from which all unanswered batches are renumbered, once all earlier ones are answered.
 
     Attributes:
-        sequence: The first number that was refused.
-        was_lost: Whether the batch with that number had been sent before.
-        is_forgotten: Whether the server has forgotten the producer, which then needs another name.
+        sequence: First sequence that was rejected.
+        was_lost: True if an answer to the batch with that sequence was lost before.
+        is_forgotten: True if the server has evicted the producer, which then needs a new id.
     """
 
     sequence: int
@@ -226,11 +226,11 @@ class Refusal:
 
 @dataclass(slots=True, frozen=True)
 class Failure:
-    """What stopped a lane: nothing is sent any more but what was sent before it.
+    """The failure that stopped a lane: only batches sent before the failed one are still resent.
 
     Attributes:
-        sequence: Of the batch that met it.
-        error: Why.
+        sequence: Sequence of the failed batch.
+        error: Cause.
     """
 
     sequence: int
@@ -245,18 +245,18 @@ def _sequence(batch: Batch) -> int:
 class Lane:
     """Appends to one vchannel, in order.
 
-    Invariant: all batches in ``unsure`` are to be sent before any that waits.
-    Invariant: one batch of a numbered lane has one number; it is one submission, unless it is transactions that share
-    a request.
+    Invariant: all batches in ``unsure`` are sent before any that waits.
+    Invariant: a batch of a numbered lane has one sequence and one submission, unless it is transactions that share a
+    request.
 
     Attributes:
-        numbering: Numbers its batches; None for a lane whose batches are never sent twice.
-        waiting: Not sent yet.
-        batches_in_flight: Sent and not answered.
-        unsure: Numbered batches that are to be sent again, as they are, in order.
-        hold: Why nothing of it is sent.
-        refusal: What was refused and gets new numbers; None for nothing.
-        failure: What has stopped it; None for nothing.
+        numbering: Source of sequences; None for a lane that never resends a batch.
+        waiting: Submissions not yet sent.
+        batches_in_flight: Number of batches sent and not answered.
+        unsure: Numbered batches to resend unchanged, in order.
+        hold: Why the lane must not send.
+        refusal: Where renumbering begins; None if nothing was rejected.
+        failure: What stopped the lane; None if it is running.
     """
 
     vchannel: str
@@ -273,11 +273,11 @@ class Lane:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every submission is settled."""
+        """True if every submission is settled."""
         return not (self.waiting or self.batches_in_flight or self.unsure)
 
     def may_send(self) -> bool:
-        """Tell whether a batch may go now."""
+        """Return whether the lane may send a batch now."""
         if self.hold is not Hold.NONE:
             return False
         if self.refusal is not None:
@@ -295,7 +295,7 @@ class Lane:
         return self.batches_in_flight < _EAGER_BATCHES or self.waiting_bytes >= _FULL_BYTES
 
     def renumber_from(self, batch: Batch, *, is_forgotten: bool = False) -> None:
-        """Let ``batch``, which was refused, and what stands behind it get new numbers."""
+        """Record that ``batch`` was rejected: it and all later ones are to be renumbered."""
         if self.refusal is None:
             self.refusal = Refusal(batch.sequence, batch.was_lost)
         elif batch.sequence < self.refusal.sequence:
@@ -303,35 +303,35 @@ class Lane:
         self.refusal.is_forgotten |= is_forgotten
 
     def will_renumber(self, batch: Batch) -> bool:
-        """Tell whether ``batch`` stands at or behind one that was refused."""
+        """Return whether ``batch`` is a rejected batch or comes after one."""
         return self.refusal is not None and self.refusal.sequence <= batch.sequence
 
     def renumbers_surely(self, batch: Batch) -> bool:
-        """Tell whether ``batch`` was only ever sent behind one that was refused, so that it cannot be in the log."""
+        """Return whether ``batch`` was only ever sent after a rejected batch, so that it cannot be in the log."""
         return self.refusal is not None and self.refusal.sequence <= batch.sequence and not self.refusal.was_lost
 
     def may_renumber(self) -> bool:
-        """Tell whether the time for new numbers has come."""
+        """Return whether to renumber now: nothing is in flight or held, and no earlier batch waits for a resend."""
         if self.refusal is None or self.batches_in_flight or self.hold is not Hold.NONE:
             return False
         return not self.unsure or self.refusal.sequence <= self.unsure[0].sequence
 
     def has_failed_before(self, batch: Batch) -> bool:
-        """Tell whether a batch before ``batch`` has failed, so that this one cannot be in the log."""
+        """Return whether a batch before ``batch`` has failed, so that this one cannot be in the log."""
         return self.failure is not None and self.failure.sequence < batch.sequence
 
     def send_again(self, batch: Batch) -> None:
-        """Note that ``batch`` is to be sent again, in its place."""
+        """Queue ``batch`` for a resend, in order of sequence."""
         insort(self.unsure, batch, key=_sequence)
 
     def is_behind(self, batch: Batch) -> bool:
-        """Tell whether a batch before ``batch`` is to be sent again."""
+        """Return whether a batch before ``batch`` waits for a resend."""
         return bool(self.unsure) and self.unsure[0].sequence < batch.sequence
 
     def fail(self, batch: Batch, error: TidelogError) -> None:
-        """Settle a numbered batch with ``error``. The first one stops the lane, and with it what was sent behind it.
+        """Fail a numbered batch with ``error``. The first failure stops the lane, and fails what was sent after it.
 
-        Where batches are independent, those behind it are sent again under new numbers instead.
+        If batches are independent, the later ones are renumbered and resent instead.
         """
         assert self.numbering is not None
         if self.numbering.is_independent:
@@ -344,7 +344,7 @@ class Lane:
         batch.fail(error)
 
     def stopped(self, failure: TidelogError) -> TidelogError:
-        """Return why nothing behind the batch that met ``failure`` is in the log."""
-        stopped = ProducerStoppedError(f"the producer of {self.vchannel} stopped before this: {failure}")
+        """Return the error of batches after the one that failed with ``failure``; none of them is in the log."""
+        stopped = ProducerStoppedError(f"the producer of {self.vchannel} stopped before this batch: {failure}")
         stopped.__cause__ = failure
         return stopped

@@ -1,12 +1,11 @@
-"""Which messages go into which batch, and whose answer is whose. Pure: no I/O, no clock, no tasks.
+"""Groups appends into batches and matches answers to batches. Pure: no I/O, no clock, no tasks.
 
-Appends to one vchannel that wait together travel together. A lane (the appends to one vchannel on the same terms)
-may send at once while few of its batches are unanswered; beyond that it gathers until a batch is full or an answer
-comes. So a lone append waits for nothing, many concurrent ones share round trips, and a producer of full batches
-keeps many in flight.
+A lane queues the appends to one vchannel with the same terms. While few of its batches are unanswered, a lane sends at
+once; otherwise it gathers appends until a batch is full or an answer arrives. So a lone append never waits, concurrent
+appends share round trips, and a producer of full batches has many in flight.
 
-A batch is sent once: when its answer is lost, its outcome is unknown. In a numbered lane it is sent again, in its
-place, until the server has answered, for the server takes each number once.
+A batch is sent once: if its answer is lost, its outcome is unknown. In a numbered lane it is resent, in order, until
+the server answers, because the server accepts each sequence once.
 """
 
 from collections import deque
@@ -32,16 +31,16 @@ from tidelog._numbering import Numbering, Verdict, verdict
 from tidelog.v1 import wal_service_pb2
 
 MAX_COALESCED_BYTES: Final = 1 << 20
-"""Appends are put together up to this size; one that is larger travels alone."""
+"""Maximum bytes of appends that share a batch; a larger append is sent alone."""
 
 
 _LaneKey = tuple[str, AppendTerms, Numbering | None]
 
 
 class AppendQueue:
-    """Submissions that wait, and batches in flight.
+    """Waiting submissions and batches in flight.
 
-    Invariant: answers come in the order of the requests, so the oldest batch in flight is the next one answered.
+    Invariant: answers arrive in the order of requests, so the next answer is for the oldest batch in flight.
     """
 
     def __init__(self, *, max_in_flight_bytes: int) -> None:
@@ -55,23 +54,23 @@ class AppendQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is in flight."""
+        """True if nothing waits and nothing is in flight."""
         return not self._lanes
 
     @property
     def has_waiting(self) -> bool:
-        """Whether anything is to be sent."""
+        """True if something waits to be sent or resent."""
         return any(lane.waiting or lane.unsure for lane in self._lanes.values())
 
     @property
     def has_room(self) -> bool:
-        """Whether less waits than may be in flight."""
+        """True if fewer bytes wait than may be in flight."""
         return self._waiting_bytes < self._max_in_flight_bytes
 
     def submit(
         self, vchannel: str, terms: AppendTerms, submission: Submission, numbering: Numbering | None = None
     ) -> None:
-        """Let ``submission`` wait for its turn, behind earlier ones of its lane; a numbering has a lane of its own."""
+        """Queue ``submission`` in the lane of its vchannel, terms and numbering."""
         key = (vchannel, terms, numbering)
         lane = self._lanes.get(key)
         if lane is None:
@@ -81,7 +80,7 @@ class AppendQueue:
         self._put(lane, submission)
 
     def next_batch(self) -> Batch | None:
-        """Return the next batch to send, now in flight; None when nothing may be sent."""
+        """Return the next batch to send, and count it as in flight; None if nothing may be sent now."""
         while self._listed:
             if self._in_flight and self._in_flight_bytes >= self._max_in_flight_bytes:
                 return None
@@ -100,7 +99,7 @@ class AppendQueue:
         return None
 
     def answered(self, response: wal_service_pb2.AppendStreamResponse, error: TidelogError | None) -> None:
-        """Settle the oldest batch in flight: with the result of ``response``, or with ``error`` if that is given."""
+        """Settle the oldest batch in flight with the result in ``response``, or with ``error`` if it is given."""
         batch = self._in_flight.popleft()
         assert batch.request_id == response.request_id
         self._landed(batch)
@@ -112,10 +111,10 @@ class AppendQueue:
         self._list(batch.lane)
 
     def interrupted(self, error: TidelogError, max_request_bytes: float = inf) -> None:
-        """Note that the stream is gone: what is in flight is sent again if it is numbered, else settled with ``error``.
+        """Handle the loss of the stream: resend batches in flight if they are numbered, else fail them with ``error``.
 
-        Everything else may be sent from now on. A server that takes no requests above ``max_request_bytes`` has taken
-        none of those.
+        Batches above ``max_request_bytes`` fail as too large: the server has accepted none of them. Lanes on hold may
+        send again.
         """
         while self._in_flight:
             batch = self._in_flight.popleft()
@@ -126,7 +125,7 @@ class AppendQueue:
             elif lane.numbering is None:
                 batch.fail(error)
             else:
-                # What stands behind one that was refused, and was not sent before, is not in the log.
+                # A batch that was only ever sent after a rejected or failed one is not in the log.
                 batch.was_lost = batch.was_lost or not (lane.renumbers_surely(batch) or lane.has_failed_before(batch))
                 lane.send_again(batch)
             self._list(lane)
@@ -136,25 +135,25 @@ class AppendQueue:
 
     @property
     def has_releasable(self) -> bool:
-        """Whether something was refused that the server may take a little later."""
+        """True if a batch was rejected because of overload, and may be accepted later."""
         return any(lane.hold is Hold.OVERLOAD for lane in self._lanes.values())
 
     def release(self) -> None:
-        """Let what the server had no room for be sent again."""
+        """Allow resending what was rejected because of overload."""
         for lane in list(self._lanes.values()):
             if lane.hold is Hold.OVERLOAD:
                 lane.hold = Hold.NONE
                 self._list(lane)
 
     def fail_waiting(self, error: TidelogError) -> None:
-        """Settle everything that was not sent with ``error``, numbered lanes excepted: those wait for better times."""
+        """Fail everything not yet sent with ``error``, except in numbered lanes, which wait for the next stream."""
         for lane in list(self._lanes.values()):
             if lane.numbering is None:
                 self._fail_waiting_of(lane, error)
                 self._list(lane)
 
     def give_up(self, error: TidelogError, unknown: TidelogError) -> None:
-        """Settle everything that is numbered, and what is in flight: that with ``unknown``, the rest with ``error``."""
+        """Fail what is numbered or in flight: with ``unknown`` if it may be in the log, otherwise with ``error``."""
         for batch in self._in_flight:
             batch.was_lost = True
         self.interrupted(unknown)
@@ -167,9 +166,9 @@ class AppendQueue:
             self._list(lane)
 
     def expire(self, now_s: float) -> float:
-        """Let the callers whose deadline is over go with TimeoutError; return the next deadline, infinity for none.
+        """Fail submissions whose deadline has passed with TimeoutError; return the next deadline, infinity for none.
 
-        What was not sent by then never will be; what was sent may be in the log.
+        Expired submissions that were not sent never will be; those that were sent may be in the log.
         """
         kept: list[Submission] = []
         for lane in list(self._lanes.values()):
@@ -198,7 +197,7 @@ class AppendQueue:
         return submission
 
     def _list(self, lane: Lane) -> None:
-        """List the lane if it may send, and forget it once it is empty: a client may use any number of vchannels."""
+        """List the lane if it may send, and delete it once it is empty: a client may use any number of vchannels."""
         if lane.may_renumber():
             self._renumber(lane)
         if lane.failure is not None:
@@ -216,7 +215,7 @@ class AppendQueue:
         try:
             lane.vchannel.encode()
             content = encode(submissions)
-        except Exception as error:  # noqa: BLE001 - messages are their callers' objects, and harm nobody else
+        except Exception as error:  # noqa: BLE001 - a caller's bad message must not affect other callers
             self._refuse(lane, submissions, error)
             return None
         number = lane.numbering.next() if lane.numbering else None
@@ -230,7 +229,7 @@ class AppendQueue:
         return Batch(lane, submissions, size_bytes, request_id, count, request, number.sequence if number else 0)
 
     def _gather(self, lane: Lane) -> tuple[list[Submission], int]:
-        """Take from the lane what fits into one batch; the first submission always does."""
+        """Take submissions from the lane until the batch is full; the first one always fits."""
         submissions: list[Submission] = []
         count = size_bytes = 0
         while lane.waiting:
@@ -258,7 +257,7 @@ class AppendQueue:
             lane.failure = Failure(lane.numbering.next().sequence, refusal)
 
     def _refuse_in_flight(self, batch: Batch, error: TidelogError) -> None:
-        """Do with a batch that has just landed what its refusal demands."""
+        """Handle the rejection of a batch that is no longer in flight: resend it, split it, or fail it."""
         if batch.lane.numbering is not None:
             self._refused(batch, error)
         elif _is_fault_of_one(error) and len(batch.submissions) > 1:
@@ -267,7 +266,7 @@ class AppendQueue:
             batch.fail(error)
 
     def _refused(self, batch: Batch, error: TidelogError) -> None:
-        """Do with a numbered batch what its refusal demands."""
+        """Handle the rejection of a numbered batch: resend it, renumber it, split it, or fail it."""
         lane = batch.lane
         if isinstance(error, OwnershipLostError):
             batch.was_lost = batch.was_lost or error.effect == "unknown"
@@ -281,7 +280,7 @@ class AppendQueue:
         match decision:
             case Verdict.SEND_AGAIN:
                 lane.send_again(batch)
-                # What is refused by itself would be refused again on this stream.
+                # A batch rejected for any reason but a gap before it would be rejected again on this stream.
                 if not isinstance(error, SequenceGapError):
                     lane.hold = Hold.OVERLOAD if isinstance(error, OverloadedError) else Hold.STREAM
             case Verdict.RENUMBER:
@@ -298,7 +297,7 @@ class AppendQueue:
                     lane.fail(batch, known)
 
     def _renumber(self, lane: Lane) -> None:
-        """Let everything that was refused be sent again, with new numbers."""
+        """Requeue everything that was rejected, under new sequences."""
         numbering, refusal = lane.numbering, lane.refusal
         assert numbering is not None
         assert refusal is not None
@@ -306,18 +305,18 @@ class AppendQueue:
         if refusal.is_forgotten or refusal.was_lost or any(batch.was_lost for batch in lane.unsure):
             numbering.renew()
         else:
-            # Nothing was taken under these numbers, and nothing is on its way any more.
+            # The server accepted nothing under these sequences, and nothing is in flight any more.
             numbering.rewind(refusal.sequence)
         while lane.unsure:
             batch = lane.unsure.pop()
             if batch.was_lost:
-                # An earlier try may still arrive, and under another number the server would not know it.
+                # An earlier attempt may still arrive; under a new sequence the server would not detect the duplicate.
                 batch.fail(_ABANDONED)
             else:
                 self._put_back_alone(lane, batch.submissions)
 
     def _stop(self, lane: Lane, failure: TidelogError) -> None:
-        """Send nothing behind what failed, for it would follow a gap."""
+        """Fail everything after the failed batch, because it would follow a gap."""
         while lane.unsure and lane.has_failed_before(lane.unsure[-1]):
             batch = lane.unsure.pop()
             lane.fail(batch, _as_known(batch, failure))
@@ -328,7 +327,7 @@ class AppendQueue:
             self._take(lane).fail(error)
 
     def _isolate(self, batch: Batch) -> None:
-        """Send each submission of a refused batch alone, so that one bad message harms no other caller."""
+        """Requeue each submission of a rejected batch alone, so that one bad message affects no other caller."""
         self._put_back_alone(batch.lane, batch.submissions)
 
     def _put_back_alone(self, lane: Lane, submissions: list[Submission]) -> None:
@@ -348,7 +347,7 @@ class AppendQueue:
 
 
 def _again(batch: Batch) -> Batch:
-    """Return a batch that is sent again, marked as repeated if an earlier try may have arrived."""
+    """Return a batch to resend, marked as repeated if an earlier attempt may have arrived."""
     numbering = batch.lane.numbering
     if batch.was_lost and not batch.says_repeated and numbering is not None:
         batch.request += numbering.repeated_mark
@@ -357,21 +356,21 @@ def _again(batch: Batch) -> Batch:
 
 
 _ABANDONED: Final = AppendUnknownError(
-    "the connection was lost, and a batch before this one was refused meanwhile: this one may or may not be in the log",
+    "the connection was lost, and then a batch before this one was rejected: this one may or may not be in the log",
     effect="unknown",
 )
 
 
 def _too_large(size_bytes: int, max_bytes: int) -> InvalidRequestError:
     return InvalidRequestError(
-        f"the request has {size_bytes} bytes, the server takes at most {max_bytes}: send less at once, or raise the "
+        f"the request has {size_bytes} bytes, the server takes at most {max_bytes}: send smaller batches, or raise the "
         "server's limits.max_batch_bytes",
         values={"bytes": str(size_bytes), "max_bytes": str(max_bytes)},
     )
 
 
 def _as_known(batch: Batch, error: TidelogError) -> TidelogError:
-    """Return ``error`` with the effect that it has together with what became of earlier tries."""
+    """Return ``error``, with ``effect`` ``unknown`` if an earlier attempt may be in the log."""
     if not batch.was_lost or error.effect == "unknown":
         return error
     return copy_of(error, effect="unknown")
@@ -382,7 +381,7 @@ def _is_fault_of_one(error: TidelogError) -> bool:
 
 
 def _may_share(first: Submission, head: Submission) -> bool:
-    """Tell whether ``head`` may travel in one request with ``first`` and those after it."""
+    """Return whether ``head`` may share a request that begins with ``first``."""
     if isinstance(first, TransactionSubmission):
         return first.may_share_with(head)
     return not (head.travels_alone or first.travels_alone)

@@ -1,4 +1,4 @@
-"""Messages for several vchannels in one call: how they are grouped, and what becomes of each. Pure."""
+"""Messages for several vchannels in one call: grouping by vchannel, and the outcome of each message. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _PAIR: Final = 2
 
 
 class To(NamedTuple):
-    """A message, and the vchannel that it goes to; a plain tuple is as good."""
+    """A message and its vchannel. A plain tuple is accepted as well."""
 
     vchannel: str
     message: Appendable
@@ -21,12 +21,12 @@ class To(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppendResponse:
-    """What became of one message: it has a result or an error.
+    """The outcome of one message: a result or an error.
 
     Attributes:
-        result: Where it is; None if it was not appended, or nobody knows.
-        error: Why, with its ``effect``; None if it was appended. Messages that went together share it.
-        txn_id: The transaction that it was appended in; None for none.
+        result: Position of the message; None if it was not appended, or the outcome is unknown.
+        error: The error, with its ``effect``; None if the message was appended. Messages appended together share it.
+        txn_id: Id of the transaction that appended it; None without one.
     """
 
     result: AppendResult | None = None
@@ -35,26 +35,26 @@ class AppendResponse:
 
 
 class AppendResponses(Sequence[AppendResponse]):
-    """What became of each message, in the order in which they were given."""
+    """The outcome of each message, in the order of the call."""
 
     def __init__(self, responses: Iterable[AppendResponse]) -> None:
         self._responses = tuple(responses)
 
     @property
     def first_error(self) -> TidelogError | None:
-        """The error of the first message that has one; None if all were appended."""
+        """Error of the first message that was not appended; None if all were appended."""
         return next((response.error for response in self._responses if response.error is not None), None)
 
     @property
     def largest_tick(self) -> Tick:
-        """The greatest tick of those that were appended; 0 if there are none."""
+        """Greatest tick of the appended messages; 0 if no message was appended."""
         return max((each.result.last_tick for each in self._responses if each.result is not None), default=Tick(0))
 
     def results(self) -> list[AppendResult]:
-        """Return where the messages are.
+        """Return the positions of the messages.
 
         Raises:
-            TidelogError: ``first_error``. Others may have been appended: look at each response.
+            TidelogError: ``first_error``. Other messages may have been appended: check each response.
         """
         if self.first_error is not None:
             raise self.first_error
@@ -88,12 +88,12 @@ class AppendResponses(Sequence[AppendResponse]):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The messages for one vchannel, in the order in which they were given.
+    """The messages for one vchannel, in the order of the call.
 
     Attributes:
-        vchannel: Its name.
-        messages: At least one.
-        indexes: Where each of them stood.
+        vchannel: Name of the vchannel.
+        messages: Messages, at least one.
+        indexes: Index of each message in the call.
     """
 
     vchannel: str
@@ -102,17 +102,17 @@ class Group:
 
 
 def grouped(messages: Iterable[To | tuple[str, Appendable]], full_name: Callable[[str], str]) -> list[Group]:
-    """Return ``messages`` by vchannel, in the order in which the vchannels came first.
+    """Group ``messages`` by vchannel, in the order of each vchannel's first message.
 
-    A vchannel under two names is one group: two would lose the order of its messages. It gets the shorter name, which
-    the server refuses if it is not clear.
+    If a call uses two names for one vchannel, they form one group: two groups would lose the order of the messages. The
+    group gets the shorter name, which the server rejects if it is ambiguous.
 
     Args:
         messages: Pairs of a vchannel and a message.
-        full_name: Makes equal what names the same vchannel.
+        full_name: Function that maps all names of a vchannel to the same one.
 
     Raises:
-        TypeError: One is no such pair.
+        TypeError: An item is not such a pair.
     """
     found: dict[str, tuple[set[str], list[Appendable], list[int]]] = {}
     for index, pair in enumerate(messages):
@@ -125,7 +125,7 @@ def grouped(messages: Iterable[To | tuple[str, Appendable]], full_name: Callable
 
 
 def in_order(groups: Iterable[tuple[Group, Sequence[AppendResponse]]]) -> AppendResponses:
-    """Return the responses of all groups, each where its message stood."""
+    """Return the responses of all groups, in the order of the call."""
     by_index = {
         index: response for group, responses in groups for index, response in zip(group.indexes, responses, strict=True)
     }
@@ -133,7 +133,7 @@ def in_order(groups: Iterable[tuple[Group, Sequence[AppendResponse]]]) -> Append
 
 
 def _checked(index: int, pair: object) -> tuple[str, Appendable]:
-    """Return ``pair`` if it is one. Raises TypeError."""
+    """Return ``pair``. Raises TypeError if it is not a pair of a vchannel and a message."""
     if not isinstance(pair, tuple) or len(pair) != _PAIR or not isinstance(pair[0], str):
         raise TypeError(f"messages[{index}] is {pair!r:.80}, expected a pair of a vchannel and a message")
     vchannel, message = pair

@@ -1,4 +1,4 @@
-"""The one stream on which a client appends, whatever the vchannel."""
+"""The stream on which a client appends to all vchannels."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,11 +32,11 @@ from tidelog.v1 import wal_service_pb2
 
 
 class AppendStream:
-    """Sends submissions and settles their futures, over one gRPC stream that it opens when there is work.
+    """Sends submissions and settles their futures, over one gRPC stream that it opens on demand.
 
-    One task (``_run``) owns the stream, with one child that writes and one that reads. It is started by the first
-    submission and ended by ``aclose``. When the stream breaks, what was sent has an unknown outcome, unless it is
-    numbered: then it is sent again over the next stream, as what waits is.
+    One task (``_run``) owns the stream; a child task writes and another reads. The first submission starts it and
+    ``aclose`` ends it. When the stream breaks, the outcome of sent batches is unknown, unless they are numbered:
+    numbered batches are resent over the next stream, and so is everything that was waiting.
     """
 
     def __init__(self, transport: Transport, *, max_in_flight_bytes: int) -> None:
@@ -44,43 +44,43 @@ class AppendStream:
         self._queue = AppendQueue(max_in_flight_bytes=max_in_flight_bytes)
         # Set when a batch may have become sendable; cleared by the writer.
         self._wake = asyncio.Event()
-        # Set when the queue changed, for those who wait for room or for idleness.
+        # Set when the queue changed; wakes callers that wait for room, and `aclose`.
         self._changed = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._call: Any = None
         self._reader: asyncio.Task[TidelogError] | None = None
-        # Of transactions, and of batches that are sent until they are answered: one for each lane.
+        # One per lane of transactions, and per lane of batches that are resent until they are answered.
         self._numberings: dict[tuple[str, AppendTerms, bool], Numbering] = {}
         self._was_broken = False
-        # Since when numbered batches have no answer, and how long to pause before the next try; None while all is well.
+        # When answers stopped, and the backoff before the next attempt; `_pauses_s` is None while answers arrive.
         self._lost_since_s: float | None = None
-        # What the server takes in one request, if it has told by ending the present stream.
+        # The server's limit of a request, if it ended the current stream with that error.
         self._max_request_bytes = inf
         self._pauses_s: Iterator[float] | None = None
-        # When what the server had no room for is sent again.
+        # Fires when batches rejected because of overload are resent.
         self._release_timer: asyncio.Handle | None = None
         self._release_pauses_s = transport.retry.pauses_s()
         self._has_released = False
         self._closing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        # One timer for all deadlines, set for the earliest or earlier: most appends are settled long before theirs.
+        # One timer for all deadlines, due at or before the earliest: most appends are settled long before theirs.
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = inf
 
     @property
     def is_idle(self) -> bool:
-        """Whether every submission is settled."""
+        """True if every submission is settled."""
         return self._queue.is_idle
 
     def put(
         self, vchannel: str, terms: AppendTerms, submission: Submission, numbering: Numbering | None = None
     ) -> None:
-        """Queue ``submission`` and return at once. Submissions keep their order within a lane.
+        """Queue ``submission`` and return at once. Submissions of a lane are sent in order.
 
-        With ``numbering`` it is sent until it is answered, ``Retry.give_up_s`` at most without any answer.
+        With ``numbering`` it is resent until it is answered, or until no answer has arrived for ``Retry.give_up_s``.
 
         Raises:
-            ClosedError: The client was closed.
+            ClosedError: The client is closed.
         """
         self._check_open()
         self._queue.submit(vchannel, terms, submission, numbering)
@@ -98,12 +98,12 @@ class AppendStream:
         terms: AppendTerms,
         timeout_s: float,
     ) -> AppendResult:
-        """Return where ``messages`` are once they are durable; repeats what had no effect while there is time.
+        """Append ``messages``, and return their position once acknowledged. Retries failures without effect.
 
-        Cancelling ends the wait only: the messages may still be appended.
+        Cancelling ends only the wait: the messages may still be appended.
 
         Raises:
-            TidelogError: Why they are not in the log, or AppendUnknownError.
+            TidelogError: The messages were not appended; with AppendUnknownError, they may be.
         """
         deadline_s = self._loop.time() + timeout_s
         pauses_s: Iterator[float] | None = None
@@ -135,10 +135,10 @@ class AppendStream:
             raise _give_up(submission, refusal, timeout_s) from refusal
 
     def commit(self, terms: AppendTerms, submission: TransactionSubmission) -> None:
-        """Queue a transaction. It is sent until it is answered, ``Retry.give_up_s`` at most without any answer.
+        """Queue a transaction. It is resent as in ``put``.
 
         Raises:
-            ClosedError: The client was closed.
+            ClosedError: The client is closed.
         """
         first = submission.vchannels[0]
         self.put(first, terms, submission, self._numbering((first, terms, True)))
@@ -153,12 +153,12 @@ class AppendStream:
         terms: AppendTerms,
         timeout_s: float,
     ) -> AppendResult:
-        """Return where ``messages`` are once they are durable; sends them, and has them once, until that is known.
+        """Append ``messages`` exactly once, resending until answered; return their position once acknowledged.
 
-        Cancelling ends the wait only: the messages may still be appended.
+        Cancelling ends only the wait: the messages may still be appended.
 
         Raises:
-            TidelogError: Why they are not in the log, or AppendUnknownError: there was no answer in time.
+            TidelogError: The messages were not appended; with AppendUnknownError, no answer arrived in time.
         """
         deadline_s = self._loop.time() + timeout_s
         submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
@@ -177,39 +177,39 @@ class AppendStream:
 
     def _numbering(self, lane: tuple[str, AppendTerms, bool]) -> Numbering:
         numbering = self._numberings.pop(lane, None) or Numbering(is_independent=True)
-        # Those used last are at the end; one that goes is kept by its lane as long as that needs it.
+        # The most recently used are at the end. A lane keeps its evicted numbering as long as it needs it.
         self._numberings[lane] = numbering
         if len(self._numberings) > _NUMBERINGS_KEPT:
             del self._numberings[next(iter(self._numberings))]
         return numbering
 
     async def outcome(self, submission: TransactionSubmission, timeout_s: float) -> TransactionResult:
-        """Wait for the outcome of a transaction that was given to ``commit``. Cancelling ends the wait only.
+        """Wait for the outcome of a transaction passed to ``commit``. Cancelling ends only the wait.
 
         Raises:
-            TidelogError: Why it is not in the log, or AppendUnknownError.
-            TimeoutError: The outcome is not known yet; one that was not sent by then never will be.
+            TidelogError: The transaction was not committed; with AppendUnknownError, it may be.
+            TimeoutError: The outcome is not known yet. If the transaction was not sent by then, it never will be.
         """
         if isinstance(submission.outcome, TidelogError):
             raise submission.outcome
         if submission.outcome is not None:
             return submission.outcome
         if submission.future.done():
-            # An earlier wait ran out of time.
+            # An earlier wait timed out.
             submission.future = self._loop.create_future()
         submission.deadline_s = self._loop.time() + timeout_s
         self._watch(submission.deadline_s)
-        # Shielded, for several may wait.
+        # Shielded, because several callers may wait.
         result: TransactionResult = await asyncio.shield(submission.future)
         return result
 
     async def aclose(self, timeout_s: float) -> None:
-        """Wait until everything submitted is settled, ``timeout_s`` at most, then end the stream.
+        """Wait until all submissions are settled, at most ``timeout_s`` seconds, then end the stream.
 
-        What is not settled by then, or when the wait is cancelled, ends with ClosedError if it was not sent, else with
-        AppendUnknownError.
+        Submissions that are not settled by then, or when the wait is cancelled, fail with ClosedError if they were not
+        sent, else with AppendUnknownError.
         """
-        # Appends that wait for room, or until they are repeated, end now: nothing of them is on its way.
+        # Appends that wait for room or for a retry end now: none of them is in flight.
         self._closing.set()
         self._changed.set()
         try:
@@ -218,7 +218,7 @@ class AppendStream:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            await self._end(f"the client was closed, and no answer came within {timeout_s:.1f} s")
+            await self._end(f"the client was closed, and no answer arrived within {timeout_s:.1f} s")
         except asyncio.CancelledError:
             await self._end("the client was closed, and the wait for its appends was cancelled")
             raise
@@ -226,7 +226,7 @@ class AppendStream:
             await self._end("the client was closed")
 
     async def _end(self, why: str) -> None:
-        """End the stream, and settle what is left with the effect that it has."""
+        """End the stream, and fail what is left: as unknown if it may be in the log, else as closed."""
         for timer in (self._timer, self._release_timer):
             if timer is not None:
                 timer.cancel()
@@ -241,12 +241,12 @@ class AppendStream:
         self._queue.fail_waiting(gone)
 
     def _watch(self, deadline_s: float) -> None:
-        """See to it that ``expire`` is called no later than at ``deadline_s``."""
+        """Set the timer to call ``_expire`` at ``deadline_s`` or earlier."""
         if self._timer is not None:
             if self._timer_due_s <= deadline_s:
                 return
             self._timer.cancel()
-        # Kept here: for a deadline that is now, uvloop's handle cannot tell when it is due.
+        # Why not `handle.when()`: uvloop's handle has no due time if the deadline has passed already.
         self._timer_due_s = deadline_s
         self._timer = self._loop.call_at(deadline_s, self._expire)
 
@@ -263,12 +263,12 @@ class AppendStream:
         self._wake.set()
 
     async def _hang_up(self) -> None:
-        """Half-close the stream and wait for the server to end it, so that nothing of it outlives the event loop."""
+        """Half-close the stream and wait for the server to end it, so that no part of it outlives the event loop."""
         call, reader = self._call, self._reader
         if call is None or reader is None:
             return
         with suppress(TimeoutError):
-            # The half-close too waits for a server that takes nothing.
+            # The timeout covers the half-close as well: it blocks if the server does not read.
             async with asyncio.timeout(_HANG_UP_S):
                 await half_close(call)
                 await asyncio.wait((reader,))
@@ -280,7 +280,7 @@ class AppendStream:
             await self._changed.wait()
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait before an append is repeated; a close ends the wait."""
+        """Back off before a retry; a close ends the wait."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._closing.wait()
@@ -306,7 +306,7 @@ class AppendStream:
                 self._was_broken = True
 
     async def _lost(self, error: TidelogError) -> None:
-        """Go on without a stream: give up on numbered batches in the end, and pause unless answers came before."""
+        """Handle the end of a stream: back off unless answers had arrived; give up after ``Retry.give_up_s``."""
         now_s = self._loop.time()
         if self._pauses_s is None:
             self._lost_since_s, self._pauses_s = now_s, self._transport.retry.pauses_s()
@@ -315,25 +315,25 @@ class AppendStream:
         assert self._lost_since_s is not None
         lost_s = now_s - self._lost_since_s
         if isinstance(error, UnauthenticatedError | PermissionDeniedError) and not self._transport.can_renew_token:
-            # Waiting for better times is in vain.
+            # The token cannot change, so a retry cannot succeed.
             self._queue.give_up(error, _unknown(error, error.values))
         if self._transport.retry.give_up_s <= lost_s:
-            gone = UnavailableError(f"the server gave no answer for {lost_s:.1f} s ({error}): nothing of this was sent")
+            gone = UnavailableError(f"the server did not answer for {lost_s:.1f} s ({error}): this append was not sent")
             self._queue.give_up(gone, _unknown(f"within {lost_s:.1f} s"))
         if not self._queue.has_waiting:
             self._pauses_s = None
         self._changed.set()
-        # What is left goes over a new stream.
+        # Open a new stream for what is left.
         self._wake.set()
 
     async def _connect(self) -> None:
-        """Return once the connection stands.
+        """Wait until the client is connected.
 
-        After a break gRPC may take the dead connection for a live one until it has written to it. That would make
-        the outcome of the next appends unknown for nothing, so the first to write is a call that may be repeated.
+        After a break gRPC may consider a dead connection alive until it writes to it. That would make the outcome of
+        the next appends unknown for no reason, so the first write is a call that can be retried.
         """
         transport = self._transport
-        # A close waits for what is submitted, and so for the connection that it needs.
+        # A close waits for submissions, and so for the connection that they need.
         await transport.ready(transport.connect_timeout_s, holds_close=True)
         if self._was_broken:
             request = wal_service_pb2.GetWalNameRequest()
@@ -342,7 +342,7 @@ class AppendStream:
             )
 
     async def _serve(self, call: Any) -> TidelogError:
-        """Write and read until the stream ends; then settle what was sent and not answered, and return the reason."""
+        """Write and read until the stream ends; then handle what is unanswered, and return the reason of the end."""
         self._max_request_bytes = inf
         reader = asyncio.create_task(self._read(call, StreamEnd(call)), name="tidelog-append-read")
         self._call, self._reader = call, reader
@@ -350,7 +350,7 @@ class AppendStream:
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if writer.done() and writer.exception() is None:
-                # It met the end of the call; the reader is about to, and learns why.
+                # The writer met the end of the call; the reader will meet it next, and gets the reason.
                 await asyncio.wait((reader,))
             error = _reason_of_end(reader, writer)
         finally:
@@ -363,7 +363,7 @@ class AppendStream:
         return error
 
     async def _write(self, call: Any) -> None:
-        # An RPC that is over raises either of these; the reader tells why.
+        # A write to an RPC that has ended raises one of these; the reader reports the reason.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
                 batch = self._queue.next_batch()
@@ -374,7 +374,7 @@ class AppendStream:
                     await call.write(batch.request)
 
     async def _read(self, call: Any, end: StreamEnd) -> TidelogError:
-        """Settle batches as answers come; return what the end of the stream means for the rest."""
+        """Settle batches as answers arrive; return the error for batches unanswered at the end of the stream."""
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
                 error = error_of_answer(response.error) if response.HasField("error") else None
@@ -388,10 +388,10 @@ class AppendStream:
                 self._changed.set()
         except grpc.aio.AioRpcError:
             failure = await end.failure(call)
-            # Even a detail speaks of the stream only: what was sent on it may have been written before.
+            # Even an error with details concerns only the stream: batches sent on it may have been written before.
             reason = error_of_status(failure, is_read=False)
             if isinstance(reason, UnauthenticatedError | PermissionDeniedError | OverloadedError):
-                # The stream was not let in: the server has read nothing of it.
+                # The server rejected the stream before it read anything from it.
                 return reason
             self._max_request_bytes = max_request_bytes_of(failure) or inf
             unknown = _unknown(reason, reason.values)
@@ -400,18 +400,18 @@ class AppendStream:
         return _unknown("the server ended the stream")
 
 
-# A server that is gone shall not hold up the end of a program whose appends are all settled.
+# An unavailable server must not delay the exit of a program whose appends are all settled.
 _HANG_UP_S = 1.0
 _NUMBERINGS_KEPT = 1_024
 
 
 def _unknown(why: object, values: Mapping[str, str] | None = None) -> AppendUnknownError:
-    text = f"the append was sent, but not answered ({why}): its messages may or may not be in the log"
+    text = f"the append was sent but not answered ({why}): its messages may or may not be in the log"
     return AppendUnknownError(text, effect="unknown", values=values)
 
 
 def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None]) -> TidelogError:
-    """Return what the end of a stream means; the reader knows it, unless one of the two failed by a defect."""
+    """Return the error for unanswered batches: the reader's, or one that reports a defect in either task."""
     for task in (writer, reader):
         defect = task.exception() if task.done() else None
         if defect is not None:
@@ -422,7 +422,7 @@ def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None
 
 
 def _give_up(submission: Submission | None, refusal: TidelogError | None, timeout_s: float) -> TidelogError:
-    """Return what the end of the time means: the outcome is unknown only if the messages are on their way."""
+    """Return the error of an append that timed out: its outcome is unknown only if it was sent."""
     if submission is not None and submission.is_sent:
         return _unknown(f"within {timeout_s:.1f} s")
     if refusal is not None:

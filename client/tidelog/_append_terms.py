@@ -1,4 +1,4 @@
-"""What is asked of an append beside its messages. Pure."""
+"""Terms of an append: durability and fencing token. Pure."""
 
 from typing import Final, NamedTuple, get_args
 
@@ -8,11 +8,11 @@ _DURABILITIES: Final = get_args(Durability)
 
 
 class AppendTerms(NamedTuple):
-    """What the appends of one batch have in common; those with other terms travel in other batches.
+    """Terms that all appends of a batch share; appends with different terms are sent in different batches.
 
     Attributes:
-        durability: When they are acknowledged; None for the server's default.
-        fencing_token: The token that the vchannel must have; None for any.
+        durability: When to acknowledge: ``sync`` or ``os``; None for the server's default.
+        fencing_token: Token that the vchannel must have, 1 to 2^64 - 1; None for any.
     """
 
     durability: Durability | None = None
@@ -22,11 +22,11 @@ class AppendTerms(NamedTuple):
         """Return these terms.
 
         Raises:
-            ValueError: An unknown durability, or a token that is none.
+            ValueError: The durability is unknown, or the fencing token is out of range.
         """
         if self.durability is not None and self.durability not in _DURABILITIES:
             raise ValueError(
-                f"durability {self.durability!r} is unknown: expected 'sync', 'os', or None for the server's"
+                f"durability is {self.durability!r}, expected 'sync', 'os', or None for the server's default"
             )
         if self.fencing_token is not None:
             check_fencing_token(self.fencing_token)
@@ -37,6 +37,6 @@ DEFAULT_TERMS: Final = AppendTerms()
 
 
 def check_fencing_token(fencing_token: int) -> None:
-    """Raise ValueError unless it is one: 1 or greater, in 64 bits."""
+    """Raise ValueError unless ``fencing_token`` is in 1 to 2^64 - 1."""
     if not 1 <= fencing_token < 1 << 64:
         raise ValueError(f"the fencing token is {fencing_token}, expected 1 to 2^64 - 1")

@@ -1,4 +1,4 @@
-"""Appends of whole batches in one transaction, which is made again where it expires."""
+"""Appends batches in one transaction, which is retried if it expires."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from tidelog._types import Durability, TransactionResult
 if TYPE_CHECKING:
     from tidelog._async_client import AsyncClient
 
-# A silence longer than the keepalive, or a restart of the server. What an operator aborted stays aborted.
+# No keepalive arrived in time, or the server was restarted. A transaction aborted by an operator is not retried.
 _EXPIRED_BY_ITSELF: Final = ("keepalive", "forgotten")
 
 
@@ -24,17 +24,17 @@ async def append_together(
     durability: Durability | None = None,
     timeout_s: float | None = None,
 ) -> TransactionResult:
-    """Append messages to vchannels, all or none, and return where they are.
+    """Append messages to vchannels atomically, and return their positions.
 
-    A transaction that expires leaves nothing in the log, and its messages are here: so it is made again while there is
-    time.
+    A transaction that expires leaves nothing in the log, and its messages are still in this process, so it is retried
+    within the timeout.
 
     Args:
         client: The client.
-        parts: What is appended, by vchannel; each has messages.
-        barrier_tick: What every tick must exceed.
-        durability: When it is acknowledged; None for the server's default.
-        timeout_s: How long it may take; None for the client's time.
+        parts: Messages by vchannel, at least one each.
+        barrier_tick: Tick that all ticks must exceed.
+        durability: When to acknowledge: ``sync`` or ``os``; None for the server's default.
+        timeout_s: Timeout in seconds; None for the client's.
 
     Raises:
         TidelogError: As ``AsyncTransaction.commit``; see ``effect``.

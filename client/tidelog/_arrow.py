@@ -1,4 +1,4 @@
-"""Batches as Arrow, and back. The only module that needs pyarrow, imported when somebody asks for Arrow."""
+"""Converts batches to and from Arrow. The only module that needs pyarrow; imported on the first use of Arrow."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,7 +10,7 @@ try:
     import pyarrow as pa
     from pyarrow import compute
 except ImportError as missing:
-    raise ImportError("Arrow batches need pyarrow: pip install pyarrow, or tidelog[spark]") from missing
+    raise ImportError("Arrow batches need pyarrow: pip install pyarrow, or 'tidelog[spark]'") from missing
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _US_PER_MS: Final = 1_000
@@ -30,7 +30,7 @@ SCHEMA: Final = pa.schema(
 
 
 def record_batch(vchannel: str, columns: Columns, ticks: Sequence[int]) -> pa.RecordBatch:
-    """Return the messages as one record batch; buffers of ``columns`` are used as they are."""
+    """Return the messages as one record batch, which shares the buffers of ``columns``."""
     count = columns.count
     tick_column = pa.array(ticks, pa.int64())
     milliseconds = compute.shift_right(tick_column, LOGICAL_BITS)
@@ -77,7 +77,7 @@ def _properties(columns: Columns) -> Any:
 
 
 def _event_times(columns: Columns) -> Any:
-    """Return the event times as timestamps in microseconds; NULL where a message has none."""
+    """Return the event times as timestamps in microseconds; NULL for a message without event time."""
     if not columns.event_times_ms:
         return pa.nulls(columns.count, _TIMESTAMP)
     validity = pa.py_buffer(columns.event_time_validity) if columns.event_time_validity else None
@@ -88,7 +88,7 @@ def _event_times(columns: Columns) -> Any:
 def columns_of(batch: pa.RecordBatch) -> Columns:
     """See ``columns_from_arrow``."""
     if not batch.num_rows:
-        raise ValueError("the batch has no rows: append at least one")
+        raise ValueError("the batch has no rows, expected at least one")
     names = batch.schema.names
     if "payload" not in names:
         raise ValueError(f"the batch has no column 'payload', only {', '.join(names) or 'none'}")
@@ -118,12 +118,12 @@ def _bytes_of(batch: pa.RecordBatch, name: str, *, nulls_are_fine: bool = False)
     elif not pa.types.is_binary(kind):
         raise ValueError(f"the column '{name}' is {kind}, expected binary or string")
     if column.null_count and not nulls_are_fine:
-        raise ValueError(f"the column '{name}' has {column.null_count} NULLs in {len(column)} rows: fill them in")
+        raise ValueError(f"the column '{name}' has {column.null_count} NULLs in {len(column)} rows: replace them")
     return column
 
 
 def _split(column: pa.Array) -> tuple[bytes, memoryview | bytes]:
-    """Return the offsets from 0 on and the bytes of a binary array without NULLs."""
+    """Return the offsets, rebased to 0, and the bytes of a binary array without NULLs."""
     _, offsets, values = column.buffers()
     return _from_zero(
         pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, offsets], offset=column.offset),
@@ -152,7 +152,7 @@ def _encoded_keys(batch: pa.RecordBatch) -> tuple[bytes, memoryview | bytes, byt
 
 
 def _validity(column: pa.Array) -> bytes:
-    """Return the bitmap of an array, from its first item on."""
+    """Return the validity bitmap of an array, starting at its first item."""
     bitmap = compute.is_valid(column).buffers()[1]
     return memoryview(bitmap)[: (len(column) + 7) // 8].tobytes()
 
@@ -172,7 +172,7 @@ def _encoded_properties(batch: pa.RecordBatch) -> tuple[bytes, bytes, memoryview
     kind = column.type
     if not (pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)):
         raise ValueError(f"the column 'properties' is {kind}, expected map<string, string>")
-    # Spark makes maps of large strings where spark.sql.execution.arrow.useLargeVarTypes is true.
+    # Spark creates maps of large strings if spark.sql.execution.arrow.useLargeVarTypes is true.
     if pa.types.is_large_string(kind.key_type) or pa.types.is_large_string(kind.item_type):
         kind = pa.map_(pa.string(), pa.string())
         column = column.cast(kind)
@@ -184,7 +184,7 @@ def _encoded_properties(batch: pa.RecordBatch) -> tuple[bytes, bytes, memoryview
         return b"", b"", b"", b"", b""
     keys, values = column.keys.slice(first, last - first), column.items.slice(first, last - first)
     if values.null_count:
-        raise ValueError("the column 'properties' has a NULL value: leave the property out")
+        raise ValueError("the column 'properties' has a NULL value: leave out the property")
     list_offsets = _numbers(compute.subtract(offsets, pa.scalar(first, pa.int32())) if first else offsets)
     return (list_offsets, *_split(keys.view(pa.binary())), *_split(values.view(pa.binary())))
 
@@ -194,14 +194,14 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _encoded_event_times(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
-    """Return event times in milliseconds, rounded down as those of a Message, and which messages have one."""
+    """Return event times in milliseconds, rounded down as in Message, and their validity bitmap."""
     column = batch.column("event_time")
     if not pa.types.is_null(column.type) and not (pa.types.is_timestamp(column.type) and column.type.tz is not None):
         raise ValueError(f"the column 'event_time' is {column.type}, expected a timestamp with a time zone")
     if column.null_count == len(column):
         return b"", b""
     try:
-        # Down, as a Message does it; a cast rounds towards zero, or refuses.
+        # Rounds down, as Message does. Why not a cast: it rounds towards zero, or fails.
         floored = compute.floor_temporal(column.cast(pa.timestamp(column.type.unit, tz="UTC")), unit="millisecond")
         times = floored.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     except pa.ArrowInvalid as error:

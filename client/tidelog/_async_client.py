@@ -182,7 +182,7 @@ class AsyncClient(
         return range(answer.first_tick, answer.first_tick + answer.count)
 
     async def latest_mvcc_tick(self, vchannel: str) -> Tick:
-        """Return the tick that a reader must reach to see every message acknowledged so far; 0 if there is none."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         transport = self._session().transport
         request = wal_service_pb2.GetLatestMvccTickRequest(vchannel=vchannel)
         answer = await transport.call(transport.wal.GetLatestMvccTick, request, timeout_s=self.timeout_s, is_read=True)
@@ -483,7 +483,7 @@ class AsyncClient(
         return [vchannel for name in names for vchannel in found.get(name) or [name]]
 
     def _session(self) -> _Session:
-        """Return the session of this event loop and process; create it if there is none."""
+        """Return the session of this event loop and process; create it if necessary."""
         self.check_open()
         session = self._open_session
         if session is None or session.loop is not asyncio.get_running_loop() or session.pid != os.getpid():

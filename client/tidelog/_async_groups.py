@@ -182,7 +182,7 @@ class AsyncGroupCalls(ABC):
         consume_id: int | None = None,
         is_repeated: bool = False,
     ) -> Consumed:
-        """Return the next messages of a group on one vchannel; empty if there are none within ``wait_s``.
+        """Return the next messages of a group on one vchannel; empty if none arrive within ``wait_s``.
 
         Args:
             group: Name of a group that is subscribed to the vchannel.

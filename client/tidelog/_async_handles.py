@@ -67,7 +67,7 @@ class AsyncVchannel:
         return self._client.scan_one(self.name, start, until, options)
 
     async def latest_mvcc_tick(self) -> Tick:
-        """Return the tick that a reader must reach to see every message acknowledged so far; 0 if there is none."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         return await self._client.latest_mvcc_tick(self.name)
 
     async def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:

@@ -1,4 +1,4 @@
-"""The log as one object: appends, transactions, broadcasts and reads of a client, by the names of a WAL accessor."""
+"""The client's log with the interface of a WAL accessor: appends, transactions, broadcasts and reads."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class AsyncWal:
-    """The log of a client. It holds nothing, and needs no close of its own; ``Wal`` is its synchronous twin.
+    """The log of a client. It holds no resources and needs no close. ``Wal`` is its synchronous twin.
 
-    After the client was closed each call raises ClosedError.
+    Once the client is closed, each call raises ClosedError.
     """
 
     def __init__(self, client: "AsyncClient") -> None:
@@ -39,7 +39,7 @@ class AsyncWal:
         return await self._client.wal_name()
 
     async def latest_mvcc_tick(self, vchannel: str) -> Tick:
-        """Return the tick that a reader must reach to see all that was acknowledged so far; 0 for nothing."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         return await self._client.latest_mvcc_tick(vchannel)
 
     def txn(
@@ -50,14 +50,15 @@ class AsyncWal:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> "AsyncWalTransaction":
-        """Return a transaction on one vchannel; use it with ``async with``. ``AsyncClient.txn`` takes any vchannels.
+        """Return a transaction on one vchannel; use it with ``async with``. ``AsyncClient.txn`` spans any vchannels.
 
         Args:
-            vchannel: Where it appends.
-            keepalive_s: How long the server keeps what is staged of it after the last sign of this process, 0.001 to
-                3,600; None for the server's time. From two seconds on, no pause of the server ends it.
-            durability: When the commit is acknowledged; None for the server's default.
-            timeout_s: How long the commit may take; None for the client's time.
+            vchannel: Vchannel that it appends to.
+            keepalive_s: Seconds after the last sign of life of this process until the server expires the transaction
+                and discards its staged messages, 0.001 to 3,600; None for the server's default. With 2 s or more, a
+                pause of the server does not expire it.
+            durability: When to acknowledge the commit: ``sync`` or ``os``; None for the server's default.
+            timeout_s: Timeout of the commit in seconds; None for the client's.
 
         Raises:
             ValueError: An option is out of range.
@@ -77,7 +78,7 @@ class AsyncWal:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> Coroutine[Any, Any, AppendResult]:
-        """Append one message, or several as one batch, and return where they are; see ``AsyncClient.append``."""
+        """Append one message, or several as one batch, and return their position. See ``AsyncClient.append``."""
         return self._client.append(
             vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
             fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
@@ -91,22 +92,22 @@ class AsyncWal:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResponses:
-        """Append messages to several vchannels, each vchannel by itself, and return what became of each message.
+        """Append messages to several vchannels, independently per vchannel, and return the outcome of each message.
 
-        Those for one vchannel are in the log in the order in which they are given, and together or not at all: one
-        alone by a plain append, several in a transaction. Vchannels do not wait for each other, and one that fails
-        does not stop the others. A transaction that expires, which leaves nothing in the log, is made again while there
-        is time. Cancelling ends the wait only.
+        The messages of one vchannel are appended atomically and in the given order: a single one by a plain append,
+        several in a transaction. Vchannels do not wait for each other, and a failure on one does not stop the others.
+        A transaction that expires leaves nothing in the log, and is retried within the timeout. Cancelling ends only
+        the wait.
 
         Args:
             messages: Pairs of a vchannel and a message.
-            barrier_tick: What all ticks must exceed.
-            durability: When each append is acknowledged; None for the server's default.
-            timeout_s: How long each vchannel may take; None for the client's time.
+            barrier_tick: Tick that all ticks must exceed.
+            durability: When to acknowledge each append: ``sync`` or ``os``; None for the server's default.
+            timeout_s: Timeout per vchannel in seconds; None for the client's.
 
         Raises:
-            TypeError: One is no such pair. Nothing was appended.
-            ValueError: The barrier is no tick. Nothing was appended.
+            TypeError: An item is not such a pair. Nothing was appended.
+            ValueError: ``barrier_tick`` is not a valid tick. Nothing was appended.
         """
         self._client.check_open()
         check_barrier_tick(barrier_tick)
@@ -118,7 +119,7 @@ class AsyncWal:
         return in_order(zip(groups, await asyncio.gather(*appends), strict=True))
 
     def broadcast(self) -> "AsyncWalBroadcast":
-        """Return the broadcasts of the log."""
+        """Return the broadcast interface of the log."""
         return AsyncWalBroadcast(self._client)
 
     def read(
@@ -131,26 +132,26 @@ class AsyncWal:
         until: End = FOLLOW,
         on_event: OnEvent | None = None,
     ) -> AsyncWalScanner:
-        """Read a vchannel in the background, and hand each batch to ``message_handler``; returns at once.
+        """Read a vchannel in the background, and pass each batch to ``message_handler``; returns at once.
 
-        The handler gets each batch once, one after the other in tick order, across lost connections and restarts of
-        the server; nothing more is read while it works. A plain function runs on the event loop, so it must not block.
-        What ends the scanner is its ``error``: a trimmed position, a vchannel that does not exist, an exception of the
-        handler, a server that stays away for ``Retry.give_up_s``, or the close of the client. Another ``read`` with
-        ``deliver_policy=scanner.resume_policy`` continues behind the last batch that was handled.
+        The handler receives each batch once, sequentially in tick order, across lost connections and restarts of the
+        server. Reading pauses while it runs. A plain function runs on the event loop and must not block. The reason why
+        a scanner ended is its ``error``: a trimmed position, a vchannel that does not exist, an exception of the
+        handler, a server that is unavailable for ``Retry.give_up_s``, or the close of the client. A new ``read`` with
+        ``deliver_policy=scanner.resume_policy`` resumes after the last batch that was handled.
 
         Args:
-            vchannel: What to read.
-            message_handler: A function of one batch, or an object with ``handle`` and maybe ``close``.
-            deliver_policy: Where to start: ``At.earliest()``, ``At.latest()``, ``At.tick``, ``At.after``,
-                ``At.message_id``, ``At.after_message_id`` or ``At.time``; or the positions of an earlier scan or read.
-            deliver_filters: What to deliver; all must pass.
-            until: Where to end; never by default.
-            on_event: Is called with each ReaderEvent of the read.
+            vchannel: Vchannel to read.
+            message_handler: Function of one batch, or an object with ``handle`` and optionally ``close``.
+            deliver_policy: Start: ``At.earliest()``, ``At.latest()``, ``At.tick``, ``At.after``, ``At.message_id``,
+                ``At.after_message_id`` or ``At.time``, or the positions of an earlier scan or read.
+            deliver_filters: Filters; a message is delivered if it passes all of them.
+            until: End of the read. Default: it never ends.
+            on_event: Callback for each ReaderEvent of the read.
 
         Raises:
             ClosedError: The client is closed.
-            TypeError, ValueError: The handler, the policy, a filter or the end is none.
+            TypeError, ValueError: The handler, the policy, a filter or the end is invalid.
         """
         done, opened = asyncio.Event(), asyncio.Event()
         core = self.scanner_core(
@@ -172,7 +173,7 @@ class AsyncWal:
         done: Signal,
         opened: Signal,
     ) -> ScannerCore:
-        """Return what ``read`` starts; for the synchronous twin."""
+        """Return the core of a scanner, which ``read`` starts; for the synchronous twin."""
         self._client.check_open()
         options = filter_options(deliver_filters)
         options["on_event"] = on_event
@@ -182,7 +183,7 @@ class AsyncWal:
     async def _append_group(
         self, group: Group, *, barrier_tick: int | None, durability: Durability | None, timeout_s: float | None
     ) -> list[AppendResponse]:
-        """Append the messages of one vchannel, and return what became of them."""
+        """Append the messages of one vchannel, and return the outcome of each."""
         try:
             if len(group.messages) == 1:
                 result = await self._client.append(
@@ -204,14 +205,14 @@ class AsyncWal:
 
 
 class AsyncWalTransaction:
-    """A transaction on one vchannel: leaving an ``async with`` commits, and an exception in it rolls back.
+    """A transaction on one vchannel: leaving the ``async with`` block commits, and an exception in it rolls back.
 
-    See ``AsyncTransaction``: appends travel with the commit, or are staged if they are many. One that is neither
-    committed nor rolled back costs a keepalive at most, and nobody waits for it.
+    See ``AsyncTransaction``: appends are sent with the commit, or staged before if they are large. A transaction that
+    is neither committed nor rolled back expires after its keepalive and delays no other call.
 
     Attributes:
-        vchannel: Where it appends.
-        transaction: What it is made of.
+        vchannel: Vchannel that it appends to.
+        transaction: The underlying AsyncTransaction.
     """
 
     def __init__(self, transaction: AsyncTransaction, vchannel: str, check_open: Callable[[], None]) -> None:
@@ -221,12 +222,12 @@ class AsyncWalTransaction:
 
     @property
     def result(self) -> AppendResult:
-        """Where the messages are. Raises TransactionStateError: it is not committed, or had none."""
+        """Position of the messages. Raises TransactionStateError if it is not committed, or had no messages."""
         return self.transaction.result.results[self.vchannel]
 
     @property
     def txn_id(self) -> int:
-        """What its messages carry in the log. Raises TransactionStateError: it is not committed, or had none."""
+        """Id of its messages in the log. Raises TransactionStateError if it is not committed, or had no messages."""
         return self.transaction.result.txn_id
 
     async def append(
@@ -237,9 +238,9 @@ class AsyncWalTransaction:
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
     ) -> None:
-        """Append one message or several when the transaction commits, behind earlier ones.
+        """Add one message or several to the transaction, after earlier ones.
 
-        The barrier, the conditions and what it raises are those of ``AsyncTransaction.append``.
+        For ``barrier_tick``, the conditions and the errors see ``AsyncTransaction.append``.
         """
         self.check_open()
         await self.transaction.append(
@@ -248,15 +249,15 @@ class AsyncWalTransaction:
         )  # fmt: skip
 
     async def commit(self) -> AppendResult | None:
-        """Commit, and return where the messages are; None if there are none. See ``AsyncTransaction.commit``.
+        """Commit, and return the position of the messages; None without messages. See ``AsyncTransaction.commit``.
 
-        It may be called again until the outcome is known, and returns the same once it is committed.
+        If the outcome is unknown, call it again. Once committed, each call returns the same result.
         """
         committed = await self.transaction.commit()
         return None if committed is None else committed.results[self.vchannel]
 
     async def rollback(self) -> None:
-        """Forget all messages. See ``AsyncTransaction.rollback``."""
+        """Discard all messages. See ``AsyncTransaction.rollback``."""
         await self.transaction.rollback()
 
     async def __aenter__(self) -> Self:
@@ -269,7 +270,7 @@ class AsyncWalTransaction:
 
 
 class AsyncWalBroadcast:
-    """One message to many vchannels, which their consumers acknowledge. Made by ``AsyncWal.broadcast``."""
+    """Broadcasts: one message to many vchannels, acknowledged by their consumers. See ``AsyncWal.broadcast``."""
 
     def __init__(self, client: "AsyncClient") -> None:
         self._client = client
@@ -284,7 +285,7 @@ class AsyncWalBroadcast:
         barrier_tick: int | None = None,
         timeout_s: float | None = None,
     ) -> BroadcastResult:
-        """Append one message to many vchannels, to all or to none, at one tick. See ``AsyncClient.broadcast``."""
+        """Append one message atomically to many vchannels, at one tick. See ``AsyncClient.broadcast``."""
         return await self._client.broadcast(
             vchannels, message, resource_keys=resource_keys, wait_s=wait_s, barrier_tick=barrier_tick,
             timeout_s=timeout_s,
@@ -295,34 +296,34 @@ class AsyncWalBroadcast:
     @overload
     async def ack(self, broadcast: Batch) -> None: ...
     async def ack(self, broadcast: int | Batch, vchannels: str | Iterable[str] | None = None) -> None:
-        """Acknowledge a broadcast, durably: by its id on vchannels, or the batch that was delivered, where it was.
+        """Acknowledge a broadcast, durably: by id and vchannels, or by a delivered batch on the vchannel of the batch.
 
-        Doing so twice is no error, nor is it for a finished one. Raises as ``AsyncClient.ack`` and ``ack_batch``.
+        Succeeds if it is acknowledged or finished already. Raises as ``AsyncClient.ack`` and ``ack_batch``.
 
         Raises:
-            ValueError: A batch with vchannels, or of no broadcast, or an id without vchannels.
+            ValueError: A batch is given with vchannels or does not belong to a broadcast, or an id without vchannels.
         """
         if isinstance(broadcast, Batch):
             if vchannels is not None:
-                raise ValueError("a batch says where it was delivered: leave the vchannels out")
+                raise ValueError("a batch is acknowledged on its own vchannel: leave out vchannels")
             await self._client.ack_batch(broadcast)
         elif vchannels is None:
-            raise ValueError(f"say on which vchannels broadcast {broadcast} is acknowledged")
+            raise ValueError(f"broadcast {broadcast} is given by id: pass the vchannels to acknowledge it on")
         else:
             await self._client.ack(broadcast, vchannels)
 
     async def block_until_resource_key_ack_once(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
-        """Return once one vchannel has acknowledged one of the broadcasts that hold ``key`` now, or nobody holds it.
+        """Wait until one vchannel has acknowledged one of the broadcasts that hold ``key`` now, or ``key`` is free.
 
         Raises:
-            DeadlineError: None has within ``timeout_s``; None for the client's time.
+            DeadlineError: No vchannel has within ``timeout_s`` seconds; None for the client's timeout.
         """
         await self._client.wait_acked(key, mode=AckMode.ONCE, timeout_s=timeout_s)
 
     async def block_until_resource_key_ack_all(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
-        """Return once all vchannels have acknowledged all broadcasts that hold ``key`` now, or nobody holds it.
+        """Wait until all vchannels have acknowledged all broadcasts that hold ``key`` now, or ``key`` is free.
 
         Raises:
-            DeadlineError: They have not within ``timeout_s``; None for the client's time.
+            DeadlineError: They have not within ``timeout_s`` seconds; None for the client's timeout.
         """
         await self._client.wait_acked(key, mode=AckMode.ALL, timeout_s=timeout_s)

@@ -1,7 +1,7 @@
-"""The event loop behind the synchronous client: one per process, on a thread of its own, started when first used.
+"""The event loop of the synchronous clients: one per process, on its own thread, started on first use.
 
-Before a fork it is stopped, if nothing is under way on it, because gRPC does not survive a fork (see ``_fork``); the
-next call starts it anew, in the parent as in the child.
+An idle loop is stopped before a fork, because gRPC does not survive a fork (see ``_fork``). The next call starts a new
+one, in the parent and in the child.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from weakref import WeakSet
 from tidelog import _fork
 
 _Result = TypeVar("_Result")
-# A fork waits so long at most for connections to close; then the child cannot use gRPC and is told so.
+# Maximum wait of a fork for connections to close. After that the child cannot use gRPC, and gets ForkError.
 _PAUSE_S: Final = 5.0
 
 
 class Pausable(Protocol):
-    """What uses the loop, and can leave it for a while."""
+    """A client that uses the loop, and can release it until its next call."""
 
     async def pause(self) -> bool:
-        """Close connections until they are needed again; tell whether they are closed."""
+        """Close connections until they are needed again; return whether they are closed."""
         ...
 
 
@@ -45,13 +45,13 @@ class Background:
         """Run ``work`` on the loop and return its result. Ctrl-C and the timeout end the wait and cancel the work.
 
         Raises:
-            TimeoutError: It has no result within ``timeout_s``.
+            TimeoutError: ``work`` did not finish within ``timeout_s`` seconds.
         """
         future = self.start(work)
         try:
             return future.result(timeout_s)
         except BaseException:
-            # Nothing to cancel when the work itself raised.
+            # No effect if the work itself raised.
             future.cancel()
             raise
 
@@ -64,7 +64,7 @@ class Background:
             raise
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, running."""
+        """Return the running loop; start it if necessary."""
         loop = self._loop
         if loop is not None:
             assert threading.current_thread() is not self._thread, "a blocking call on the client's own event loop"
@@ -78,7 +78,7 @@ class Background:
             return self._loop
 
     def pause(self) -> None:
-        """Stop the loop if no client has anything under way."""
+        """Stop the loop, unless a client is in use."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or threading.current_thread() is thread:
             return
@@ -93,9 +93,9 @@ class Background:
             thread.join()
 
     def forget(self) -> None:
-        """Forget the thread, which a fork does not copy."""
+        """Discard the parent's loop and thread, which a fork does not copy; for the child."""
         self._lock = threading.Lock()
-        # Why kept: freeing gRPC objects that a fork copied in use can crash as well as using them.
+        # Why kept: a gRPC object that was in use at the fork can crash the child even when it is freed.
         self._unusable.append(self._loop)
         self._loop = self._thread = None
 

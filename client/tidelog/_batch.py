@@ -1,4 +1,4 @@
-"""Batches as a scan delivers them."""
+"""Batches that a scan delivers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 class Batch(Sequence[StoredMessage]):
     """Consecutive messages of one vchannel, at least one, in tick order: a sequence of StoredMessage.
 
-    Nothing is taken apart before it is asked for, and then only the column that was: ``payloads`` and ``ticks`` are
-    the fast way to many messages, ``columns`` and ``to_arrow`` the way without an object for each message.
+    Each column is decoded on first access. ``payloads`` and ``ticks`` are the fast way to read many messages;
+    ``columns`` and ``to_arrow`` avoid an object per message.
 
     Attributes:
-        vchannel: Where the messages stand.
-        columns: The columns as they stand in the log; their CRC was verified.
-        ticks: Tick of each message: a range, or a list where a filter took messages out of the middle.
-        txn_id: The transaction that the messages belong to; None for none. Its batches follow each other.
-        broadcast_id: The broadcast that the message, one in such a batch, is of; None for none. See ``ack_batch``.
+        vchannel: Vchannel of the messages.
+        columns: Columns as stored in the log, with verified CRC.
+        ticks: Tick of each message: a range, or a list if a filter removed messages in the middle.
+        txn_id: Id of the messages' transaction; None without one. The batches of a transaction are consecutive.
+        broadcast_id: Id of the broadcast if the batch is one, which then has one message; else None. See ``ack_batch``.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Batch(Sequence[StoredMessage]):
 
     @property
     def last_tick(self) -> Tick:
-        """Tick of the last message; a scan of its vchannel alone resumes behind the batch with ``At.after``."""
+        """Tick of the last message; a scan of this vchannel alone resumes after the batch with ``At.after`` of it."""
         return Tick(self.ticks[-1])
 
     @cached_property
@@ -59,7 +59,7 @@ class Batch(Sequence[StoredMessage]):
 
     @cached_property
     def keys(self) -> Sequence[bytes | None]:
-        """Key of each message, None where it has none."""
+        """Key of each message; None without key."""
         return _columns.decode_keys(self.columns)
 
     @cached_property
@@ -69,19 +69,19 @@ class Batch(Sequence[StoredMessage]):
 
     @cached_property
     def properties(self) -> Sequence[Mapping[str, str]]:
-        """Properties of each message, an empty mapping where it has none."""
+        """Properties of each message; an empty mapping without properties."""
         return _columns.decode_properties(self.columns)
 
     @cached_property
     def event_times_ms(self) -> Sequence[int | None]:
-        """Event time of each message in milliseconds since the epoch, None where it has none."""
+        """Event time of each message in milliseconds since the epoch; None without event time."""
         return _columns.decode_event_times_ms(self.columns)
 
     def to_arrow(self) -> "pyarrow.RecordBatch":
-        """Return the batch as Arrow, without copying payloads, keys or properties.
+        """Return the batch as an Arrow record batch, without copying payloads, keys or properties.
 
-        Columns: vchannel (string), tick (int64), timestamp (microseconds, UTC), type (int64), key (binary), payload
-        (binary), properties (map<string, string>), event_time (microseconds, UTC, NULL for none).
+        Columns: vchannel (string), tick (int64), timestamp (microseconds, UTC), type (int64), key (binary, NULL for
+        none), payload (binary), properties (map<string, string>), event_time (microseconds, UTC, NULL for none).
 
         Raises:
             ImportError: pyarrow is not installed.
@@ -124,16 +124,16 @@ class Batch(Sequence[StoredMessage]):
 
 
 def columns_from_arrow(batch: "pyarrow.RecordBatch") -> Columns:
-    """Return the messages of ``batch`` as columns, without an object for each of them.
+    """Return the messages of ``batch`` as columns, without an object per message.
 
-    Its columns are those of ``Batch.to_arrow``, of which others are passed over: ``payload`` (binary or string), and
-    if it has them ``key`` (binary or string, NULL for none), ``type`` (an integer, of which the lowest 32 bits count;
-    NULL for 0), ``properties`` (a map of strings, NULL for none) and ``event_time`` (a timestamp with a time zone, kept
-    to the millisecond; NULL for none).
+    Reads the column ``payload`` (binary or string) and, if present, ``key`` (binary or string, NULL for none), ``type``
+    (integer, of which the lowest 32 bits are used; NULL for 0), ``properties`` (map of strings, NULL for none) and
+    ``event_time`` (timestamp with time zone, rounded down to milliseconds; NULL for none). Other columns are ignored,
+    such as those that ``Batch.to_arrow`` adds.
 
     Raises:
-        ValueError: It has no rows, no payload, a NULL among the payloads or in properties, or a column has another
-            type.
+        ValueError: The batch has no rows, no column ``payload``, a NULL payload, a NULL property value, or a column of
+            another type.
         ImportError: pyarrow is not installed.
     """
     from tidelog._arrow import columns_of

@@ -1,8 +1,8 @@
-"""The calls of one client that are under way, and how its close ends them.
+"""The calls in progress of one client, and how a close ends them.
 
-The close of a gRPC channel ends calls with CancelledError, which hides whether the caller or the close cancelled them,
-and whether a request was sent. So a close ends calls here, before it closes the channel: those that only read at once,
-the others when its time is over.
+Closing a gRPC channel ends calls with CancelledError, which hides whether the caller or the close cancelled them, and
+whether a request was sent. So a close ends calls here, before it closes the channel: reads at once, other calls when
+its timeout expires.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from tidelog._errors import AppendUnknownError, ClosedError, TidelogError
 
 
 class Calls:
-    """Calls in one event loop. Once ``drain`` has begun, only calls that hold up a close may begin."""
+    """The calls in one event loop. Once ``drain`` has begun, only calls that a close waits for may begin."""
 
     def __init__(self) -> None:
-        # Whether a close waits for it, by the scope that can end it.
+        # Maps the scope that can end a call to whether a close waits for the call.
         self._under_way: dict[asyncio.Timeout, bool] = {}
         self._has_ended = asyncio.Event()
         self.is_closing = False
@@ -24,19 +24,19 @@ class Calls:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call is under way."""
+        """True if no call is in progress."""
         return not self._under_way
 
     @asynccontextmanager
     async def entered(self, *, holds_close: bool) -> AsyncGenerator[None, None]:
-        """Let a close end what runs in the block, or wait for it.
+        """Run a block that a close ends at once, or waits for if ``holds_close``.
 
         Raises:
-            ClosedError: The close has begun, or has ended the block. A cancellation of the caller stays one.
+            ClosedError: A close has begun, or has ended the block. A cancellation by the caller is passed on unchanged.
         """
         if self._is_over or (self.is_closing and not holds_close):
             raise closed_error()
-        # Why a timeout without an end: unlike Task.cancel it keeps its own cancellation apart from that of a caller.
+        # Why a timeout without a deadline: unlike Task.cancel, it tells its own cancellation from a caller's.
         scope = asyncio.timeout(None)
         try:
             async with scope:
@@ -51,7 +51,7 @@ class Calls:
             self._has_ended.set()
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse and end calls that do not hold up a close; wait for the others, ``timeout_s`` at most."""
+        """Reject and end calls that a close does not wait for; wait for the others, at most ``timeout_s`` seconds."""
         self.is_closing = True
         for scope, holds_close in self._under_way.items():
             if not holds_close:
@@ -60,11 +60,11 @@ class Calls:
             async with asyncio.timeout(timeout_s):
                 await self._idle()
         except TimeoutError:
-            # What is left is ended by ``end``, and each call learns its effect.
+            # ``end`` ends the remaining calls, each with an error that states its effect.
             return
 
     async def end(self) -> None:
-        """Refuse every call, end those under way, and return when they have ended."""
+        """Reject new calls, end those in progress, and wait until they have ended."""
         self.is_closing = self._is_over = True
         for scope in self._under_way:
             _end(scope)
@@ -77,11 +77,11 @@ class Calls:
 
 
 class Progress:
-    """How far a call got, from which a close tells its effect.
+    """Progress of a call, which determines its effect when a close ends it.
 
     Attributes:
-        is_sent: Whether a request is on its way.
-        is_unknown: Whether an earlier attempt may have changed something.
+        is_sent: True if a request was sent.
+        is_unknown: True if an earlier attempt may have changed something.
     """
 
     __slots__ = ("is_sent", "is_unknown")
@@ -91,7 +91,7 @@ class Progress:
         self.is_unknown = False
 
     def error_at_close(self, *, is_read: bool, is_append: bool) -> TidelogError:
-        """Return what a call that a close ended raises."""
+        """Return the error of a call that a close ended."""
         if is_read or not (self.is_sent or self.is_unknown):
             return closed_error()
         if is_append:
@@ -100,12 +100,12 @@ class Progress:
                 effect="unknown",
             )
         return ClosedError(
-            "the client was closed before the call was answered: it may have been made", effect="unknown"
+            "the client was closed before the call was answered: it may have taken effect", effect="unknown"
         )
 
 
 def closed_error() -> ClosedError:
-    """Return why a call of a closed client is not made."""
+    """Return the error of a call on a closed client."""
     return ClosedError("the client is closed: make a new one")
 
 

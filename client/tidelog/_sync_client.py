@@ -150,7 +150,7 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         return background.run(self._client.allocate_ticks(count))
 
     def latest_mvcc_tick(self, vchannel: str) -> Tick:
-        """Return the tick that a reader must reach to see every message acknowledged so far; 0 if there is none."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         return background.run(self._client.latest_mvcc_tick(vchannel))
 
     def plan_scan(

@@ -15,7 +15,7 @@ from tidelog._types import PositionCommit
 class Consumer(Iterator[Batch]):
     """A member of a consumer group: ``with`` joins, ``for batch in consumer`` delivers. See ``AsyncConsumer``.
 
-    Functions that are told of vchannels run on the client's own thread: they must not call this client.
+    Assignment callbacks run on the client's background thread: they must not call this client.
     """
 
     def __init__(self, consumer: AsyncConsumer) -> None:
@@ -27,28 +27,28 @@ class Consumer(Iterator[Batch]):
 
     @property
     def assignment(self) -> tuple[str, ...]:
-        """The vchannels that this member delivers now, in order of name."""
+        """Vchannels that this member consumes now, in order of name."""
         return self._consumer.assignment
 
     @property
     def positions(self) -> Mapping[str, Tick]:
-        """For each vchannel of this member the tick behind the last message that was delivered."""
+        """By vchannel of this member, the tick after the last delivered message."""
         return self._consumer.positions
 
     def commits(self) -> list[PositionCommit]:
-        """Return what commits everything delivered so far. See ``AsyncConsumer.commits``."""
+        """Return the commits of everything delivered so far. See ``AsyncConsumer.commits``."""
         return self._consumer.commits()
 
     def note_committed(self, commits: Iterable[PositionCommit]) -> None:
-        """Note that ``commits`` are committed. See ``AsyncConsumer.note_committed``."""
+        """Record that ``commits`` are committed. See ``AsyncConsumer.note_committed``."""
         self._consumer.note_committed(commits)
 
     def rewind(self, cause: TidelogError | None = None) -> None:
-        """Deliver again what is not committed. See ``AsyncConsumer.rewind``."""
+        """Redeliver what is not committed. See ``AsyncConsumer.rewind``."""
         self._consumer.rewind(cause)
 
     def join(self) -> None:
-        """Join the group; ``with`` does so. See ``AsyncConsumer.join``."""
+        """Join the group; ``with`` calls this. See ``AsyncConsumer.join``."""
         background.run(self._consumer.join())
 
     def commit(self) -> None:
@@ -56,7 +56,7 @@ class Consumer(Iterator[Batch]):
         background.run(self._consumer.commit())
 
     def commit_soon(self) -> None:
-        """Commit everything delivered so far without waiting for it. See ``AsyncConsumer.commit_soon``."""
+        """Commit everything delivered so far, without waiting. See ``AsyncConsumer.commit_soon``."""
 
         async def commit() -> None:
             self._consumer.commit_soon()
@@ -64,15 +64,15 @@ class Consumer(Iterator[Batch]):
         background.run(commit())
 
     def wait_rebalance(self, timeout_s: float = 0.0) -> tuple[str, ...]:
-        """Take what the server gives and give back what it wants. See ``AsyncConsumer.wait_rebalance``."""
+        """Accept assigned vchannels and release revoked ones. See ``AsyncConsumer.wait_rebalance``."""
         return background.run(self._consumer.wait_rebalance(timeout_s))
 
     def poll(self, timeout_s: float = 1.0, *, max_batches: int = 100) -> list[Batch]:
-        """Return what is there, after a wait for something; nothing if nothing came. See ``AsyncConsumer.poll``."""
+        """Wait for batches, and return those available; empty if none arrived. See ``AsyncConsumer.poll``."""
         return background.run(self._consumer.poll(timeout_s, max_batches=max_batches))
 
     def close(self) -> None:
-        """Commit what was processed if the consumer commits by itself, and leave the group. Idempotent."""
+        """Commit processed messages if ``auto_commit`` is set, and leave the group. Idempotent."""
         background.run(self._consumer.aclose())
 
     def __iter__(self) -> Self:

@@ -64,7 +64,7 @@ class Vchannel:
         return self._client.scan_one(self.name, start, until, options)
 
     def latest_mvcc_tick(self) -> Tick:
-        """Return the tick that a reader must reach to see every message acknowledged so far; 0 if there is none."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         return self._client.latest_mvcc_tick(self.name)
 
     def open_producer(self, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:

@@ -1,4 +1,4 @@
-"""The synchronous producer: messages gathered in the caller's thread, sent on the client's event loop."""
+"""The synchronous producer: queues messages in the caller's thread and sends them on the client's event loop."""
 
 import threading
 from collections import deque
@@ -12,13 +12,13 @@ from tidelog._producer import AsyncProducer, AsyncTicket
 from tidelog._sizes import Appendable, measure, measure_all
 from tidelog._types import AppendResult
 
-# Room for what waits for its turn of the event loop, beside what is in flight.
+# Bytes that may wait for the event loop, in addition to those in flight.
 _QUEUE_BYTES: Final = 1 << 20
 _MESSAGES_PER_PART: Final = 10_000
 
 
 class Ticket:
-    """A message on its way: ``result()`` waits for its AppendResult. Any thread may wait, any number of times."""
+    """A message being sent: ``result()`` waits for its AppendResult, on any thread and any number of times."""
 
     __slots__ = ("_changed", "_error", "_ticket")
 
@@ -28,15 +28,15 @@ class Ticket:
         self._error: TidelogError | None = None
 
     def done(self) -> bool:
-        """Tell whether the message is acknowledged or has failed."""
+        """Return whether the message is acknowledged or has failed."""
         return self._error is not None or (self._ticket is not None and self._ticket.done())
 
     def result(self, timeout_s: float | None = None) -> AppendResult:
-        """Return where the message is, waiting for the acknowledgement, at most ``timeout_s`` if it is given.
+        """Wait for the acknowledgement, at most ``timeout_s`` seconds, and return the message's position.
 
         Raises:
-            TimeoutError: It is not acknowledged yet.
-            TidelogError: It was not appended, or the outcome is unknown.
+            TimeoutError: The message is not acknowledged yet.
+            TidelogError: The message was not appended, or the outcome is unknown.
         """
         with self._changed:
             is_sent = self._changed.wait_for(lambda: self._error or self._ticket, timeout_s)
@@ -47,7 +47,7 @@ class Ticket:
         return background.run(_result_of(self._ticket), timeout_s)
 
     def settle(self, ticket: AsyncTicket | None, error: TidelogError | None) -> None:
-        """Say what became of the message; for the producer, which holds the condition."""
+        """Set the outcome of the message; for the producer, which notifies the condition."""
         self._ticket, self._error = ticket, error
 
 
@@ -56,10 +56,10 @@ async def _result_of(ticket: AsyncTicket) -> AppendResult:
 
 
 class Producer:
-    """Sends messages to one vchannel in the order of the calls, many batches in flight. See ``AsyncProducer``.
+    """Sends messages to one vchannel in the order of the calls, with many batches in flight. See ``AsyncProducer``.
 
-    Any thread may use it. ``max_in_flight_bytes`` bounds what was sent and is not acknowledged; up to 1 MiB more may
-    wait in the process.
+    Thread-safe. ``max_in_flight_bytes`` limits bytes sent and not acknowledged; up to 1 MiB more may wait in the
+    process.
     """
 
     def __init__(self, producer: AsyncProducer) -> None:
@@ -75,11 +75,11 @@ class Producer:
 
     @property
     def in_flight_bytes(self) -> int:
-        """About how many bytes were sent and are not acknowledged."""
+        """Approximate bytes sent and not yet acknowledged."""
         return self._queued_bytes + self._producer.in_flight_bytes
 
     def send(self, message: Appendable) -> Ticket:
-        """Send ``message`` and return a ticket for its position; waits for room only. See ``AsyncProducer.send``."""
+        """Send ``message`` and return a ticket; waits only for room. See ``AsyncProducer.send``."""
         size_bytes = measure(message)
         ticket = Ticket(self._changed)
         self._enqueue(message, size_bytes, ticket)
@@ -92,7 +92,7 @@ class Producer:
             self._check_open()
             if not self._has_room(size_bytes):
                 raise BufferFullError(
-                    f"the producer of {self.vchannel} has no room: use send(), which waits, or flush()"
+                    f"the producer of {self.vchannel} has no room: use send(), which waits for room, or flush()"
                 )
             self._add(message, size_bytes, None)
 
@@ -106,13 +106,13 @@ class Producer:
             begin += len(part)
 
     def flush(self) -> None:
-        """Return once everything sent before is acknowledged. See ``AsyncProducer.flush``."""
+        """Wait until all messages sent before are acknowledged. See ``AsyncProducer.flush``."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_sending)
         background.run(self._producer.flush())
 
     def close(self) -> None:
-        """Flush, and take no more messages. See ``AsyncProducer.aclose``."""
+        """Flush, and reject further messages. See ``AsyncProducer.aclose``."""
         if not self._is_closed:
             self._is_closed = True
             self.flush()
@@ -125,7 +125,7 @@ class Producer:
     ) -> None:
         if error is None:
             self.close()
-        # Otherwise what was given is sent, and nothing is waited for: the caller shall see its own error.
+        # After an error, queued messages are sent without a wait, so that the caller sees its own error.
         self._is_closed = True
 
     def _check_open(self) -> None:
@@ -152,7 +152,7 @@ class Producer:
             background.start(self._send_queue())
 
     async def _send_queue(self) -> None:
-        """Hand what is queued to the asynchronous producer, in order; ends when the queue is empty."""
+        """Pass queued messages to the asynchronous producer, in order, until the queue is empty."""
         while True:
             with self._changed:
                 if not self._queue:
@@ -163,7 +163,7 @@ class Producer:
                 self._queue.clear()
             for messages, size_bytes, ticket in taken:
                 await self._send_one(messages, ticket)
-                # Ordering: room is given back once the asynchronous producer has had room for it.
+                # Ordering: free the queue's room only after the asynchronous producer has accepted the messages.
                 self._queued_bytes -= size_bytes
             with self._changed:
                 self._changed.notify_all()

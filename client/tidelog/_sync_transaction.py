@@ -16,17 +16,17 @@ from tidelog._types import PositionCommit, PreparedTransaction, TransactionResul
 class Transaction:
     """A transaction; use it with ``with``: leaving the block commits, and an exception in it rolls back.
 
-    See ``AsyncTransaction``. Any thread may use it.
+    See ``AsyncTransaction``. Thread-safe.
     """
 
     def __init__(self, transaction: AsyncTransaction) -> None:
         self._transaction = transaction
-        # Guards what is gathered.
+        # Guards the messages gathered so far.
         self._lock = threading.Lock()
 
     @property
     def result(self) -> TransactionResult:
-        """Where the transaction is. See ``AsyncTransaction.result``."""
+        """Position of the committed messages. See ``AsyncTransaction.result``."""
         return self._transaction.result
 
     def append(
@@ -38,7 +38,7 @@ class Transaction:
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
     ) -> None:
-        """Append when the transaction commits. See ``AsyncTransaction.append``."""
+        """Add messages to the transaction. See ``AsyncTransaction.append``."""
         with self._lock:
             self._transaction.add(
                 vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
@@ -48,29 +48,29 @@ class Transaction:
                 background.run(self._transaction.stage())
 
     def append_columns(self, vchannel: str, columns: Columns) -> None:
-        """Append a batch that is columns already. See ``AsyncTransaction.append_columns``."""
+        """Add a batch that is encoded as columns. See ``AsyncTransaction.append_columns``."""
         with self._lock:
             background.run(self._transaction.append_columns(vchannel, columns))
 
     def prepare(
         self, app_id: str, *, app_version: int | None = None, keepalive_s: float | None = None
     ) -> PreparedTransaction | None:
-        """Let it wait to be committed with others. See ``AsyncTransaction.prepare``."""
+        """Prepare the transaction, to be committed together with others. See ``AsyncTransaction.prepare``."""
         with self._lock:
             return background.run(self._transaction.prepare(app_id, app_version=app_version, keepalive_s=keepalive_s))
 
     def commit_positions(self, source: HasCommits | Iterable[PositionCommit]) -> None:
-        """Let positions of consumer groups move with the transaction. See ``AsyncTransaction.commit_positions``."""
+        """Commit positions of consumer groups with the transaction. See ``AsyncTransaction.commit_positions``."""
         with self._lock:
             self._transaction.commit_positions(source)
 
     def commit(self) -> TransactionResult | None:
-        """Commit, and return where the messages are. See ``AsyncTransaction.commit``."""
+        """Commit, and return the position of the messages. See ``AsyncTransaction.commit``."""
         with self._lock:
             return background.run(self._transaction.commit())
 
     def rollback(self) -> None:
-        """Forget all messages. See ``AsyncTransaction.rollback``."""
+        """Discard all messages. See ``AsyncTransaction.rollback``."""
         with self._lock:
             background.run(self._transaction.rollback())
 

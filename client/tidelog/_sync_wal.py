@@ -1,4 +1,4 @@
-"""The log as one object, for the synchronous client: see ``_async_wal``."""
+"""The synchronous client's log with the interface of a WAL accessor. See ``_async_wal``."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from tidelog._types import AppendResult, Durability
 
 
 class Wal:
-    """The log of a client. See ``AsyncWal``. Any thread may use it."""
+    """The log of a client. See ``AsyncWal``. Thread-safe."""
 
     def __init__(self, wal: AsyncWal) -> None:
         self._wal = wal
@@ -32,7 +32,7 @@ class Wal:
         return background.run(self._wal.wal_name())
 
     def latest_mvcc_tick(self, vchannel: str) -> Tick:
-        """Return the tick that a reader must reach to see all that was acknowledged so far; 0 for nothing."""
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
         return background.run(self._wal.latest_mvcc_tick(vchannel))
 
     def txn(
@@ -59,7 +59,7 @@ class Wal:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResult:
-        """Append one message, or several as one batch, and return where they are. See ``AsyncWal.append``."""
+        """Append one message, or several as one batch, and return their position. See ``AsyncWal.append``."""
         appending = self._wal.append(
             vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
             fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
@@ -74,13 +74,13 @@ class Wal:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> AppendResponses:
-        """Append to several vchannels, and return what became of each message. See ``AsyncWal.append_messages``."""
+        """Append to several vchannels, and return the outcome of each message. See ``AsyncWal.append_messages``."""
         return background.run(
             self._wal.append_messages(messages, barrier_tick=barrier_tick, durability=durability, timeout_s=timeout_s)
         )
 
     def broadcast(self) -> "WalBroadcast":
-        """Return the broadcasts of the log."""
+        """Return the broadcast interface of the log."""
         return WalBroadcast(self._wal.broadcast())
 
     def read(
@@ -93,9 +93,9 @@ class Wal:
         until: End = FOLLOW,
         on_event: OnEvent | None = None,
     ) -> WalScanner:
-        """Read in the background, and hand each batch to ``message_handler``; returns at once. See ``AsyncWal.read``.
+        """Read in the background, and pass each batch to ``message_handler``; returns at once. See ``AsyncWal.read``.
 
-        The handler runs on a thread of its own: it may block, and may use the client.
+        The handler runs on its own thread: it may block, and may use the client.
         """
         done, opened = threading.Event(), threading.Event()
         thread = HandlerThread(message_handler)
@@ -112,9 +112,9 @@ class Wal:
 
 
 class WalTransaction:
-    """A transaction on one vchannel: leaving a ``with`` commits, and an exception in it rolls back.
+    """A transaction on one vchannel: leaving the ``with`` block commits, and an exception in it rolls back.
 
-    See ``AsyncWalTransaction``. Any thread may use it.
+    See ``AsyncWalTransaction``. Thread-safe.
     """
 
     def __init__(self, transaction: AsyncWalTransaction) -> None:
@@ -124,12 +124,12 @@ class WalTransaction:
 
     @property
     def result(self) -> AppendResult:
-        """Where the messages are. See ``AsyncWalTransaction.result``."""
+        """Position of the messages. See ``AsyncWalTransaction.result``."""
         return self._transaction.result.results[self.vchannel]
 
     @property
     def txn_id(self) -> int:
-        """What its messages carry in the log. See ``AsyncWalTransaction.txn_id``."""
+        """Id of its messages in the log. See ``AsyncWalTransaction.txn_id``."""
         return self._transaction.result.txn_id
 
     def append(
@@ -140,7 +140,7 @@ class WalTransaction:
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
     ) -> None:
-        """Append when the transaction commits. See ``AsyncWalTransaction.append``."""
+        """Add messages to the transaction. See ``AsyncWalTransaction.append``."""
         self._check_open()
         self._transaction.append(
             self.vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
@@ -148,12 +148,12 @@ class WalTransaction:
         )  # fmt: skip
 
     def commit(self) -> AppendResult | None:
-        """Commit, and return where the messages are. See ``AsyncWalTransaction.commit``."""
+        """Commit, and return the position of the messages. See ``AsyncWalTransaction.commit``."""
         committed = self._transaction.commit()
         return None if committed is None else committed.results[self.vchannel]
 
     def rollback(self) -> None:
-        """Forget all messages. See ``AsyncWalTransaction.rollback``."""
+        """Discard all messages. See ``AsyncWalTransaction.rollback``."""
         self._transaction.rollback()
 
     def __enter__(self) -> Self:
@@ -166,7 +166,7 @@ class WalTransaction:
 
 
 class WalBroadcast:
-    """One message to many vchannels, which their consumers acknowledge. See ``AsyncWalBroadcast``."""
+    """Broadcasts: one message to many vchannels, acknowledged by their consumers. See ``AsyncWalBroadcast``."""
 
     def __init__(self, broadcast: AsyncWalBroadcast) -> None:
         self._broadcast = broadcast
@@ -181,7 +181,7 @@ class WalBroadcast:
         barrier_tick: int | None = None,
         timeout_s: float | None = None,
     ) -> BroadcastResult:
-        """Append one message to many vchannels, to all or to none, at one tick. See ``AsyncClient.broadcast``."""
+        """Append one message atomically to many vchannels, at one tick. See ``AsyncClient.broadcast``."""
         return background.run(
             self._broadcast.append(
                 vchannels, message, resource_keys=resource_keys, wait_s=wait_s, barrier_tick=barrier_tick,
@@ -195,12 +195,12 @@ class WalBroadcast:
     def ack(self, broadcast: Batch) -> None: ...
     def ack(self, broadcast: int | Batch, vchannels: str | Iterable[str] | None = None) -> None:
         """Acknowledge a broadcast, durably. See ``AsyncWalBroadcast.ack``."""
-        background.run(self._broadcast.ack(broadcast, vchannels))  # type: ignore[arg-type]  # the twin says which combinations there are
+        background.run(self._broadcast.ack(broadcast, vchannels))  # type: ignore[arg-type]  # the twin rejects the other combinations
 
     def block_until_resource_key_ack_once(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
-        """Return once one vchannel has acknowledged. See ``AsyncWalBroadcast.block_until_resource_key_ack_once``."""
+        """Wait for one acknowledgement. See ``AsyncWalBroadcast.block_until_resource_key_ack_once``."""
         background.run(self._broadcast.block_until_resource_key_ack_once(key, timeout_s=timeout_s))
 
     def block_until_resource_key_ack_all(self, key: ResourceKey, *, timeout_s: float | None = None) -> None:
-        """Return once all vchannels have. See ``AsyncWalBroadcast.block_until_resource_key_ack_all``."""
+        """Wait for all acknowledgements. See ``AsyncWalBroadcast.block_until_resource_key_ack_all``."""
         background.run(self._broadcast.block_until_resource_key_ack_all(key, timeout_s=timeout_s))

@@ -1,4 +1,4 @@
-"""The synchronous twin of the scanner: its handler runs on a thread of its own."""
+"""The synchronous twin of the scanner, whose handler runs on its own thread."""
 
 import asyncio
 import inspect
@@ -19,13 +19,14 @@ from tidelog._wal_scanner import ScannerCore
 
 
 class HandlerThread:
-    """Calls a handler on a thread of its own, so that it may block, and may use the client.
+    """Calls a handler on a separate thread, so that the handler may block and may use the client.
 
-    The thread ends when the handler was closed. It does not keep the process alive, however long the handler takes.
+    The thread ends once the handler is closed. It is a daemon thread: a running handler does not keep the process
+    alive.
     """
 
     def __init__(self, handler: Handler) -> None:
-        """Start the thread. Raises TypeError: ``handler`` is none."""
+        """Start the thread. Raises TypeError if ``handler`` is invalid."""
         self._handle, self._close = handler_functions(handler)
         self._work: SimpleQueue[tuple[Future[None], Callable[[], object]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="tidelog-scanner", daemon=True)
@@ -33,16 +34,16 @@ class HandlerThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller is the handler."""
+        """True if the caller runs on the handler's thread."""
         return threading.current_thread() is self._thread
 
     @property
     def calls(self) -> HandlerCalls:
-        """Calls on the thread, for an event loop."""
+        """Coroutine functions that run the handler on the thread."""
         return HandlerCalls(self._handle_there, self._close_there)
 
     def end(self) -> None:
-        """Let the thread end after what it does."""
+        """End the thread after the work that is queued."""
         self._work.put(None)
 
     async def _handle_there(self, batch: Batch) -> None:
@@ -71,11 +72,11 @@ def _settle(future: Future[None], function: Callable[[], object]) -> None:
         outcome = function()
         if inspect.iscoroutine(outcome):
             outcome.close()
-            raise TypeError("the handler is a coroutine function: give it to AsyncClient.wal(), or a plain function")
-    except Exception as error:  # noqa: BLE001 - whoever looks at the scanner is told
+            raise TypeError("the handler is a coroutine function: pass a plain function, or use AsyncClient.wal()")
+    except Exception as error:  # noqa: BLE001 - it becomes the scanner's `error`
         future.set_exception(error)
     except BaseException as end:  # noqa: BLE001 - it ends the scanner, and must not end the event loop of all clients
-        failure = RuntimeError(f"the handler was ended by {end!r}")
+        failure = RuntimeError(f"the handler raised {end!r}")
         failure.__cause__ = end
         future.set_exception(failure)
     else:
@@ -83,10 +84,10 @@ def _settle(future: Future[None], function: Callable[[], object]) -> None:
 
 
 class WalScanner:
-    """A read that goes on by itself until its end, an error or ``close``. See ``AsyncWalScanner``.
+    """A background read, which runs until its end, an error or ``close``. See ``AsyncWalScanner``.
 
     Attributes:
-        done: Set once it has ended, for whatever reason, and its handler was closed.
+        done: Event that is set once the read has ended, for any reason, and its handler is closed.
     """
 
     def __init__(
@@ -100,28 +101,28 @@ class WalScanner:
 
     @property
     def error(self) -> Exception | None:
-        """Why it ended. See ``AsyncWalScanner.error``."""
+        """Error that ended the read. See ``AsyncWalScanner.error``."""
         return self._core.error
 
     @property
     def position(self) -> Tick:
-        """Up to here everything is handled. See ``AsyncWalScanner.position``."""
+        """Tick up to which all messages are handled. See ``AsyncWalScanner.position``."""
         return self._core.position
 
     @property
     def positions(self) -> Positions:
-        """The same with the full name of the vchannel. See ``AsyncWalScanner.positions``."""
+        """The position by full name of the vchannel. See ``AsyncWalScanner.positions``."""
         return self._core.positions
 
     @property
     def resume_policy(self) -> Start | Positions:
-        """What another read continues with. See ``AsyncWalScanner.resume_policy``."""
+        """Deliver policy with which another read resumes. See ``AsyncWalScanner.resume_policy``."""
         return self._core.resume_policy
 
     def close(self) -> None:
-        """End it, and return once the handler was closed. See ``AsyncWalScanner.close``."""
+        """End the read, and wait until the handler is closed. See ``AsyncWalScanner.close``."""
         if self._pid != os.getpid():
-            # A fork copies neither the task nor the thread: here there is nothing to end, nor to wait for.
+            # A fork copies neither the task nor the thread: in the child there is nothing to end or wait for.
             return
         background.run(_stopped(self._core) if self._thread.is_here else self._core.close())
 
@@ -136,7 +137,7 @@ class WalScanner:
 
 
 async def start(core: ScannerCore) -> None:
-    """Begin, on the event loop that runs this."""
+    """Start the scanner on the event loop that runs this coroutine."""
     core.start()
 
 

@@ -77,7 +77,7 @@ async def test_a_grpc_client_at_the_http_port_is_told_so_and_logged_in_a_line(
         with capture_logs() as logged:
             with pytest.raises(UnavailableError, match="speaks HTTP/1, not gRPC") as error:
                 await client.wal_name()
-            assert "Is it the server's HTTP port" in str(error.value)
+            assert "It may be the server's HTTP port" in str(error.value)
             assert error.value.effect == "none"
     events = {event["event"]: event for event in logged}
     assert "server.grpc_port" in events["http_request_malformed"]["reason"]
