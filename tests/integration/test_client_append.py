@@ -1,4 +1,4 @@
-"""Appends through the client, over gRPC, on a server in this process. Method: real calls, then a scan to compare."""
+"""Appends through the client, over gRPC, to a server in this process. Method: real calls, compared with a scan."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

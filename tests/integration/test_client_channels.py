@@ -1,6 +1,6 @@
-"""Channels through the client: many names in one call, and what is told when a call stops half way.
+"""Channels through the client: many names in one call, and the error of a call that fails half way.
 
-Method: a real server, and names of which some are taken or missing in each of the requests that a call is divided into.
+Method: a real server; in some of the requests that a call is divided into, names exist already or are missing.
 """
 
 from collections.abc import AsyncIterator
@@ -91,7 +91,7 @@ async def test_neither_names_nor_a_number_or_both_is_refused(client: tidelog.Asy
 )
 def test_a_retention_that_cannot_be_is_refused(fields: dict[str, object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        Retention.of(**fields)  # type: ignore[arg-type]  # Some are wrong on purpose.
+        Retention.of(**fields)  # type: ignore[arg-type]  # Some are invalid on purpose.
 
 
 def test_ages_and_sizes_are_read_as_people_write_them() -> None:

@@ -1,6 +1,6 @@
-"""What a close of a client means for the calls that are under way, by what each call raises and what the log has.
+"""How a close of a client ends the calls in progress: the error of each call, compared with the log.
 
-Method: a real server; where a call must be under way, a proxy delays bytes or passes none on.
+Method: a real server; to keep a call in progress, a proxy delays or withholds bytes.
 
 Promises of GUARANTEES.md: G13.
 """
@@ -42,7 +42,7 @@ async def direct(server: TestServer) -> AsyncIterator[AsyncClient]:
 
 @asynccontextmanager
 async def away(server: TestServer, *, timeout_s: float) -> AsyncIterator[tuple[AsyncClient, FaultProxy]]:
-    """Yield a client that is connected, and a proxy that passes nothing on any more."""
+    """Yield a connected client, and the proxy in front of its server, which no longer forwards anything."""
     async with FaultProxy(server.endpoint) as proxy:
         client = AsyncClient(proxy.endpoint, timeout_s=timeout_s)
         await client.wal_name()
@@ -80,7 +80,7 @@ async def transaction(client: AsyncClient, number: int, payload: bytes) -> objec
 
 async def staged_transaction(client: AsyncClient, number: int, payload: bytes) -> object:
     async with client.txn(timeout_s=20) as txn:
-        # One with a barrier is begun, staged and committed by calls of its own.
+        # A transaction with a barrier is begun, staged and committed by separate calls.
         await txn.append(LANES[number], payload, barrier_tick=1)
     return txn.result
 
@@ -110,14 +110,14 @@ async def test_a_close_waits_for_what_is_appended(server: TestServer, direct: As
         async with AsyncClient(proxy.endpoint) as client:
             await client.wal_name()
             calls = [asyncio.create_task(kind(client, number, b"%d" % number)) for number in range(CALLS)]
-            # What is sent by calls of its own has a request on its way then.
+            # By then, kinds that use unary calls have sent a request.
             await asyncio.sleep(0.01)
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
     closed = [each for each in outcomes if isinstance(each, ClosedError)]
     assert [each for each in outcomes if isinstance(each, BaseException) and each not in closed] == []
     assert {each.effect for each in closed} <= {"none"}
-    # Between its calls, a transaction that is not about to commit is no append under way.
+    # A staged transaction that is between two of its calls is not an append in progress.
     assert not closed or kind is staged_transaction
     assert len(await in_the_log(direct)) == CALLS - len(closed)
 
@@ -164,7 +164,7 @@ async def test_what_was_sent_and_not_answered_has_an_unknown_effect(
     async with FaultProxy(server.endpoint) as proxy:
         client = AsyncClient(proxy.endpoint, timeout_s=0.2)
         await client.wal_name()
-        # So that it has ids, and a stream.
+        # So that the client has broadcast ids and an open stream.
         await client.append("lane", b"before")
         await client.broadcast(["lane"], b"before")
         proxy.cut()
@@ -221,13 +221,13 @@ async def test_calls_that_only_read_or_wait_end_at_once(server: TestServer, dire
         if number not in (0, 1, 2, 9, 10):
             proxy.cut()
         call = asyncio.ensure_future(READS[number](client))
-        # Those that wait by themselves have asked the server by then.
+        # By then, calls that wait on the server have sent their request.
         await asyncio.sleep(0.1)
         async with asyncio.timeout(5):
             await client.aclose()
             with pytest.raises(ClosedError) as closed:
                 await call
-    # What was consumed and committed meanwhile is behind the position.
+    # A consume with commit may have moved the position.
     assert closed.value.effect == ("unknown" if number == 2 else "none")
     await direct.ack(held.broadcast_id, "lane")
     await direct.destroy_group("waiting", force=True)
@@ -249,7 +249,7 @@ async def test_other_changes_tell_their_effect(server: TestServer, direct: Async
     async with away(server, timeout_s=20) as (client, _):
         call = asyncio.ensure_future(CHANGES[number](client))
         await asyncio.sleep(0)
-        # The close takes less than the call may.
+        # The close has a shorter timeout than the call.
         client.timeout_s = 0.2
         await client.aclose()
         with pytest.raises(ClosedError) as closed:
@@ -333,7 +333,7 @@ async def test_a_server_that_takes_nothing_neither_fails_nor_holds_up_a_close(
         calls = [asyncio.create_task(client.append("lane", bytes(1 << 20), timeout_s=60)) for _ in range(30)]
         await asyncio.sleep(0.1)
         closing = asyncio.create_task(client.aclose())
-        # By then the half-close of the stream waits behind what the server does not take.
+        # By then the half-close of the stream is blocked behind data that the server does not read.
         await asyncio.wait((closing,), timeout=0.6 if breaks else None)
     await closing
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -372,7 +372,7 @@ def test_threads_that_append_while_another_one_closes_learn_the_effect(server: T
                     acknowledged.append(payload)
                     if len(acknowledged) > ENOUGH:
                         is_under_way.set()
-            except BaseException as end:  # noqa: BLE001 - whatever it is, it is looked at
+            except BaseException as end:  # noqa: BLE001 - every exception is checked below
                 ends.append(end)
 
         threads = [threading.Thread(target=append, args=(number,)) for number in range(8)]

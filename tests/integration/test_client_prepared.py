@@ -1,6 +1,6 @@
-"""Prepared transactions of the clients: prepared by some, committed by one, once.
+"""Prepared transactions: prepared by several clients, committed once by one of them.
 
-Method: servers in this process and clients of both kinds, on plaintext and with authentication.
+Method: servers in this process; asynchronous and synchronous clients, in plaintext and with authentication.
 
 Promises of GUARANTEES.md: G47.
 """
@@ -45,7 +45,7 @@ async def test_what_several_clients_prepared_one_of_all_commits(client: AsyncCli
     async with AsyncClient(client.endpoint) as other:
         first = await prepared(client, "orders/0", [b"1", b"2"])
         second = await prepared(other, "orders/0", [b"3"])
-    # The client is gone, and what it has prepared stays. A handle travels from one process to another.
+    # The client is closed, but its prepared transaction remains. A handle can be sent to another process.
     handles = pickle.loads(pickle.dumps([second, first]))
     assert handles == [second, first]
     assert [(txn.state, txn.messages) for txn in await client.list_txns()] == [("prepared", 2), ("prepared", 1)]
@@ -96,7 +96,7 @@ async def test_columns_and_messages_keep_the_order_in_which_they_were_appended(c
     await txn.append_columns("orders/0", encode_payloads([b"2", b"3"]))
     await txn.append("orders/0", b"4")
     await txn.append("orders/1", b"elsewhere")
-    # As a scan delivers them, also of another transaction.
+    # Columns from a scan, of messages of another transaction.
     await txn.append_columns("orders/0", seed.columns)
     await txn.append("orders/0", b"5")
     handle = await txn.prepare(APP)
@@ -257,17 +257,17 @@ async def test_nobody_commits_or_ends_what_another_principal_has_prepared(tmp_pa
             await admin.create_channel("orders")
             handle = await prepared(owner, "orders/0", [b"1"], app_version=4)
             [listed] = await admin.list_txns()
-            # All that an administrator's list shows, also joined as no caller is.
+            # Everything that an administrator's list shows, also joined as principal and client id.
             spied = PreparedTransaction(listed.txn_id, listed.client_id, 1)
             joined = PreparedTransaction(listed.txn_id, f"{listed.principal} {listed.client_id}", 1)
             for stolen in (handle, spied, joined):
-                # As if it did not exist.
+                # Rejected as if the transaction did not exist.
                 with pytest.raises(tidelog.TransactionNotFoundError):
                     await thief.commit_prepared([stolen], APP, 4)
                 with pytest.raises(tidelog.TransactionNotFoundError):
                     await thief.roll_back_prepared([stolen])
 
-            # An application of the same name is another one: it passes over nothing, and ends nothing.
+            # Another principal's application of the same name is separate: its versions do not affect the owner's.
             assert not (await thief.commit_prepared([], APP, 1_000)).duplicate
             done = await colleague.commit_prepared([handle], APP, 4)
             assert (done.messages, done.duplicate) == (1, False)

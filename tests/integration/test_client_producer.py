@@ -1,4 +1,4 @@
-"""The producer, over gRPC, on a server in this process. Method: send in every way, then compare with a scan."""
+"""The producer, over gRPC, to a server in this process. Method: every way of sending, compared with a scan."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -70,7 +70,7 @@ async def test_a_batch_leaves_when_its_first_message_has_lingered(client: AsyncC
         ticket = await producer.send(b"first")
 
         async def keep_sending() -> None:
-            # Later messages come faster than the linger; were it restarted by each, the first would never leave.
+            # Messages arrive faster than the linger; if each restarted it, the first would never be sent.
             while not ticket.done():
                 await producer.send(b"later")
                 await asyncio.sleep(0.01)

@@ -1,6 +1,6 @@
-"""What becomes of scans and appends when the connection breaks. Method: a real server behind a proxy that is cut.
+"""Scans and appends across broken connections. Method: a real server behind a proxy.
 
-The proxy hands bytes on and, when told to, closes every connection at once, as a network does.
+The proxy forwards bytes; on command it closes all connections at once, as a network failure does.
 
 Promises of GUARANTEES.md: G10, G13.
 """
@@ -51,8 +51,8 @@ async def test_a_bounded_scan_keeps_the_end_that_it_began_with() -> None:
             await direct.append("orders/0", payload)
         async with client.scan("orders/0", max_response_bytes=1) as scan:
             seen = list((await anext(scan)).payloads)
-            # Everything from here on was not acknowledged when the scan was opened. The cut comes when the scan has
-            # learnt its end, which it asks for while it is read.
+            # The append below is later than the scan's end. The cut comes after the scan has received that end, which
+            # it requests while it is read.
             assert scan.core._end is not None
             await scan.core._end
             await direct.append("orders/0", b"later")
@@ -74,7 +74,7 @@ async def test_an_append_cut_off_before_its_answer_has_an_unknown_outcome() -> N
         with pytest.raises(tidelog.AppendUnknownError) as caught:
             await append
         assert caught.value.effect == "unknown"
-        # The next append opens a new stream by itself.
+        # The next append opens a new stream.
         assert (await client.append("orders/0", b"third")).first_tick
         stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
         assert stored in ([b"first", b"third"], [b"first", b"second", b"third"])
@@ -106,7 +106,7 @@ async def test_a_numbered_append_without_any_answer_says_that_it_may_be_there() 
 
         assert caught.value.effect == "unknown"
         proxy.answers_pass.set()
-        # Whoever knows its number finds out.
+        # A client that knows the sequence can learn the outcome.
         await direct.append("orders/0", b"once", producer=ProducerSequence("p", 1))
         stored = [payload async for batch in direct.scan("orders/0") for payload in batch.payloads]
         assert stored == [b"first", b"once"]
@@ -136,7 +136,7 @@ async def test_a_change_without_an_answer_says_that_it_may_have_happened(
         assert caught.value.effect == "unknown"
         proxy.answers_pass.set()
         client.timeout_s = 10
-        # What is the same twice as once may simply be done again.
+        # An idempotent call may be repeated.
         await call(client)
 
 
@@ -184,7 +184,7 @@ async def test_a_producer_sends_on_through_every_cut_and_each_message_is_there_o
         ):
             for begin in range(0, len(expected), 200):
                 await (await producer.send(expected[begin]))
-                # What is sent from now on is taken, and no answer comes.
+                # From now on messages reach the server, but no answer comes back.
                 proxy.answers_pass.clear()
                 await producer.send_many(expected[begin + 1 : begin + 200])
                 while seen <= begin + 1:
@@ -320,7 +320,7 @@ async def test_what_is_too_large_for_the_server_harms_nothing_else_on_its_stream
                 for _ in range(50):
                     await beside.send(b"small")
                 txn = client.txn()
-                # One message alone, for what is several is sent in several batches.
+                # One message, because several would be sent in several batches.
                 await txn.append("orders", b"x" * 8_000_000)
                 large = client.producer("orders", max_batch_bytes=8 << 20, linger_s=0)
                 ticket = await large.send(b"x" * 8_000_000)
@@ -342,12 +342,12 @@ async def test_a_commit_that_may_be_there_stays_unsettled_while_the_server_canno
     async with cut_off_client() as (client, proxy, direct):
         txn = client.txn(timeout_s=1)
         await txn.append("orders/0", bytes(5_000))
-        # Answered behind what was staged, for both travel on one stream.
+        # Its answer follows those of the staged batches, because they share a stream.
         await client.append("orders/1", b"x")
         proxy.answers_pass.clear()
         with pytest.raises(tidelog.AppendUnknownError):
             await txn.commit()
-        # Nothing gets through: the next commit ends with what is harmless by itself.
+        # The server is unreachable: by itself, the next commit's failure would have no effect.
         proxy.refuses = True
         proxy.cut()
         client.timeout_s = 1

@@ -1,4 +1,4 @@
-"""Scans through the client, over gRPC, on a server in this process. Method: append, scan, compare."""
+"""Scans through the client, over gRPC, of a server in this process. Method: append, scan, compare."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -242,7 +242,7 @@ async def test_a_scan_receives_a_bounded_number_of_bytes_ahead_however_long_the_
             scan = client.scan("orders/0", max_response_bytes=response_bytes)
             taken = [await anext(scan) for _ in range(48)]
 
-            # gRPC gives a window anew before all of the last one was asked for, and lets a response come that is begun.
+            # gRPC renews a window before all of the last one is read, and completes a response that has begun.
             ahead_bytes = 2 * (SCAN_WINDOW_BYTES + response_bytes)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1):

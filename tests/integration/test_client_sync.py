@@ -1,4 +1,4 @@
-"""The synchronous client. Method: real threads against a server in a process of its own."""
+"""The synchronous client. Method: real threads, and a server in another process."""
 
 import os
 import signal
@@ -99,7 +99,7 @@ def test_many_threads_share_a_client(client: Client) -> None:
 
 def test_ctrl_c_ends_a_call_that_waits(client: Client) -> None:
     with client.tail("orders/0") as tail:
-        # To this thread: of a process, the kernel may give a signal to another one, and then this one sleeps on.
+        # To this thread: the kernel may deliver a process's signal to another thread, and this one would keep waiting.
         threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             next(tail)

@@ -1,4 +1,4 @@
-"""What ``tidelog.testing`` gives to other people's tests. Method: a test file of theirs, run by pytest in a process."""
+"""``tidelog.testing`` for users' tests. Method: a test file as a user writes it, run by pytest in a process."""
 
 import os
 import subprocess
