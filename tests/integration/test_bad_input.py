@@ -126,7 +126,7 @@ TRANSACTIONS: list[tuple[str, wal.AppendStreamRequest, int, Code, str]] = [
      R.REASON_INVALID_ARGUMENT, INVALID, "names one/0 twice"),
     ("an unknown vchannel", transaction(part(), part("nowhere")),
      R.REASON_CHANNEL_NOT_EXIST, MISSING, "create the channel, or correct the name"),
-    ("a wrong name", transaction(part(), part("UPPER")), R.REASON_INVALID_NAME, INVALID, "with a lowercase letter"),
+    ("a bad name", transaction(part(), part("UPPER")), R.REASON_INVALID_NAME, INVALID, "begin with a lowercase letter"),
     ("a batch beside it", transaction(part(), vchannel="one", columns=a_columns([b"x"])),
      R.REASON_INVALID_ARGUMENT, INVALID, "put the batch into a part"),
     ("a condition for all", transaction(part(), options=wal.AppendOptions(fencing_token=1)),

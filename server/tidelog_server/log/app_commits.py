@@ -1,7 +1,7 @@
-"""What applications have committed last: decides which commit is new, which is a repetition, and which comes too late.
+"""The last commits of applications: decides whether a commit is new, a retry, or refused because its version is passed.
 
-Pure. An application numbers its commits, as Spark numbers its batches; of each the last one is remembered, so that a
-commit whose answer was lost, or whose caller died, is made once.
+Pure. An application numbers its commits, as Spark numbers its batches. The last commit of each is remembered, so that
+a commit whose answer was lost, or whose caller died, is made exactly once when it is retried.
 
 Source: the application transactions of Delta Lake (``txnAppId``, ``txnVersion``).
 """
@@ -27,7 +27,7 @@ from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent
 from tidelog_server.log.committer import AppChange
 
 AppChanges = tuple[Sequence[AppChange], Sequence[FloorChange]]
-"""Last commits of applications, and the floors of tenants of which some were evicted."""
+"""Last commits of applications, and the floors of tenants that lost an application to eviction."""
 
 _MAX_VERSION: Final = (1 << 63) - 1
 
@@ -36,9 +36,9 @@ class AppVersion(NamedTuple):
     """A commit of an application.
 
     Attributes:
-        app_id: The application, 1 to MAX_APP_ID_BYTES bytes that can be printed.
-        version: Its number of the commit; None where that is not known yet.
-        owner: The principal whose application it is; empty with authentication off.
+        app_id: Id of the application, 1 to MAX_APP_ID_BYTES bytes, printable.
+        version: Version of the commit; None if not known yet.
+        owner: Principal that owns the application; empty with authentication off.
     """
 
     app_id: str
@@ -47,15 +47,15 @@ class AppVersion(NamedTuple):
 
     @property
     def key(self) -> AppKey:
-        """Identifies the application: of the same id, those of two principals are two."""
+        """Key of the application: equal ids of two principals are two applications."""
         return AppKey(self.owner, self.app_id)
 
     def check(self) -> None:
-        """Raise InvalidRequestError if it names nothing."""
+        """Raise InvalidRequestError if the app_id or the version is invalid."""
         size_bytes = len(self.app_id.encode())
         if not 1 <= size_bytes <= MAX_APP_ID_BYTES or not self.app_id.isprintable():
             raise InvalidRequestError(
-                f"the app_id has {size_bytes} bytes, expected 1 to {MAX_APP_ID_BYTES} that can be printed: name the "
+                f"the app_id has {size_bytes} bytes, expected 1 to {MAX_APP_ID_BYTES} printable ones: name the "
                 "application that commits",
                 field="app_id",
             )
@@ -65,20 +65,20 @@ class AppVersion(NamedTuple):
             )
 
     def is_covered_by(self, commit: "AppVersion") -> bool:
-        """Tell whether ``commit``, which has a version, may take this along: it is for that version or below."""
+        """Return whether this belongs to ``commit``, which has a version: same application, and no greater version."""
         assert commit.version is not None
         return self.key == commit.key and (self.version is None or self.version <= commit.version)
 
 
 class AppTerms(NamedTuple):
-    """What a commit of an application says beside its version.
+    """Properties of an application's commit other than its version.
 
     Attributes:
-        is_last: Whether the application makes no other commit; it is then forgotten sooner.
-        query_id: The query whose versions they are, at most MAX_QUERY_ID_BYTES bytes; empty for none.
-        any_vchannel: Whether a repetition may put messages on other vchannels of the same channels.
-        is_first: Whether the caller knows that the application has committed no other transactions under this version:
-            then an application that may have been evicted is taken as a new one.
+        is_last: True if the application makes no other commit; it is then forgotten sooner.
+        query_id: Query that numbers the versions, at most MAX_QUERY_ID_BYTES bytes; empty if not set.
+        any_vchannel: True if a retry may put messages on other vchannels of the same channels.
+        is_first: True if the caller knows that the application has not committed this version before; then an
+            application that may have been evicted is accepted as new.
     """
 
     is_last: bool = False
@@ -91,19 +91,19 @@ class AppTerms(NamedTuple):
         size_bytes = len(self.query_id.encode())
         if size_bytes > MAX_QUERY_ID_BYTES or not self.query_id.isprintable():
             raise InvalidRequestError(
-                f"the query_id has {size_bytes} bytes, expected at most {MAX_QUERY_ID_BYTES} that can be printed",
+                f"the query_id has {size_bytes} bytes, expected at most {MAX_QUERY_ID_BYTES} printable ones",
                 field="query_id",
             )
 
     def content(self, content: TxnContent) -> int:
-        """Return what is stored of the content of a commit."""
+        """Return the part of a commit's content that is stored."""
         return content.by_channel if self.any_vchannel else content.by_vchannel
 
 
 class AppCommits:
-    """The last commit of each of MAX_APPS applications, and of MAX_FINISHED_APPS that make no other commit.
+    """The last commits of at most MAX_APPS applications, and of MAX_FINISHED_APPS that make no other commit.
 
-    Past these, the principal with the most applications loses the one that has not committed for longest.
+    Above that, the principal with the most applications loses the one with the oldest commit.
     """
 
     def __init__(
@@ -112,25 +112,25 @@ class AppCommits:
         floors: Mapping[FloorKey, int] = MappingProxyType({}),
         on_evicted: Callable[[FloorTable, int], None] = lambda *_: None,
     ) -> None:
-        """Start with the commits of earlier runs, by ``AppVersion.key``, and the floors of those that were evicted.
+        """Start with the commits of earlier runs, by ``AppVersion.key``, and the floors of evicted ones.
 
-        ``on_evicted`` is called with a table and the number of applications that it has evicted.
+        ``on_evicted`` is called with a table and the number of applications evicted from it.
         """
         self._lasting = _Remembered(commits, floors, FloorTable.APPS, on_evicted)
         self._finished = _Remembered(commits, floors, FloorTable.FINISHED_APPS, on_evicted)
 
     def repeated(self, app: AppVersion, query_id: str = "") -> AppCommit | None:
-        """Return the commit that ``app`` repeats; None for a new one. No commit of it is on its way.
+        """Return the commit that ``app`` retries; None if it is new. No commit of the application is in flight.
 
         Raises:
-            AppCommitMismatchError: The versions of the application are those of another query.
-            AppVersionPassedError: The application has committed a later one.
+            AppCommitMismatchError: Another query numbers the versions of the application.
+            AppVersionPassedError: The application has committed a later version.
         """
         assert app.version is not None
         last = self._lasting.find(app.key) or self._finished.find(app.key)
         if last is None:
             return None
-        # Before the version: of two queries that count from 0, no version of one is a repetition of the other's.
+        # Before the version: if two queries count from 0, a version of one is never a retry of the other's.
         if last.query_id and query_id != last.query_id:
             raise AppCommitMismatchError.of_query(
                 app.app_id, app_version=app.version, query_id=query_id, last_query_id=last.query_id
@@ -142,10 +142,10 @@ class AppCommits:
         return last
 
     def check_new(self, app: AppVersion, *, is_last: bool, latest_tick: int) -> None:
-        """Check that a version that is not remembered was not committed before.
+        """Check that a version that is not remembered was never committed.
 
-        The last commit of an application that lasts may be repeated at any time, that of one that makes no other commit
-        within MAX_REPEAT_AGE_MS.
+        The last commit of an active application may be retried at any time, that of a finished one within
+        MAX_REPEAT_AGE_MS.
 
         Raises:
             ApplicationForgottenError: It may have been committed, and evicted.
@@ -159,15 +159,15 @@ class AppCommits:
             raise ApplicationForgottenError(app.app_id, app_version=app.version)
 
     def committing(self, app: AppVersion, commit: AppCommit) -> AppChanges:
-        """Return what must be written with a commit, which is then on its way."""
-        # Out of the order: its row is replaced behind this, and must not be removed behind that.
+        """Return the changes to write with a commit, which is then in flight."""
+        # Not evictable now: a later write replaces its row, and an eviction must not delete that row afterwards.
         self._lasting.take_out(app.key)
         self._finished.take_out(app.key)
         evicted, floors = self._those_of(commit).make_room_for(app)
         return [(app.key, commit), *((key, None) for key in evicted)], floors
 
     def committed(self, app: AppVersion, commit: AppCommit) -> None:
-        """Note a commit that is durable; called in the order of their ticks."""
+        """Record a durable commit; called in tick order."""
         self._those_of(commit).put(app, commit)
 
     def _those_of(self, commit: AppCommit) -> "_Remembered":
@@ -175,7 +175,7 @@ class AppCommits:
 
 
 def check_same_messages(app: AppVersion, commit: AppCommit, messages: int) -> None:
-    """Raise AppCommitMismatchError unless a repetition of ``commit`` has as many messages."""
+    """Raise AppCommitMismatchError unless a retry of ``commit`` has the same number of messages."""
     assert app.version is not None
     if messages != commit.messages:
         raise AppCommitMismatchError.of_messages(
@@ -184,7 +184,7 @@ def check_same_messages(app: AppVersion, commit: AppCommit, messages: int) -> No
 
 
 def check_same_content(app: AppVersion, commit: AppCommit, content: TxnContent) -> None:
-    """Raise AppCommitMismatchError unless a repetition of ``commit`` has as many messages, and where they went."""
+    """Raise AppCommitMismatchError unless a retry of ``commit`` has the same number of messages on the same targets."""
     assert app.version is not None
     check_same_messages(app, commit, content.messages)
     found = content.by_channel if commit.any_vchannel else content.by_vchannel
@@ -196,8 +196,8 @@ def check_same_content(app: AppVersion, commit: AppCommit, content: TxnContent) 
 class _Remembered:
     """Commits by application.
 
-    Invariant: an application whose commit is on its way is not evicted.
-    Invariant: the first tick of a commit that was evicted is not above the floor of its tenant.
+    Invariant: an application with a commit in flight is not evicted.
+    Invariant: the first tick of an evicted commit is at most the floor of its tenant.
     """
 
     def __init__(
@@ -209,15 +209,15 @@ class _Remembered:
     ) -> None:
         self._table = table
         self._on_evicted = on_evicted
-        # Of durable commits.
+        # Durable commits.
         self._commits: Shares[AppKey, AppCommit] = Shares()
-        # Of whom a commit is on its way, which replaces the last one.
+        # Applications with a commit in flight, which replaces the last one.
         self._committing: set[AppKey] = set()
         mine = [item for item in commits.items() if item[1].is_last == (table is FloorTable.FINISHED_APPS)]
         for key, commit in sorted(mine, key=lambda item: item[1].first_tick):
             self._commits.put(key, commit, tenant_of(key.owner))
         if len(mine) >= self._maximum and not floors:
-            # Written by a server without floors, which removed those that had not committed for longest.
+            # Written by a server without floors, which evicted the applications with the oldest commits.
             floors = {FloorKey(table, NO_TENANT): max(1, min(commit.first_tick for _, commit in mine) - 1)}
         self.floors = Floors(floors_of(floors, table))
 
@@ -232,7 +232,7 @@ class _Remembered:
         self._commits.pop(key)
 
     def make_room_for(self, app: AppVersion) -> tuple[list[AppKey], list[FloorChange]]:
-        """Note whose commit is on its way; return which applications are evicted for it, and their tenants' floors."""
+        """Mark an application's commit as in flight; return the evicted applications and their tenants' floors."""
         evicted = self._commits.make_room(tenant_of(app.owner), self._maximum - len(self._committing))
         self._committing.add(app.key)
         self._on_evicted(self._table, len(evicted))

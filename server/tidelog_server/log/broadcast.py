@@ -1,7 +1,8 @@
 """Broadcasts: one message to many vchannels, in one atomic write and at one tick.
 
 All entries of a broadcast are one append to the committer and have the same base tick. So it is in the log of all its
-vchannels or of none, and whoever has read each of them up to that tick has the same moment on all: an aligned barrier.
+vchannels or of none, and a reader that has read each of them up to that tick has a consistent snapshot: an aligned
+barrier.
 """
 
 from collections.abc import Sequence
@@ -14,13 +15,13 @@ from tidelog_server.log.channel_log import ChannelLog, NodeLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, Settled
 
 WINDOW_PREFIX: Final = "_broadcast-"
-"""Begins the names under which broadcasts have windows, as producers do; no producer may have such a name."""
+"""Prefix of the windows that broadcasts have, as producers do; producer ids must not begin with it."""
 
 Target = tuple[ChannelLog, VchannelLog]
 
 
 def window_key(vchannel_id: int, broadcast_id: int) -> ProducerKey:
-    """Return the key of the window that says whether a broadcast is in the log; ``vchannel_id`` is its first."""
+    """Return the key of the window that records whether a broadcast is in the log; ``vchannel_id`` is its first one."""
     return vchannel_id, f"{WINDOW_PREFIX}{broadcast_id}"
 
 
@@ -34,18 +35,18 @@ def try_append_broadcast(
     forget: Sequence[ProducerKey],
     on_settled: Settled,
 ) -> PendingAppend | None:
-    """Append ``batch`` to all targets at once; None if the oracle cannot give a tick now: then ``prepare`` it.
+    """Append ``batch`` to all targets at once; None if the oracle cannot allocate a tick now: then ``prepare`` it.
 
-    With it a window is written, so that a restart knows whether it is in the log, also when it was trimmed there. Who
-    calls this has accepted the broadcast, so nothing that can be waited out refuses it.
+    A window is written with it, so that a restart knows that the broadcast is in the log even if it was trimmed. The
+    broadcast was accepted before, so no temporary condition refuses it here.
 
     Args:
-        node: The node.
-        broadcast_id: Its number.
-        targets: At least one, no vchannel twice; none is closed before this is settled.
+        node: Log of the node.
+        broadcast_id: Id of the broadcast.
+        targets: At least one; distinct vchannels, whose channels are not closed before this is settled.
         batch: One message.
-        barrier_tick: Its tick must be greater.
-        forget: Windows of earlier broadcasts that nobody needs any more.
+        barrier_tick: Lower bound of its tick, exclusive.
+        forget: Windows of earlier broadcasts to delete.
         on_settled: Called once with the outcome.
     """
     assert batch.count == 1
@@ -53,7 +54,7 @@ def try_append_broadcast(
     if tick is None:
         return None
     message_type, columns_crc32c, columns = batch.message_type, batch.columns_crc32c, batch.columns
-    # Positional, for there may be a thousand.
+    # Positional arguments, because there may be a thousand entries.
     entries = [
         NewEntry(vchannel.vchannel_id, tick, 1, message_type, columns_crc32c, columns, None, None, broadcast_id)
         for _, vchannel in targets

@@ -1,4 +1,4 @@
-"""The log of one channel on its owner: appends, watermark, and who follows."""
+"""The log of one channel on its owner: appends, watermark and followers."""
 
 import asyncio
 from collections import deque
@@ -30,14 +30,14 @@ from tidelog_server.storage.log_store import LogStore, VchannelTail
 
 @dataclass(slots=True)
 class Admission:
-    """Whether the node takes appends, and how much is in flight. One per node.
+    """Admission control for appends, and the bytes in flight. One per node.
 
-    Invariant: ``in_flight_bytes`` is the sum over all appends that were submitted and not settled.
+    Invariant: ``in_flight_bytes`` is the sum over all appends that are submitted and not settled.
 
     Attributes:
-        submitted_bytes: Of columns, since the start.
-        free_disk_bytes: As last looked at, less what was submitted since may take; None before the first look.
-        tenure: Whether the node may speak for its channels; None for one that is alone.
+        submitted_bytes: Bytes of columns submitted since the start.
+        free_disk_bytes: Last measured free space, less the estimated use of later appends; None before the first check.
+        tenure: Lease of the node; None outside of a cluster.
     """
 
     limits: Limits
@@ -50,50 +50,50 @@ class Admission:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether appends are refused because too little disk is free."""
+        """True if appends are refused because too little disk space is free."""
         return self.free_disk_bytes is not None and self.free_disk_bytes < self.limits.min_free_disk_bytes
 
     def check(self) -> None:
-        """Raise why no append is taken now. Nothing happened then."""
+        """Raise if the node cannot accept appends now. Nothing happened then."""
         self.check_storage()
         if self.is_disk_full:
             assert self.free_disk_bytes is not None
             raise DiskFullError(free_bytes=self.free_disk_bytes, needed_bytes=self.limits.min_free_disk_bytes)
 
     def check_storage(self) -> None:
-        """Raise why nothing is changed now, not even to free disk. Nothing happened then."""
+        """Raise if nothing may be changed now, not even to free disk space. Nothing happened then."""
         if self.failure is not None:
             raise StorageFailedError(self.failure.values["cause"])
         self.check_serving()
 
     def check_serving(self) -> None:
-        """Raise why nobody is served now, not even readers."""
+        """Raise if the node serves no requests now, not even reads."""
         if self.tenure is not None:
             self.tenure.check()
         if self.is_shutting_down:
             raise ShutdownError
 
     def note_submitted(self, size_bytes: int) -> None:
-        """Count an append in. Each byte is written twice: to the write-ahead log, and later to its place."""
+        """Add a submitted append. Each byte is written twice: to the write-ahead log, and later to a file."""
         self.in_flight_bytes += size_bytes
         self.submitted_bytes += size_bytes
         if self.free_disk_bytes is not None:
             self.free_disk_bytes = max(0, self.free_disk_bytes - 2 * size_bytes)
 
     def note_settled(self, size_bytes: int) -> None:
-        """Count an append out."""
+        """Remove a settled append."""
         self.in_flight_bytes -= size_bytes
 
     def has_room(self, size_bytes: int) -> bool:
-        """Tell whether a batch of ``size_bytes`` fits into what may be in flight."""
+        """Return whether a batch of ``size_bytes`` fits into the bytes in flight."""
         return self.in_flight_bytes + size_bytes <= self.limits.max_in_flight_bytes
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise RateLimitRejectedError unless a batch of ``size_bytes`` fits."""
+        """Raise RateLimitRejectedError if a batch of ``size_bytes`` does not fit into the bytes in flight."""
         if not self.has_room(size_bytes):
             raise RateLimitRejectedError(
-                f"the server has {self.in_flight_bytes} bytes in flight and takes at most "
-                f"{self.limits.max_in_flight_bytes}: wait and repeat",
+                f"the server has {self.in_flight_bytes} bytes in flight and accepts at most "
+                f"{self.limits.max_in_flight_bytes}: retry later",
                 bytes=self.in_flight_bytes,
                 max_bytes=self.limits.max_in_flight_bytes,
             )
@@ -101,7 +101,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class NodeLog:
-    """What all channel logs of a node share."""
+    """State shared by all channel logs of a node."""
 
     store: LogStore
     oracle: Oracle
@@ -116,15 +116,15 @@ class VchannelLog:
     """One vchannel in memory.
 
     Attributes:
-        vchannel_id: Its number in the store.
+        vchannel_id: Id in the store.
         name: ``<channel>/<index>``.
-        durable_tick: Last tick of the last durable entry; 0 when there was none.
-        submitted_tick: Last tick of the last entry that was submitted, durable or not; 0 when there was none.
-        fencing_token: The token that was set last, durable or not; 0 when none was.
-        trim_tick: Messages below it are gone.
+        durable_tick: Last tick of the last durable entry; 0 before the first.
+        submitted_tick: Last tick of the last submitted entry, durable or not; 0 before the first.
+        fencing_token: Last token set, durable or not; 0 if not set.
+        trim_tick: First tick that was not trimmed.
         ring: Its part of the tail ring.
-        followers: Set, and taken out, when an entry becomes durable, when the channel closes, and when storage fails.
-            So those that are busy cost nothing: a follower puts itself in before it looks whether to wait.
+        followers: Events that are set and removed when an entry becomes durable, the channel closes or storage fails.
+            A busy follower costs nothing: it adds its event before it checks whether to wait.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class VchannelLog:
         self.followers: set[asyncio.Event] = set()
 
     def wake_followers(self) -> None:
-        """Let everybody who waits on this vchannel look again."""
+        """Wake all followers of this vchannel."""
         followers, self.followers = self.followers, set()
         for follower in followers:
             follower.set()
@@ -159,7 +159,7 @@ class ChannelLog:
     def __init__(self, node: NodeLog, name: str, vchannel_ids: Sequence[int], created_tick: int) -> None:
         """Open the log of vchannels that are in the store.
 
-        ``created_tick`` tells the channel from others of the name: one that is created later has a greater one.
+        ``created_tick`` distinguishes the channel from others of the same name: a later one has a greater tick.
         """
         self.name = name
         self.created_tick = created_tick
@@ -169,31 +169,31 @@ class ChannelLog:
             for index, vchannel_id in enumerate(vchannel_ids)
         ]
         # First ticks of appends between submission and ack, oldest first; of a transaction, that of its whole span.
-        # ``_drained`` is set while there are none.
+        # ``_drained`` is set while this is empty.
         self._in_flight: deque[int] = deque()
         self._drained = asyncio.Event()
         self._drained.set()
         self.is_closed = False
 
     def watermark(self) -> Tick:
-        """Return the tick up to which the channel is complete; grows with time even when nobody appends."""
+        """Return the tick up to which the channel is complete; it advances with time even without appends."""
         if self._in_flight:
             return Tick(self._in_flight[0] - 1)
         return self._node.oracle.now()
 
     def oldest_in_flight(self) -> Tick | None:
-        """Return the tick that holds the watermark back; None while none does."""
+        """Return the first tick of the oldest append in flight, which limits the watermark; None without one."""
         return Tick(self._in_flight[0]) if self._in_flight else None
 
     def try_append(
         self, vchannel: VchannelLog, batch: Batch, options: AppendOptions, on_settled: Settled, *, is_own: bool = False
     ) -> PendingAppend | None:
-        """Append at once; None if the oracle cannot give ticks now: then ``allocate`` and try again.
+        """Append at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
 
-        What is the server's own is also taken where the disk is too full for others: trims must be audited.
+        Appends by the server itself are accepted even if the disk is too full for others: trims must be audited.
 
-        ``on_settled`` is called once with the outcome. A batch of a producer that was taken before is not appended
-        again: what is returned is settled with the first one, or before this returns; conditions do not matter to it.
+        ``on_settled`` is called once with the outcome. A retried batch of a producer is not appended again: the
+        returned append is settled with the first one, or before this returns; conditions are not checked.
 
         Raises:
             ProducerFencedError, ProducerForgottenError, SequenceGapError, SequenceReusedError, SequenceForgottenError:
@@ -221,7 +221,7 @@ class ChannelLog:
     def _submit(
         self, vchannel: VchannelLog, batch: Batch, tick: Tick, options: AppendOptions, on_settled: Settled
     ) -> PendingAppend:
-        """Send a batch with its tick on its way. Ordering: see ``enter``."""
+        """Submit a batch with its tick. Ordering: see ``enter``."""
         node = self._node
         entry = NewEntry(
             vchannel.vchannel_id, tick, batch.count, batch.message_type, batch.columns_crc32c, batch.columns
@@ -234,10 +234,10 @@ class ChannelLog:
         return append
 
     def enter(self, vchannel: VchannelLog, entry: NewEntry) -> None:
-        """Note that ``entry`` is about to be submitted.
+        """Record that ``entry`` is about to be submitted.
 
-        Ordering: the caller allocated its ticks without an ``await`` in between, which is INV-1. Once submitted,
-        nothing calls the append back: a cancelled call leaves it in the log.
+        Ordering: the caller allocated its ticks without an ``await`` in between, which is INV-1. A submitted append
+        cannot be revoked: if the call is cancelled, it stays in the log.
         """
         assert not self.is_closed
         in_flight = self._in_flight
@@ -254,7 +254,7 @@ class ChannelLog:
     def _repeated(
         self, vchannel: VchannelLog, batch: Batch, producer: ProducerSequence, on_settled: Settled
     ) -> PendingAppend | None:
-        """Return the append that answers a repeated batch; None for a new one. Raises as the table of producers."""
+        """Return the append that answers a retried batch; None for a new one. Raises like the table of producers."""
         node = self._node
         node.admission.check_storage()
         key = (vchannel.vchannel_id, producer.producer_id)
@@ -275,16 +275,16 @@ class ChannelLog:
             raise ChannelNotExistError(self.name, "was destroyed")
 
     def check_created(self, created_tick: int) -> None:
-        """Raise ChannelNotExistError unless this is the channel that was created at ``created_tick``; 0 means any."""
+        """Raise ChannelNotExistError unless the channel was created at ``created_tick``; 0 means any."""
         if created_tick not in (0, self.created_tick):
             raise ChannelNotExistError(
                 self.name,
                 f"that was created at tick {created_tick} was destroyed, and another one was created at "
-                f"{self.created_tick}: begin a new read if that one is wanted",
+                f"{self.created_tick}: begin a new read to read the new one",
             )
 
     def settle(self, vchannel: VchannelLog, entry: NewEntry) -> None:
-        """Note that the oldest entry in flight is durable; called in order, before its ack is sent."""
+        """Record that the oldest entry in flight is durable; called in order, before its ack is sent."""
         first_tick = self._in_flight.popleft()
         assert first_tick == _first_tick(entry)
         if not self._in_flight:
@@ -294,13 +294,13 @@ class ChannelLog:
         self._node.ring.push(vchannel.ring, entry)
 
     async def close(self) -> None:
-        """Take no more appends, finish those in flight, and wake all followers, who then see ``is_closed``."""
+        """Refuse further appends, drain those in flight, and wake all followers, which then see ``is_closed``."""
         self.is_closed = True
         self.wake_all()
         await self._drained.wait()
 
     def fail(self) -> None:
-        """Note that storage failed: nothing in flight will ever be settled, so nobody may wait for it."""
+        """Record a storage failure: appends in flight will never be settled, so do not wait for them."""
         self._drained.set()
         self.wake_all()
 
@@ -311,5 +311,5 @@ class ChannelLog:
 
 
 def _first_tick(entry: NewEntry) -> int:
-    """Return the tick that no watermark reaches before ``entry`` is durable: none lies within a transaction."""
+    """Return the first tick that no watermark reaches before ``entry`` is durable: none is within a transaction."""
     return entry.base_tick if entry.txn is None else entry.txn.first_tick

@@ -1,11 +1,11 @@
 """Group commit for all channels of the node: one write and one sync for many appends.
 
-The event loop writes a group, a thread syncs it; meanwhile the event loop writes the next one, so that the disk and
-the CPU work at once. All appends that arrive while two groups are on their way go into the one after them. Other
+The event loop writes a group, and a thread syncs it. Meanwhile the event loop writes the next one, so that the disk
+and the CPU work at the same time. All appends that arrive while two groups are in flight form the next group. Other
 changes of the store (trims, drops, metadata) run on the thread, between groups.
 
-Why the event loop: rocksdict holds the GIL while it writes, so the loop stands still wherever that happens, and a
-thread would only have to be woken for it.
+Why the event loop: rocksdict holds the GIL during a write, so the loop is blocked in any case, and waking a thread
+would only add to that.
 """
 
 import asyncio
@@ -34,29 +34,29 @@ from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside, LogStore
 
 Result = TypeVar("Result")
 
-# One that is synced, and one that is written meanwhile.
+# One group that is synced, and one that is written meanwhile.
 _MAX_GROUPS_AHEAD: Final = 2
-# Entries that need no sync are synced this long after they were written, or behind what is under way then.
+# Entries that need no sync are synced this long after they were written, or after the work in progress then.
 _IDLE_SYNC_S: Final = 1.0
 _STALL_POLL_S: Final = 0.002
-# Of so many groups at most are the figures kept before the metrics are brought up to date: a millisecond of work.
+# Groups whose figures are collected before the metrics are updated: a millisecond of work.
 _MAX_FIGURES: Final = 64
 
 
 WindowChange = tuple[ProducerKey, ProducerWindow | None]
-"""A producer's window after a batch, or None for one that is to be forgotten."""
+"""A producer's window after a batch, or None to delete it."""
 
 OutcomeChange = tuple[int, TxnOutcome | None]
-"""A begun transaction and its outcome, or None for one whose outcome is to be forgotten."""
+"""A begun transaction and its outcome, or None to delete it."""
 
 AppChange = tuple[AppKey, AppCommit | None]
-"""An application and its last commit, or None for one that is to be forgotten."""
+"""An application and its last commit, or None to delete it."""
 
 PositionChange = tuple[GroupKey, GroupPosition | None]
-"""A consumer group's position, or None for one that is to be forgotten."""
+"""A consumer group's position, or None to delete it."""
 
 Settled = Callable[["PendingAppend"], None]
-"""Called once with an append whose outcome is known, on the event loop, while those behind it are not settled yet.
+"""Called once with a settled append, on the event loop, before those behind it are settled.
 
 It must not raise: that would stop the log.
 """
@@ -64,23 +64,23 @@ It must not raise: that would stop the log.
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """An append between its tick and its acknowledgement. Changed by the event loop only.
+    """An append between the allocation of its tick and its acknowledgement. Changed by the event loop only.
 
     Attributes:
-        entries: What is written, all of it or nothing, with the changes beside it.
-        needs_sync: Whether the acknowledgement waits for a sync.
+        entries: Entries to write atomically, together with the changes below.
+        needs_sync: True if the acknowledgement waits for a sync.
         on_settled: Called once on the event loop, after ``settled`` is set.
-        started_s: When it was submitted, on the committer's clock, which sets it.
+        started_s: Time of submission on the committer's clock, set by the committer.
         settled: True once the outcome is known.
-        failure: Why it was not acknowledged, if so.
-        windows: What is written with the entry for its producer, if it names one.
-        staged: Batches of a begun transaction that are written; then there are no entries.
-        outcomes: What is written with the entries of a begun transaction.
-        positions: What is written for consumer groups, with entries or alone.
-        app_commits: What is written with the entries of prepared transactions.
-        floors: What is written about entries of tables that are evicted with this.
-        is_duplicate: Whether it repeats an append that was taken before, and is not written itself.
-        repetitions: Those that repeat this one and are settled behind it.
+        failure: Cause if it was not acknowledged.
+        windows: Windows of the entries' producer, if one is named.
+        staged: Batches of a begun transaction; then there are no entries.
+        outcomes: Outcomes of begun transactions that the entries commit.
+        positions: Positions of consumer groups, with entries or alone.
+        app_commits: Last commits of applications, with the entries of prepared transactions.
+        floors: Floors of tables from which this append evicts.
+        is_duplicate: True for a retry of an earlier append, which is not written itself.
+        repetitions: Retries of this append, settled after it.
     """
 
     entries: Sequence[NewEntry]
@@ -111,7 +111,7 @@ class _Job:
 
 @dataclass(slots=True)
 class _Group:
-    """Appends that are committed together. It belongs to the thread from the end of its write until it is settled."""
+    """Appends that are committed together. The thread owns it from the end of its write until it is settled."""
 
     appends: list[PendingAppend]
     size_bytes: int
@@ -122,7 +122,7 @@ class _Group:
 
 
 class _Figures(NamedTuple):
-    """What the metrics want to know of a committed group; ``sync_s`` is None if it was not synced."""
+    """Figures of a committed group for the metrics; ``sync_s`` is None if it was not synced."""
 
     batches: int
     messages: int
@@ -133,7 +133,7 @@ class _Figures(NamedTuple):
 
 
 class _JobExecutor(Executor):
-    """Lets the metadata store run its calls as jobs. Used on the event loop."""
+    """Executor that runs the metadata store's calls as jobs. Used on the event loop."""
 
     def __init__(self, committer: "GroupCommitter") -> None:
         self._committer = committer
@@ -143,12 +143,12 @@ class _JobExecutor(Executor):
 
 
 class GroupCommitter:
-    """Writes and syncs for a store. Everything but the sync and the jobs happens on the event loop.
+    """Writes to a store and syncs it. Everything but syncs and jobs happens on the event loop.
 
-    Invariant: appends are written, synced and settled in the order in which they were submitted.
-    Invariant: the store is changed by one at a time: while a job runs, nothing is written.
+    Invariant: appends are written, synced and settled in the order of submission.
+    Invariant: the store has one writer at a time: while a job runs, nothing is written.
 
-    What waits needs no bound of its own: the log bounds the bytes in flight before it submits.
+    The queue needs no bound: the log limits the bytes in flight before it submits.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class GroupCommitter:
         on_committed: Callable[[Sequence[PendingAppend]], None],
         on_failure: Callable[[LogFailure], None],
     ) -> None:
-        # Set before the first append if this node is one of several.
+        # Set before the first append if this node is part of a cluster.
         self.tenure: Tenure | None = None
         self._store = store
         self._clock = clock
@@ -170,52 +170,52 @@ class GroupCommitter:
         self._on_committed = on_committed
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        # What was not handed over to the thread yet, in order.
+        # Work not yet handed over to the thread, in order.
         self._waiting: deque[PendingAppend | _Job] = deque()
-        # Whether ``_advance`` is about to be called.
+        # True if a call of ``_advance`` is scheduled.
         self._is_due = False
         self._is_stalled = False
         self._is_closed = False
-        # From then on nothing is handed over any more.
+        # True once nothing more is handed over.
         self._has_ended = False
-        # What the thread has, and the event loop did not get back.
+        # Groups handed over to the thread and not yet returned.
         self._groups_ahead = 0
         self._is_job_ahead = False
-        # None asks the thread to end.
+        # None ends the thread.
         self._handed_over: queue.SimpleQueue[_Group | _Job | None] = queue.SimpleQueue()
-        # Of the thread: since when something is written that nobody waits for the sync of.
+        # Thread only: time of the oldest write that no append waits to be synced.
         self._unsynced_since_s: float | None = None
-        # Set once, by either side; read by both.
+        # Set once, by the thread or the event loop; read by both.
         self._failure: LogFailure | None = None
-        # Of groups that the metrics do not know of yet.
+        # Figures of groups that are not in the metrics yet.
         self._figures: list[_Figures] = []
         self._thread = threading.Thread(target=self._run, name="tidelog-sync", daemon=True)
         self._thread.start()
         self.executor: Executor = _JobExecutor(self)
 
     def submit(self, append: PendingAppend) -> None:
-        """Queue an append. It is settled later, on the event loop, whatever happens."""
-        # Set here, so that the time of an acknowledgement is always the difference of two readings of one clock.
+        """Queue an append. It is always settled later, on the event loop."""
+        # Set here, so that both times of an acknowledgement are readings of the same clock.
         append.started_s = self._clock.monotonic_s()
         self._waiting.append(append)
         self._schedule()
 
     def submit_job(self, call: Callable[[], Any], *, changes_store: bool = True) -> Future[Any]:
-        """Run ``call`` on the thread, after everything submitted before and with nothing else beside it.
+        """Run ``call`` on the thread, after everything submitted before and without concurrent writes.
 
-        One that changes the store is refused once something has failed.
+        A job that changes the store is refused after a failure.
         """
         return self._queue_job(_Job(call, Future(), changes_store, only_writes=False))
 
     async def run(self, call: Callable[[], Result]) -> Result:
-        """Run ``call`` as a job and return what it returns. Cancelling does not stop a started call."""
+        """Run ``call`` as a job and return its result. Cancelling does not stop a call that has started."""
         return await asyncio.wrap_future(self.submit_job(call))
 
     async def write(self, call: Callable[[], Result]) -> Result:
-        """Run ``call``, which writes and does not sync, in its turn and return what it returns.
+        """Run ``call``, which writes and does not sync, in order, and return its result.
 
-        It runs on the event loop, beside the sync of what was written before, and at once if nothing waits: two
-        changes of thread take longer than a small write.
+        It runs on the event loop, concurrently with the sync of earlier writes, and at once if nothing waits: two
+        thread switches take longer than a small write.
         """
         if not (self._waiting or self._is_job_ahead or self._has_ended) and self._engine_is_ready():
             return cast("Result", self._change(call, changes_store=True))
@@ -223,7 +223,7 @@ class GroupCommitter:
         return await asyncio.wrap_future(done)
 
     async def close(self) -> None:
-        """Finish everything submitted, sync, and end the thread. Does not close the store. Idempotent."""
+        """Drain everything submitted, sync, and end the thread. Does not close the store. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             try:
@@ -243,7 +243,7 @@ class GroupCommitter:
     def _schedule(self) -> None:
         is_full = self._has_ended or self._is_job_ahead or self._groups_ahead == _MAX_GROUPS_AHEAD
         if self._waiting and not is_full and not self._is_due:
-            # Not at once: what arrives in the same turn of the event loop shares the group.
+            # Not at once: appends that arrive in the same step of the event loop share the group.
             self._is_due = True
             self._loop.call_soon(self._advance)
 
@@ -251,12 +251,12 @@ class GroupCommitter:
         self._is_due = False
         try:
             self._hand_over()
-        except BaseException as error:  # noqa: BLE001 - a defect; it is told with the next group, in its turn
+        except BaseException as error:  # noqa: BLE001 - a bug; it is reported with the next group, in order
             self._fail_by_defect(error)
         self._schedule()
 
     def _hand_over(self) -> None:
-        """Give the thread the next group or job. One at a time, for others want their turn too."""
+        """Hand the next group or job to the thread. One at a time, so that other tasks get their turn."""
         if isinstance(job := self._waiting[0], _Job):
             if job.only_writes:
                 if self._engine_is_ready():
@@ -273,9 +273,9 @@ class GroupCommitter:
             self._handed_over.put(group)
 
     def _engine_is_ready(self) -> bool:
-        """Tell whether the engine would take a write at once; if not, come back later.
+        """Return whether the engine would accept a write without a stall; if not, schedule another check.
 
-        Why: a write that RocksDB stalls holds the GIL and would stop the event loop; this does not.
+        Why: a write that RocksDB stalls holds the GIL and would block the event loop; waiting here does not.
         """
         if self._failure is not None or self._store.stall_reason() is None:
             self._is_stalled = False
@@ -288,7 +288,7 @@ class GroupCommitter:
         return False
 
     def _gather(self) -> _Group:
-        """Return what is committed together: the oldest append, and what fits with it."""
+        """Return the next group: the oldest append, and those that fit with it."""
         waiting = self._waiting
         appends: list[PendingAppend] = []
         size_bytes = batches = 0
@@ -328,9 +328,9 @@ class GroupCommitter:
         self._groups_ahead -= 1
         try:
             self._publish(group)
-        except BaseException as error:  # noqa: BLE001 - a defect: what it left half told must stop the log
+        except BaseException as error:  # noqa: BLE001 - a bug: a partly published group must stop the log
             self._on_failure(self._fail_by_defect(error))
-        # Behind the answers, which were begun or woken before.
+        # After the answers, whose tasks were started or woken before.
         self._schedule()
         if group.failure is None:
             self._loop.call_soon(self._note, group)
@@ -338,7 +338,7 @@ class GroupCommitter:
     def _publish(self, group: _Group) -> None:
         if group.failure is None:
             self._on_committed(group.appends)
-            # Ordering: behind the sync. What is in the log stays there, but nobody is told so any more.
+            # Ordering: after the sync. The entries stay in the log, but they are no longer acknowledged.
             group.failure = self._lapse()
         if group.failure is not None:
             self._on_failure(group.failure)
@@ -368,7 +368,7 @@ class GroupCommitter:
         self._sync_idle()
 
     def _next(self) -> _Group | _Job | None:
-        """Wait for work; meanwhile sync what was written without a sync when it gets old."""
+        """Wait for work; meanwhile sync writes that have waited _IDLE_SYNC_S for a sync."""
         while (since_s := self._unsynced_since_s) is not None:
             left_s = since_s + _IDLE_SYNC_S - self._clock.monotonic_s()
             if 0 < left_s:
@@ -380,8 +380,8 @@ class GroupCommitter:
         return self._handed_over.get()
 
     def _sync(self, group: _Group) -> None:
-        """Sync a written group if it must be."""
-        # The sync of the group before may have failed while this one was written.
+        """Sync a written group if it needs that."""
+        # The sync of the previous group may have failed while this one was written.
         group.failure = group.failure or self._failure
         if group.failure is None:
             begin_s = self._clock.monotonic_s()
@@ -411,14 +411,14 @@ class GroupCommitter:
             return
         try:
             result = self._change(job.call, changes_store=job.changes_store)
-        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the one who waits
+        except BaseException as error:  # noqa: BLE001 - every error is passed to the caller that waits
             job.done.set_exception(error)
         else:
             job.done.set_result(result)
 
     def _change(self, call: Callable[[], Any], *, changes_store: bool) -> Any:
-        """Run a job's call and return what it returns. If storage fails, the log stops."""
-        # Also where the store itself would go on, after a defect: a job may rest on what was not written then.
+        """Run a job's call and return its result. A storage failure stops the log."""
+        # Even if the store itself still works, after a bug: a job may depend on a write that failed.
         if self._failure is not None and changes_store:
             raise self._failure.with_effect(Effect.NONE)
         try:
@@ -428,36 +428,36 @@ class GroupCommitter:
             raise
 
     def _lapse(self) -> LogFailure | None:
-        """Return why the log has stopped if the node may no longer speak for its channels."""
+        """Return the cause if the node's lease has expired; the log then stops."""
         if self.tenure is None or self.tenure.is_held():
             return None
         return self._fail(OwnershipLostError(self.tenure.node_id))
 
     def _attempt(self, change: Callable[[], None]) -> LogFailure | None:
-        """Run a write or a sync; return why the log has stopped if it failed."""
+        """Run a write or a sync; return the cause if it failed, which stops the log."""
         try:
             change()
         except StorageFailedError as error:
             return self._fail(error)
-        except BaseException as error:  # noqa: BLE001 - a defect: whoever waits must not wait for ever
+        except BaseException as error:  # noqa: BLE001 - a bug: waiting callers must not wait indefinitely
             return self._fail_by_defect(error)
         return None
 
     def _fail(self, error: LogFailure) -> LogFailure:
-        """Remember the first failure: nothing is written after it."""
+        """Store the first failure: nothing is written after it."""
         if self._failure is None:
             self._failure = error
         return self._failure
 
     def _fail_by_defect(self, error: BaseException) -> LogFailure:
-        report = {"message": "a defect stopped the log", "exception": error}
+        report = {"message": "a bug stopped the log", "exception": error}
         self._loop.call_soon_threadsafe(self._loop.call_exception_handler, report)
         return self._fail(StorageFailedError(f"a group could not be committed: {error!r}"))
 
     # -- Metrics, on the event loop ------------------------------------------------------------------------
 
     def _note(self, group: _Group) -> None:
-        """Keep a group's figures for the metrics: to tell them of one at a time costs four times as much."""
+        """Collect a group's figures for the metrics: updating the metrics for each group costs four times as much."""
         oldest = group.appends[0]
         ack_s = self._clock.monotonic_s() - oldest.started_s
         if ack_s > self._slow_appends.threshold_s:
@@ -472,7 +472,7 @@ class GroupCommitter:
             self.refresh_metrics()
 
     def refresh_metrics(self) -> None:
-        """Bring the metrics up to date."""
+        """Update the metrics."""
         figures, self._figures = self._figures, []
         metrics = self._metrics
         metrics.commit_groups.inc(len(figures))
@@ -490,7 +490,7 @@ class GroupCommitter:
 
 
 def _beside(appends: Sequence[PendingAppend]) -> Beside:
-    """Return what is written beside the entries of a group."""
+    """Return the changes that are written together with the entries of a group."""
     # Later changes replace earlier ones.
     windows = dict(change for append in appends for change in append.windows)
     outcomes = dict(change for append in appends for change in append.outcomes)

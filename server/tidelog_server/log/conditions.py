@@ -1,4 +1,4 @@
-"""What must hold of a vchannel for an append to be taken. Pure."""
+"""Conditions that a vchannel must meet for an append. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,15 +12,15 @@ NO_FENCING_TOKEN: Final = 0
 class Conditions:
     """Conditions of one append.
 
-    They are checked where its ticks are taken, so nothing can come between. What counts is everything that was taken
-    before, durable or not: it stands before this append in the log in any case.
+    They are checked in the step that allocates its ticks, so no other append comes in between. They apply to the state
+    after all earlier appends, durable or not, because those precede this append in the log in any case.
 
     Source: compare-and-append of shared logs, and the fencing tokens of lease-based locks (Kleppmann, "How to do
     distributed locking", 2016).
 
     Attributes:
-        expected_last_tick: Last tick that the vchannel must have, 0 for none ever; None for any.
-        fencing_token: The token that the vchannel must have; NO_FENCING_TOKEN for any.
+        expected_last_tick: Required last tick of the vchannel, 0 if nothing was ever appended; None for any.
+        fencing_token: Required token of the vchannel; NO_FENCING_TOKEN for any.
     """
 
     expected_last_tick: int | None = None
@@ -30,9 +30,9 @@ class Conditions:
         """Raise unless a vchannel with this last tick and this token meets the conditions.
 
         Raises:
-            FencingTokenMismatchError, LastTickMismatchError: They carry the actual value.
+            FencingTokenMismatchError, LastTickMismatchError: A condition does not hold; the error has the actual value.
         """
-        # The token first: a writer that was fenced off must not be told to look and try again.
+        # The token first: a fenced writer must not be advised to read and retry.
         if self.fencing_token not in (NO_FENCING_TOKEN, fencing_token):
             raise FencingTokenMismatchError(
                 vchannel=vchannel, fencing_token=self.fencing_token, actual_fencing_token=fencing_token

@@ -1,8 +1,8 @@
-"""Turns of the scans that follow: as many as the event loop has time for beside everything else.
+"""Turns of following scans: as many as the event loop has time for.
 
-A group of appends wakes every follower of its vchannel. A thousand of them at once would hold up each step of each
-append by their thousand steps. So they get turns: many while the event loop is on time, few while it is late, and
-those of different readers alternate. A follower that waits longer delivers more at once, so nothing is lost by it.
+A group of appends wakes every follower of its vchannel. A thousand followers at once would delay each step of each
+append by a thousand steps. So they take turns: many while the event loop is on time, few while it is late, and
+different readers alternate. A follower that waits longer delivers more at once, so throughput does not suffer.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ _LATE_S: Final = 0.002
 
 
 class FollowTurns:
-    """Hands out turns. Lives on the event loop.
+    """Grants turns. Lives on the event loop.
 
-    While turns are asked for, a timer measures how late the event loop is, and hands out the turns of the next tick:
-    one more than in the last one while it is on time, half while it is late.
+    While turns are requested, a timer measures how late the event loop is, and grants the turns of the next tick: one
+    more than in the last tick while it is on time, half as many while it is late.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class FollowTurns:
         await turn
 
     def charge(self, size_bytes: int, entries: int) -> None:
-        """Note what a turn delivers: a large one counts for several."""
+        """Charge for the data that a turn delivers: a large delivery counts as several turns."""
         self._left -= size_bytes // FOLLOW_TURN_BYTES + entries // FOLLOW_TURN_ENTRIES
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -61,7 +61,7 @@ class FollowTurns:
             self._per_tick = max(MIN_FOLLOW_TURNS_PER_TICK, self._per_tick // 2)
         else:
             self._per_tick = min(MAX_FOLLOW_TURNS_PER_TICK, self._per_tick + 1)
-        # What a large turn took too much is missing in the next ticks.
+        # Turns that a large delivery overdrew are deducted from the next ticks.
         self._left = min(self._left, 0) + self._per_tick
         while self._left > 0 and self._waiting:
             self._give_one()
@@ -72,7 +72,7 @@ class FollowTurns:
         self._wait_for_tick(loop)
 
     def _give_one(self) -> None:
-        """Give a turn to the reader that has not had one for longest."""
+        """Grant a turn to the reader that has waited longest."""
         reader, queue = self._waiting.popitem(last=False)
         turn = queue.popleft()
         if queue:

@@ -1,4 +1,4 @@
-"""How much of a vchannel lies at or behind a position: from the sparse index, and the headers of one chunk."""
+"""The lag of a position on a vchannel, from the sparse index and the headers of one chunk."""
 
 from typing import Final, NamedTuple
 
@@ -9,13 +9,13 @@ _PAGE: Final = 1_024
 
 
 class Lag(NamedTuple):
-    """What was not consumed, and is there.
+    """Messages at or above a position that are still in the log.
 
     Attributes:
-        messages: How many messages.
-        size_bytes: Bytes of their columns; of an entry that was consumed in part, its share.
-        first_tick: Tick of the oldest; 0 if there is none.
-        is_trimmed: Whether others were trimmed before.
+        messages: Number of messages.
+        size_bytes: Bytes of their columns; proportional for an entry that was consumed in part.
+        first_tick: Tick of the oldest message; 0 without messages.
+        is_trimmed: True if messages at or above the position were trimmed.
     """
 
     messages: int
@@ -25,7 +25,7 @@ class Lag(NamedTuple):
 
 
 def lag_of(store: LogStore, vchannel_id: int, next_tick: int) -> Lag:
-    """Return what lies at or above ``next_tick``. Blocks for a read of at most one chunk's headers.
+    """Return the lag at ``next_tick``. Blocks for a read of at most one chunk's headers.
 
     Raises:
         KeyError: The vchannel does not exist.
@@ -43,7 +43,7 @@ def lag_of(store: LogStore, vchannel_id: int, next_tick: int) -> Lag:
     chunk = chunks[0]
     messages = tail.messages - chunk.messages_before
     size_bytes = tail.columns_bytes - chunk.bytes_before
-    # Of a chunk that was cut, the entries that are gone come first.
+    # In a chunk that was trimmed in part, the trimmed entries come first.
     messages -= max(0, tail.trimmed_messages - chunk.messages_before)
     size_bytes -= max(0, tail.trimmed_bytes - chunk.bytes_before)
     tick = max(chunk.first_tick, tail.trim_tick)

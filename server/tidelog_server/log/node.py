@@ -1,4 +1,4 @@
-"""The log layer of one node: builds what channel logs share, and routes what was committed back to them."""
+"""The log layer of one node: builds what channel logs share, and dispatches committed groups to them."""
 
 import asyncio
 import shutil
@@ -44,12 +44,12 @@ class LogNode:
         """Start the committer.
 
         Args:
-            store: Where entries live; closed by the caller, after ``close``.
-            limits: Bounds.
-            clock: Time.
-            metrics: Where to count.
-            folder: Whose disk is watched; None when nothing is on disk.
-            on_failure: Called once, when storage has failed or the node's lease has lapsed.
+            store: Store of the entries; the caller closes it after ``close``.
+            limits: Limits.
+            clock: Clock.
+            metrics: Metrics to update.
+            folder: Data folder whose disk is watched; None if nothing is on disk.
+            on_failure: Called once, when storage has failed or the node's lease has expired.
         """
         self.store = store
         self.metrics = metrics
@@ -59,7 +59,7 @@ class LogNode:
         self._is_disk_full = False
         self.has_lapsed = False
         self._on_failure = on_failure
-        # Set when the node begins to shut down: by then nobody may wait for more work.
+        # Events set when the node begins to shut down, to wake calls that wait for more work.
         self.watchers: set[asyncio.Event] = set()
         self._logs: dict[str, ChannelLog] = {}
         self._by_vchannel_id: dict[int, tuple[ChannelLog, VchannelLog]] = {}
@@ -70,15 +70,15 @@ class LogNode:
         )  # fmt: skip
         self.shared: NodeLog
         self.read_budget = ReadBudget(limits.max_unread_bytes)
-        # Is told of positions of consumer groups once they are durable, before whoever committed them is.
+        # Called with durable positions of consumer groups, before their commits are answered.
         self.on_positions: Callable[[Sequence[PositionChange]], None] = lambda _: None
 
     def hold(self, tenure: Tenure) -> None:
-        """Serve only while ``tenure`` is held: this node is one of several."""
+        """Serve only while ``tenure`` is held: this node is part of a cluster."""
         self.admission.tenure = self.committer.tenure = tenure
 
     def open(self, oracle: Oracle) -> None:
-        """Take ticks from ``oracle``, which is above everything that is in the log."""
+        """Take ticks from ``oracle``, which is above every tick in the log."""
         ring = TailRing(self.admission.limits.tail_ring_bytes)
         producers = ProducerTable(self.store.producer_windows(), self.metrics.evictions.labels("producers").inc)
         self.shared = NodeLog(self.store, oracle, self.committer, ring, self.admission, self.clock, producers)
@@ -101,12 +101,12 @@ class LogNode:
         self._count()
 
     def vchannel_name(self, vchannel_id: int) -> str | None:
-        """Return the name of an open vchannel by its number; None if there is none."""
+        """Return the name of an open vchannel; None if no open vchannel has this id."""
         found = self._by_vchannel_id.get(vchannel_id)
         return found and found[1].name
 
     async def watch_disk(self) -> None:
-        """Look at the free space of the data folder's disk every second, for ever."""
+        """Check the free space of the data folder's disk every second. Never ends."""
         if self._folder is None:
             return
         while True:
@@ -116,14 +116,14 @@ class LogNode:
             await asyncio.sleep(_LOOK_AT_DISK_EVERY_S)
 
     def note_free_disk(self, free_bytes: int) -> None:
-        """Stop or resume taking appends, by how much disk is free."""
+        """Update the free disk space, which stops or resumes appends."""
         self.admission.free_disk_bytes = free_bytes
         if self.admission.is_disk_full != self._is_disk_full:
             self._is_disk_full = not self._is_disk_full
             _log.warning("disk_nearly_full" if self._is_disk_full else "disk_has_room_again", free_bytes=free_bytes)
 
     def refresh_metrics(self) -> None:
-        """Bring the metrics up to date that are not kept so all the time."""
+        """Update the metrics that are not updated continuously."""
         self.committer.refresh_metrics()
         metrics = self.metrics
         metrics.in_flight_bytes.set(self.admission.in_flight_bytes)
@@ -141,7 +141,7 @@ class LogNode:
             metrics.engine.labels(figure).set(value)
 
     def begin_shutdown(self) -> None:
-        """Take no new work from now on, and let every scan and stream notice."""
+        """Accept no new work from now on, and wake every scan and stream to notice."""
         self.admission.is_shutting_down = True
         for watcher in self.watchers:
             watcher.set()
@@ -149,7 +149,7 @@ class LogNode:
             log.wake_all()
 
     async def close(self) -> None:
-        """Finish and sync everything that was submitted, and end the committer's thread."""
+        """Drain and sync everything that was submitted, and end the committer's thread."""
         await self.committer.close()
 
     def _committed(self, appends: Sequence[PendingAppend]) -> None:
@@ -172,7 +172,7 @@ class LogNode:
                 vchannel.wake_followers()
 
     def lapse(self, error: OwnershipLostError) -> None:
-        """Serve nobody any more: the lease is lost."""
+        """Stop serving: the lease is lost."""
         if self.has_lapsed:
             return
         self.has_lapsed = True
@@ -191,7 +191,7 @@ class LogNode:
             return
         if self.admission.failure is not None:
             return
-        # The appends in flight stay in flight: no watermark passes them, so nobody reads what may not be durable.
+        # The appends in flight stay in flight: no watermark passes them, so readers never see what may not be durable.
         self.admission.failure = error
         self.metrics.storage_failed.set(1)
         _log.critical("storage_failed", cause=error.values["cause"])
@@ -200,13 +200,13 @@ class LogNode:
         self._on_failure(error)
 
     def _watermark_lag_s(self) -> float:
-        """Return how old the oldest append in flight is: one with none in flight has a watermark that is now."""
+        """Return the age of the oldest append in flight; 0 without one, because then the watermark is current."""
         ticks = (tick for log in self._logs.values() if (tick := log.oldest_in_flight()) is not None)
         oldest = min(ticks, default=None)
         return 0.0 if oldest is None else max(0, self.clock.wall_ms() - physical_ms(oldest)) / 1_000
 
     def vchannel_ticks(self) -> list[tuple[str, int, int]]:
-        """Return name, first tick that was not trimmed and newest durable tick of each vchannel."""
+        """Return the name, the first tick that was not trimmed and the last durable tick of each vchannel."""
         return [(each.name, each.trim_tick, each.durable_tick) for _, each in self._by_vchannel_id.values()]
 
     def _count(self) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of an append beside its messages."""
+"""Options of an append."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ class AppendOptions(NamedTuple):
     """Options of one append.
 
     Attributes:
-        needs_sync: Whether the acknowledgement waits for a sync.
-        barrier_tick: Every tick must be greater; NO_TICK for none.
-        conditions: What must hold of the vchannel.
-        producer: Who appends, and which of his batches it is; None if nobody says so.
+        needs_sync: True if the acknowledgement waits for a sync.
+        barrier_tick: Exclusive lower bound of every tick; NO_TICK if not set.
+        conditions: Conditions that the vchannel must meet.
+        producer: Producer and sequence of the batch; None if no producer is named.
     """
 
     needs_sync: bool = True

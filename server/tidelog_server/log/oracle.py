@@ -1,7 +1,7 @@
-"""The tick oracle: hands out ticks that grow strictly, across restarts and clocks that jump.
+"""The tick oracle: allocates ticks that grow strictly, across restarts and clock jumps.
 
-Source: the timestamp oracle of Milvus: an upper bound of what was handed out is saved three seconds ahead,
-so that a restart begins above it without a write for each tick.
+Source: the timestamp oracle of Milvus: an upper bound of the allocated ticks is saved three seconds ahead, so that a
+restart begins above it without a write for each tick.
 """
 
 import asyncio
@@ -14,84 +14,84 @@ from tidelog_server.metadata.store import MetadataStore, Put
 from tidelog_server.runtime.clock import Clock
 
 _NANOSECONDS_PER_MS: Final = 1_000_000
-# The saved bound is moved once it is nearer than it was put by so much.
+# The saved bound is moved once this much of its lead is used up.
 _USED_UP_MS: Final = TICK_SAVE_AHEAD_MS // 3
 _POLL_S: Final = 0.2
-# Why poll at all: the wall clock moves towards the bound even when nobody asks for ticks.
+# Why poll at all: the wall clock moves towards the bound even without allocations.
 assert TICK_SAVE_AHEAD_MS - _USED_UP_MS > 2 * _POLL_S * 1_000
 
 
 class Oracle(Protocol):
-    """Hands out the ticks of a node. Lives on the event loop."""
+    """Allocates the ticks of a node. Lives on the event loop."""
 
     @property
     def last(self) -> Tick:
-        """The greatest tick that was handed out or promised away."""
+        """The greatest tick that was allocated, or that a watermark has passed."""
         ...
 
     def try_allocate(self, count: int, after: int = NO_TICK) -> Tick | None:
-        """Return the first of ``count`` consecutive ticks above ``after`` at once, or None: then call ``allocate``.
+        """Return the first of ``count`` consecutive ticks above ``after`` at once; None if not possible now.
 
-        Ticks are only handed out up to now, so None for an ``after`` in the future.
+        Ticks are never allocated ahead of the clock, so an ``after`` in the future returns None.
         """
         ...
 
     async def allocate(self, count: int, after: int = NO_TICK) -> Tick:
         """Return the first of ``count`` consecutive ticks above ``after``; waits for the clock to pass ``after``.
 
-        Cancelling leaves nothing behind.
+        Cancelling has no effect on the oracle.
         """
         ...
 
     async def prepare(self, count: int, after: int = NO_TICK) -> None:
-        """Get, or wait for, what ``try_allocate`` lacks: then it may be asked again.
+        """Get, or wait for, what ``try_allocate`` lacks; then call it again.
 
-        Cancelling leaves nothing behind.
+        Cancelling has no effect on the oracle.
         """
         ...
 
     def now(self) -> Tick:
-        """Return a tick such that nothing at or below it will be handed out any more, as late as possible."""
+        """Return the greatest tick such that no tick at or below it will be allocated any more."""
         ...
 
     async def catch_up(self) -> None:
-        """Have ``now`` reach all that any node of the cluster has handed out before this call.
+        """Advance ``now`` to at least every tick that any node of the cluster has allocated before this call.
 
-        Cancelling leaves nothing behind.
+        Cancelling has no effect on the oracle.
         """
         ...
 
     def leave_behind(self, tick: int) -> None:
-        """Hand out nothing at or below ``tick``, which was handed out before, by this node or another."""
+        """Never allocate a tick at or below ``tick``, which this or another node has allocated."""
         ...
 
     def lead_s(self) -> float:
-        """Return how many seconds the oracle is ahead of the wall clock: great after the clock was set back."""
+        """Return the lead over the wall clock in seconds: large after the clock was set back."""
         ...
 
     async def run(self) -> None:
-        """Keep ready what ``try_allocate`` needs, for ever."""
+        """Maintain what ``try_allocate`` needs. Never ends."""
         ...
 
 
 @dataclass(slots=True)
 class TickState:
-    """What was handed out, and up to where handing out is allowed. Pure.
+    """The last tick allocated, and the bound of allocation. Pure.
 
-    Invariant: every tick handed out is at most ``last`` and its physical part is below ``bound_ms``.
+    Invariant: every allocated tick is at most ``last`` and its physical part is below ``bound_ms``.
 
     Attributes:
-        last: Greatest tick that was handed out or that a watermark has passed.
-        bound_ms: Saved bound; no tick has this physical part or a greater one.
+        last: Greatest tick that was allocated or that a watermark has passed.
+        bound_ms: Saved bound; exclusive limit of the physical part of a tick.
     """
 
     last: Tick
     bound_ms: int
 
     def allocate(self, wall_ms: int, count: int, after: int = NO_TICK) -> Tick | None:
-        """Return the first of ``count`` consecutive new ticks above ``after``; None if the bound is in the way.
+        """Return the first of ``count`` consecutive new ticks above ``after``; None if they would exceed the bound.
 
-        When the logical part overflows, the ticks run on into the next millisecond.
+        If the logical part overflows, the ticks continue in the next millisecond.
         """
         first = max(self.last + 1, compose(wall_ms), after + 1)
         last = first + count - 1
@@ -101,15 +101,15 @@ class TickState:
         return Tick(first)
 
     def advance(self, wall_ms: int) -> Tick:
-        """Move ``last`` up to the wall clock without handing anything out, and return it.
+        """Move ``last`` up to the wall clock without an allocation, and return it.
 
-        Nothing at or below the result will ever be handed out: that is what an idle channel's watermark promises.
+        No tick at or below the result will ever be allocated: that is what an idle channel's watermark promises.
         """
         self.last = Tick(max(self.last, min(compose(wall_ms), compose(self.bound_ms) - 1)))
         return self.last
 
     def bound_wanted_ms(self, wall_ms: int, room_ms: int = 0, ahead_ms: int = TICK_SAVE_AHEAD_MS) -> int | None:
-        """Return the bound that should be saved now, or None while there is room enough beyond ``room_ms``."""
+        """Return the bound to save now; None while there is enough room beyond ``room_ms``."""
         frontier_ms = max(wall_ms, physical_ms(self.last)) + room_ms
         if self.bound_ms - frontier_ms >= ahead_ms - _USED_UP_MS:
             return None
@@ -122,7 +122,7 @@ class TickOracle:
     def __init__(
         self, clock: Clock, metadata: MetadataStore, key: str, *, save_ahead_ms: int = TICK_SAVE_AHEAD_MS
     ) -> None:
-        """Keep the bound under ``key``, so far ahead: as long as the metadata may be silent."""
+        """Save the bound under ``key``, ``ahead_ms`` ahead: the time that the metadata may be unavailable."""
         self._clock = clock
         self._metadata = metadata
         self._key = key
@@ -159,10 +159,10 @@ class TickOracle:
         return first
 
     async def prepare(self, count: int, after: int = NO_TICK) -> None:
-        """See Oracle. Waits 0.2 s at most."""
+        """See Oracle. Waits at most 0.2 s."""
         frontier = max(compose(self._clock.wall_ms()), self._state.last)
         if after > frontier:
-            # At least a millisecond, also within the same one: after the clock was set back, that one lasts.
+            # At least a millisecond, even within the same one: after the clock was set back, that one lasts.
             ahead_ms = max(1, physical_ms(after) - physical_ms(frontier))
             await asyncio.sleep(min(ahead_ms / 1_000, _POLL_S))
         else:
@@ -173,31 +173,31 @@ class TickOracle:
         return self._state.advance(self._clock.wall_ms())
 
     async def catch_up(self) -> None:
-        """See Oracle. There is nobody else, or it has everything from here."""
+        """See Oracle. Nothing to do: a single node, or every other node has its ticks from here."""
 
     def leave_behind(self, tick: int) -> None:
-        """See Oracle. Everything that was handed out is behind."""
+        """See Oracle. Nothing to do: every tick was allocated here."""
 
     def lead_s(self) -> float:
         """See Oracle."""
         return max(0, physical_ms(self._state.last) - self._clock.wall_ms()) / 1_000
 
     async def run(self) -> None:
-        """Keep the saved bound ahead, for ever."""
+        """Keep the saved bound ahead. Never ends."""
         while True:
             await asyncio.sleep(_POLL_S)
             await self._extend()
 
     async def _extend(self, count: int = 0) -> None:
         async with self._extending:
-            # A request for many ticks may itself need several milliseconds' worth of logical parts.
+            # A request for many ticks may itself need several milliseconds of logical parts.
             room_ms = count >> LOGICAL_BITS
             wanted_ms = self._state.bound_wanted_ms(self._clock.wall_ms(), room_ms, self._save_ahead_ms)
             if wanted_ms is None:
                 return
             assert compose(wanted_ms) < MAX_TICK
             value = (wanted_ms * _NANOSECONDS_PER_MS).to_bytes(8, "big")
-            # Compared, so that of two who believe that they lead only one gets on.
+            # Compared, so that of two nodes that both believe to lead only one succeeds.
             self._revision = await self._metadata.commit([Put(self._key, value, self._revision)])
             # Ordering: only a bound that is on disk may be used.
             self._state.bound_ms = wanted_ms

@@ -1,4 +1,4 @@
-"""Plans scans: a consistent cut over vchannels, divided into splits."""
+"""Plans scans: a snapshot over vchannels, divided into splits."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -31,14 +31,14 @@ _PAGE_HEADERS: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What to plan.
+    """A scan to plan.
 
     Attributes:
-        begin_tick: Inclusive; 0 for all that is there.
+        begin_tick: Inclusive; 0 for the first available tick.
         end_tick: Exclusive; 0 for a consistent cut made now.
-        min_splits: A hint.
-        max_messages: About so many messages in a split.
-        max_bytes: About so many bytes in a split.
+        min_splits: Desired minimum number of splits; a hint.
+        max_messages: Approximate maximum of messages in a split.
+        max_bytes: Approximate maximum of bytes in a split.
     """
 
     begin_tick: int
@@ -58,16 +58,16 @@ class ScanPlanner:
     async def plan(
         self, targets: Sequence[tuple[ChannelLog, VchannelLog]], request: PlanRequest
     ) -> tuple[Tick, list[list[Split]]]:
-        """Return the cut and, for each vchannel, its splits.
+        """Return the cut and the splits of each vchannel.
 
-        The cut is consistent: every message that was acknowledged before the call lies below it, every append that
-        begins after the call gets a tick at or above it, and everything below it is durable when this returns. One that
-        was asked for within a transaction is the transaction's first tick instead, so it tears none that begins before
-        it on these vchannels.
+        The cut is consistent: every message acknowledged before the call is below it, every append that begins after
+        the call gets a tick at or above it, and everything below it is durable when this returns. An ``end_tick``
+        within a transaction is replaced by the transaction's first tick, so the cut never divides a transaction on
+        these vchannels.
 
         Raises:
-            PositionTrimmedError: ``begin_tick`` is not 0 and was trimmed, or lies before the creation of a channel.
-            PositionBeyondEndError: ``end_tick`` was never handed out.
+            PositionTrimmedError: ``begin_tick`` is not 0 and was trimmed, or is before the creation of a channel.
+            PositionBeyondEndError: ``end_tick`` was never allocated.
             InvalidRequestError: There would be too many splits.
             ChannelNotExistError: A channel was destroyed meanwhile.
         """
@@ -81,7 +81,7 @@ class ScanPlanner:
             # Dropped while the index was read.
             _check_open(targets)
             raise
-        # Of a channel that is destroyed meanwhile, the index may have been read in part.
+        # If a channel is destroyed meanwhile, its index may have been read in part.
         _check_open(targets)
         return found
 
@@ -90,7 +90,7 @@ class ScanPlanner:
         if end_tick == 0:
             end_tick = await oracle.allocate(1)
         elif end_tick > oracle.now() + 1:
-            # Another node of the cluster may have handed it out.
+            # Another node of the cluster may have allocated it.
             await oracle.catch_up()
             if end_tick > oracle.now() + 1:
                 raise PositionBeyondEndError(requested_tick=end_tick, latest_tick=oracle.last)
@@ -128,32 +128,32 @@ class _Divide:
         room = MAX_SPLITS
         splits = []
         for vchannel_id, found in zip(self.vchannel_ids, extents, strict=True):
-            # Never more than is answered, however small the splits that were asked for.
+            # Never more than the answer may have, however small the requested splits are.
             splits.append(list(islice(join(self._refine(vchannel_id, found, limits), limits), room + 1)))
             room -= len(splits[-1])
             if room < 0:
                 raise InvalidRequestError(
-                    f"the plan has more than {MAX_SPLITS} splits: allow larger ones", field="max_messages_per_split"
+                    f"the plan has more than {MAX_SPLITS} splits: request larger ones", field="max_messages_per_split"
                 )
         return Tick(end_tick), splits
 
     def _ranges_of_chunks(self) -> list[tuple[int, int, Sequence[Chunk]]]:
-        """Return where each vchannel's range begins, where it ends by what the vchannel has, and its chunks.
+        """Return each vchannel's beginning, its end according to the vchannel's transactions, and its chunks.
 
-        The least of the ends holds for all: nothing else has a tick of a transaction that the end lies within.
+        The smallest end applies to all: only messages of the transaction that contains it have ticks there.
         """
         ranges: list[tuple[int, int, Sequence[Chunk]]] = []
         for vchannel_id, (begin_tick, end_tick) in zip(self.vchannel_ids, self.ranges, strict=True):
             chunks = self.node.store.chunks(vchannel_id, begin_tick, end_tick)
             end = end_tick
-            # A cut made by the oracle lies within no transaction.
+            # A cut made by the oracle is never within a transaction.
             if chunks and self.request.end_tick:
                 end = self._end_before_cut_transaction(vchannel_id, max(begin_tick, chunks[-1].first_tick), end_tick)
             ranges.append((begin_tick, end, chunks))
         return ranges
 
     def _end_before_cut_transaction(self, vchannel_id: int, begin_tick: int, end_tick: int) -> int:
-        """Return the first tick of the transaction that ``end_tick`` lies within, and itself if it does in none."""
+        """Return the first tick of the transaction that ``end_tick`` is within; ``end_tick`` itself outside of one."""
         last: EntryHeader | None = None
         for header in self._headers(vchannel_id, begin_tick, end_tick):
             last = header
@@ -162,10 +162,10 @@ class _Divide:
         return last.txn.first_tick
 
     def _extents(self, ranges: Sequence[tuple[int, int, Sequence[Chunk]]], end_tick: int) -> list[list[Extent]]:
-        """Return what each vchannel has from where its range begins to ``end_tick``, in chunks or what is left of them.
+        """Return the extents of each vchannel from its beginning to ``end_tick``: chunks, or parts of them.
 
-        Of a chunk that the range cuts, the headers tell what lies within. For MAX_EDGE_HEADERS of them, that is; behind
-        that it is said to have the share of its ticks.
+        A chunk at the edge of the range is counted by its headers. After MAX_EDGE_HEADERS headers, its part is
+        estimated in proportion to ticks.
         """
         room = MAX_EDGE_HEADERS
         found: list[list[Extent]] = []
@@ -174,7 +174,7 @@ class _Divide:
             for chunk in chunks:
                 parts = list(clip(extents_of_chunks([chunk]), begin_tick, end_tick))
                 is_cut = chunk.first_tick < begin_tick or chunk.last_tick >= end_tick
-                # Ticks of one batch follow each other, so there the share is exact.
+                # Ticks of one batch are consecutive, so there the proportion is exact.
                 if parts and is_cut and 1 < chunk.batches <= room:
                     headers = list(self._headers(vchannel_id, parts[0].first_tick, parts[0].last_tick + 1))
                     room -= len(headers)
@@ -184,7 +184,7 @@ class _Divide:
         return found
 
     def _limits(self, extents: Sequence[Sequence[Extent]]) -> SplitBounds:
-        """Return how large a split may become so that there are about ``min_splits`` of them."""
+        """Return the size of a split that results in about ``min_splits`` splits."""
         total_bytes = sum(extent.columns_bytes for found in extents for extent in found)
         max_bytes = self.request.max_bytes
         if self.request.min_splits > 1:
@@ -192,7 +192,7 @@ class _Divide:
         return SplitBounds(self.request.max_messages, max_bytes)
 
     def _refine(self, vchannel_id: int, extents: Sequence[Extent], limits: SplitBounds) -> Iterator[Extent]:
-        """Divide extents that are too large for one split down to single entries, or parts of them."""
+        """Divide extents that are too large for a split into single entries, or parts of them."""
         for extent in extents:
             if limits.are_exceeded_by(extent.messages, extent.columns_bytes):
                 begin_tick, end_tick = extent.first_tick, extent.last_tick + 1

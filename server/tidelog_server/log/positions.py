@@ -1,4 +1,4 @@
-"""Where a scan starts: from what a caller asks for to a tick, or a clear refusal. Pure."""
+"""The start of a scan: resolves a request to a tick, or refuses it. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,11 +19,11 @@ class StartLatest:
 
 @dataclass(frozen=True, slots=True)
 class StartFrom:
-    """At the first message whose tick is ``tick`` or greater. A position: it must be in range.
+    """At the first message whose tick is ``tick`` or greater. A position, which must be in range.
 
     Attributes:
         tick: The tick.
-        is_after: Whether it was given as the tick before: what a reader has. See ``check_start_of_several``.
+        is_after: True if the request was "after" the previous tick, the last one read. See ``check_start_of_several``.
     """
 
     tick: int
@@ -32,7 +32,7 @@ class StartFrom:
 
 @dataclass(frozen=True, slots=True)
 class StartAtTime:
-    """At the first message of this time or later, in milliseconds since the epoch. Never out of range."""
+    """At the first message at this time or later, in milliseconds since the epoch. Always in range."""
 
     time_ms: int
 
@@ -40,7 +40,7 @@ class StartAtTime:
 Start = StartAll | StartLatest | StartFrom | StartAtTime
 
 
-# 0 and 1 name no message: they stand for the beginning, whenever the channel was created.
+# 0 and 1 are not positions of messages: they mean the beginning, whenever the channel was created.
 _LAST_BEGINNING: Final = 1
 
 
@@ -50,16 +50,16 @@ def resolve_start(
     """Return the first tick to deliver.
 
     Args:
-        start: What was asked for.
-        vchannel: For the error.
+        start: The requested start.
+        vchannel: Name for the error.
         trim_tick: First available tick of the vchannel.
-        created_tick: When its channel was created; 0 where a position before that is the beginning.
-        watermark: Of its channel.
-        latest_tick: The greatest tick that was ever handed out.
+        created_tick: Creation tick of its channel; 0 if a position before it means the beginning.
+        watermark: Watermark of its channel.
+        latest_tick: The greatest tick ever allocated.
 
     Raises:
-        PositionTrimmedError: The position lies below ``trim_tick``, or below ``created_tick``.
-        PositionBeyondEndError: The position lies beyond the tick after ``latest_tick``.
+        PositionTrimmedError: The position is below ``trim_tick`` or below ``created_tick``.
+        PositionBeyondEndError: The position is above ``latest_tick + 1``.
     """
     match start:
         case StartAll():
@@ -70,7 +70,7 @@ def resolve_start(
             return Tick(max(trim_tick, compose(min(time_ms, MAX_PHYSICAL_MS))))
         case StartFrom(tick=tick):
             check_position(vchannel, tick, trim_tick=trim_tick, created_tick=created_tick)
-            # A reader who has everything asks for the tick after the last one.
+            # A reader that has read everything requests the tick after the last one.
             if tick > latest_tick + 1:
                 raise PositionBeyondEndError(requested_tick=tick, latest_tick=latest_tick)
             return Tick(tick)
@@ -79,30 +79,30 @@ def resolve_start(
 def check_start_of_several(start: Start, vchannels: int, name: str) -> None:
     """Raise InvalidRequestError if ``start`` is after one tick for several vchannels; ``name`` is the field's.
 
-    The copies of a broadcast have one tick. A reader of several vchannels that stops behind one of them would skip the
-    others.
+    The copies of a broadcast have the same tick. A reader of several vchannels that stopped after one copy would skip
+    the others.
     """
     if vchannels > 1 and isinstance(start, StartFrom) and start.is_after:
         raise InvalidRequestError(
             f"{name} is after one tick for {vchannels} vchannels, expected one vchannel: the copies of a broadcast "
-            "have the same tick, so some of them could be skipped; give each vchannel the position that was read "
-            f"there, or start at tick {start.tick} to leave out everything before it",
+            "have the same tick, so some of them could be skipped; set the position of each vchannel to the one that "
+            f"was read there, or start at tick {start.tick} to skip everything before it",
             field=name,
         )
 
 
 def check_not_trimmed(vchannel: str, tick: int, trim_tick: int) -> None:
-    """Raise PositionTrimmedError if ``tick`` lies below the first available tick."""
+    """Raise PositionTrimmedError if ``tick`` is below the first available tick."""
     if tick < trim_tick:
         raise PositionTrimmedError(vchannel=vchannel, requested_tick=tick, first_available_tick=trim_tick)
 
 
 def check_position(vchannel: str, tick: int, *, trim_tick: int, created_tick: int) -> None:
-    """Check a position that a caller names.
+    """Check a position that a caller sent.
 
     Raises:
-        PositionTrimmedError: It lies below the first available tick; or below the creation of the channel, so that a
-            channel of the same name had it that was destroyed.
+        PositionTrimmedError: It is below the first available tick, or below the creation of the channel, so that it
+            belongs to a destroyed channel of the same name.
     """
     if _LAST_BEGINNING < tick < created_tick:
         raise PositionTrimmedError.before_creation(

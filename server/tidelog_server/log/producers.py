@@ -1,7 +1,7 @@
-"""Idempotent producers: which append is new, which is a repetition, which is refused.
+"""Idempotent producers: decides whether an append is new, a retry, or refused.
 
-The table is in memory and on disk: a window is written with the batch that changed it, in one atomic write, so after a
-crash it tells of exactly the batches that are in the log.
+The table is in memory and on disk. A window is persisted in the same atomic write as the batch that changed it, so
+after a crash it contains exactly the batches that are in the log.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,10 +31,10 @@ from tidelog_server.log.committer import PendingAppend, WindowChange
 
 FORGOTTEN_NAMED: Final = f"{RESERVED_PREFIX}forgotten"
 FORGOTTEN_OF_ONE_PROCESS: Final = f"{RESERVED_PREFIX}forgotten-of-one-process"
-"""Under these names a vchannel has windows that say that windows of others were evicted there: the sequence of one is
-the greatest last tick of those, at least 1."""
+"""Names of windows that record evictions of other windows on a vchannel. Their sequence is the greatest last tick of
+the evicted windows, at least 1."""
 
-# Of one tenant, producers that were never opened are evicted first: most of their names are used once.
+# Within a tenant, producers that were never opened are evicted first: most of their names are used once.
 _UNOPENED: Final = 0
 _OPENED: Final = 1
 
@@ -42,20 +42,20 @@ _OPENED: Final = 1
 def known_result(
     window: ProducerWindow | None, vchannel: str, producer: ProducerSequence, count: int, crc32c: int
 ) -> Result | None:
-    """Return the result of a batch that was taken before; None if it is the next one. Pure.
+    """Return the result of a batch that was appended before; None if it is the next one. Pure.
 
     Args:
-        window: The producer's window on the vchannel.
-        vchannel: Its name, for errors.
-        producer: Which batch it is.
-        count: Messages of the batch, as ``ProducerTable.note`` remembers them.
-        crc32c: Its CRC, in the same way.
+        window: Window of the producer on the vchannel.
+        vchannel: Name of the vchannel, for errors.
+        producer: Producer and sequence of the batch.
+        count: Messages of the batch, as recorded by ``ProducerTable.note``.
+        crc32c: CRC-32C of the batch, as recorded there.
 
     Raises:
         ProducerFencedError: Its epoch is not the window's.
-        SequenceGapError: It is neither the next batch nor one before.
-        SequenceReusedError: The batch that was taken under its sequence was another one.
-        SequenceForgottenError: It was taken, and its result is forgotten.
+        SequenceGapError: It is neither the next batch nor an earlier one.
+        SequenceReusedError: A different batch was appended with its sequence.
+        SequenceForgottenError: It was appended, but its result is forgotten.
     """
     window = window or UNKNOWN_PRODUCER
     who = {"vchannel": vchannel, "producer_id": producer.producer_id}
@@ -76,7 +76,7 @@ def known_result(
 
 @dataclass(slots=True)
 class _Producer:
-    """A window, and those of its batches that are not settled yet, by sequence."""
+    """A window, and its unsettled batches by sequence."""
 
     window: ProducerWindow
     in_flight: dict[int, PendingAppend] = field(default_factory=dict)
@@ -89,20 +89,20 @@ def _is_in_use(producer: _Producer) -> bool:
 class ProducerTable:
     """The producers of a node. Lives on the event loop.
 
-    Past MAX_PRODUCERS the principal with the most producers loses the one that it has not used for longest: see
-    ``Shares``. A producer with batches in flight is in use. Those of the server itself, whose names begin with ``_``,
-    do not count and stay until they are removed.
+    Above MAX_PRODUCERS, the principal with the most producers loses its least recently used one: see ``Shares``. A
+    producer with batches in flight is in use. Producers of the server itself, whose names begin with ``_``, do not
+    count and are never evicted.
 
-    Invariant: a vchannel on which a window was evicted has a window FORGOTTEN_NAMED or FORGOTTEN_OF_ONE_PROCESS, by the
-    evicted producer's name. It is written in the same write as the removal.
+    Invariant: a vchannel on which a window was evicted has a window FORGOTTEN_NAMED or FORGOTTEN_OF_ONE_PROCESS,
+    depending on the evicted producer's name, persisted in the same write as the removal.
     """
 
     def __init__(
         self, windows: Mapping[ProducerKey, ProducerWindow], on_evicted: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Start with the windows of earlier runs; ``on_evicted`` is called with a number of evicted windows."""
+        """Start with the windows of earlier runs; ``on_evicted`` is called with the number of evicted windows."""
         self._shared: Shares[ProducerKey, _Producer] = Shares(ranks=2)
-        # Of the server itself: the code that writes them also removes them, and nothing else does.
+        # Windows of the server itself: only the code that writes them removes them.
         self._reserved: dict[ProducerKey, _Producer] = {}
         self._on_evicted = on_evicted
         for key, window in sorted(windows.items(), key=lambda item: item[1].last_tick):
@@ -112,20 +112,20 @@ class ProducerTable:
         return len(self._shared)
 
     def window(self, key: ProducerKey) -> ProducerWindow | None:
-        """Return the window as of the last batch that was taken, durable or not."""
+        """Return the window as of the last batch accepted, durable or not."""
         producer = self._find(key)
         return producer.window if producer else None
 
     def window_for(
         self, vchannel_id: int, vchannel: str, producer: ProducerSequence, latest_tick: int
     ) -> ProducerWindow | None:
-        """Return the window for a batch, as ``window``; an unknown producer never had one if this returns.
+        """Return the window for a batch, see ``window``. If None is returned, the producer never had one.
 
         Args:
-            vchannel_id: Of the vchannel.
-            vchannel: Its name, for errors.
-            producer: Which batch it is.
-            latest_tick: The greatest tick that was ever handed out.
+            vchannel_id: Id of the vchannel.
+            vchannel: Name of the vchannel, for errors.
+            producer: Producer and sequence of the batch.
+            latest_tick: The greatest tick ever allocated.
 
         Raises:
             ProducerForgottenError: It is the first batch of an unknown producer, whose window may have been evicted.
@@ -140,7 +140,7 @@ class ProducerTable:
         return self._find(key) is None and (key[0], FORGOTTEN_NAMED) in self._reserved
 
     def in_flight(self, key: ProducerKey, sequence: int) -> PendingAppend | None:
-        """Return a batch that was taken and is not settled yet; asking for it is using the producer."""
+        """Return a batch that is accepted and not settled yet; this counts as a use of the producer."""
         producer = self._find(key)
         if producer is None:
             return None
@@ -151,9 +151,9 @@ class ProducerTable:
     def note(
         self, vchannel_id: int, producer: ProducerSequence, append: PendingAppend, crc32c: int | None = None
     ) -> None:
-        """Let the producer's window be written with ``append``, the next of its batches on the vchannel.
+        """Write the producer's window with ``append``, its next batch on the vchannel.
 
-        What is remembered of it is its first entry, or ``crc32c`` over more than that.
+        The window records the append's first entry, with ``crc32c`` instead of the entry's CRC if given.
         """
         key, first = (vchannel_id, producer.producer_id), append.entries[0]
         assert first.vchannel_id == vchannel_id
@@ -164,7 +164,7 @@ class ProducerTable:
         self._track(key, producer.sequence, append)
 
     def settle_with_first(self, key: ProducerKey, sequence: int, repeated: PendingAppend) -> None:
-        """Settle the repetition of a batch: with the first one if that is in flight, else now."""
+        """Settle a retry: together with the first append if that is in flight, else now."""
         first = self.in_flight(key, sequence)
         if first is None:
             repeated.settled = True
@@ -174,7 +174,7 @@ class ProducerTable:
             first.repetitions.append(repeated)
 
     def put(self, key: ProducerKey, window: ProducerWindow) -> tuple[WindowChange, ...]:
-        """Replace or add a window; return what must be written for it, the removal of others included."""
+        """Replace or add a window; return the changes to persist, including evictions."""
         producer = self._find(key)
         evicted: tuple[WindowChange, ...] = ()
         if producer is None:
@@ -186,23 +186,23 @@ class ProducerTable:
         return ((key, window), *evicted)
 
     def remove(self, key: ProducerKey) -> WindowChange:
-        """Forget a producer of the server itself that has no batches in flight; return what must be written for it."""
+        """Delete a producer of the server itself without batches in flight; return the change to persist."""
         producer = self._reserved.pop(key, None)
         assert producer is None or not producer.in_flight
         return key, None
 
     def keys(self, prefix: str) -> list[ProducerKey]:
-        """Return the producers of the server itself whose ids begin with ``prefix``."""
+        """Return the keys of the server's own producers whose ids begin with ``prefix``."""
         return [key for key in self._reserved if key[1].startswith(prefix)]
 
     def settled(self, changes: Iterable[WindowChange]) -> None:
-        """Note that the batch that brought ``changes`` is durable."""
+        """Record that the batches that made ``changes`` are durable."""
         for key, window in changes:
             if window is not None and (producer := self._find(key)) is not None:
                 producer.in_flight.pop(window.last_sequence, None)
 
     def forget(self, vchannel_ids: Iterable[int]) -> None:
-        """Forget the producers of vchannels that are gone."""
+        """Delete the producers of destroyed vchannels."""
         gone = set(vchannel_ids)
         for key in [key for key in self._shared.keys() if key[0] in gone]:  # noqa: SIM118 - not a mapping
             self._shared.pop(key)
@@ -214,9 +214,9 @@ class ProducerTable:
     def _check_is_new(self, vchannel_id: int, vchannel: str, producer: ProducerSequence, latest_tick: int) -> None:
         """Check that an unknown producer never had a window here.
 
-        A name of one process is used once, so its first batch is new unless the client says that it may have sent the
-        batch before; clients send a batch again within MAX_REPEAT_AGE_MS, so only a window that was used within that
-        time can be meant. Any other name may come back at any time.
+        A name for one process is used once, so its first batch is new unless the client states that it may be a retry.
+        Clients retry a batch only within MAX_REPEAT_AGE_MS, so only a window used within that time is relevant. Any
+        other name may come back at any time.
         """
         if is_of_one_process(producer.producer_id):
             mark = self._reserved.get((vchannel_id, FORGOTTEN_OF_ONE_PROCESS))
@@ -228,7 +228,7 @@ class ProducerTable:
             raise ProducerForgottenError(vchannel=vchannel, producer_id=producer.producer_id)
 
     def _track(self, key: ProducerKey, sequence: int, append: PendingAppend) -> None:
-        """Remember a batch until it is settled."""
+        """Add a batch in flight."""
         producer = self._find(key)
         assert producer is not None
         producer.in_flight[sequence] = append
@@ -244,7 +244,7 @@ class ProducerTable:
             self._shared.put(key, producer, window.tenant, _OPENED if window.epoch else _UNOPENED)
 
     def _make_room(self, window: ProducerWindow) -> tuple[WindowChange, ...]:
-        """Make room for one more, and for more if there are too many since a time when all were in use."""
+        """Evict windows until one more fits; several if all were in use before and the table exceeded its limit."""
         evicted = self._shared.make_room(window.tenant, MAX_PRODUCERS, _is_in_use)
         if not evicted:
             return ()
@@ -256,7 +256,7 @@ class ProducerTable:
         return tuple(changes.items())
 
     def _mark_forgotten(self, key: ProducerKey, window: ProducerWindow) -> dict[ProducerKey, ProducerWindow]:
-        """Note on the vchannel that a window was evicted; return what must be written for it."""
+        """Record on the vchannel that a window was evicted; return the changes to persist."""
         vchannel_id, producer_id = key
         name = FORGOTTEN_OF_ONE_PROCESS if is_of_one_process(producer_id) else FORGOTTEN_NAMED
         tick, mark = max(1, window.last_tick), self._reserved.get((vchannel_id, name))

@@ -1,8 +1,8 @@
-"""What readers may take of the node's memory for responses that they have not taken.
+"""Memory for responses that readers have not received yet.
 
-gRPC keeps a response until its client takes it, and nothing can take it back from a client that does not read. So a
-scan asks here before it reads a page. The rule is that of a switch's shared buffer: who asks gets a part of what is
-*free*, so that no number of readers that do not read uses up what another one needs.
+gRPC holds a response until its client reads it, and the memory cannot be reclaimed from a client that does not read.
+So a scan reserves memory here before it reads a page. As in a shared-memory switch, each reader may use a part of what
+is *free*, so that readers that do not read never use up the memory of the others.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from tidelog_server.core.limits import (
 )
 from tidelog_server.log.follow_turns import FollowTurns
 
-# A page while its response is written: its columns, the response made of them, and gRPC's copy of that.
+# Copies of a page while its response is written: its columns, the response made of them, and gRPC's copy of that.
 _COPIES: Final = 3
-# Other readers that are looked at when one gives memory back.
+# Other readers that are checked when one releases memory.
 _OTHERS_LOOKED_AT: Final = 8
 _RETRY_AFTER_MS: Final = 1_000
 
@@ -28,27 +28,27 @@ _RETRY_AFTER_MS: Final = 1_000
 class ReadBudget:
     """The memory of all readers of a node. Lives on the event loop.
 
-    A reader is a principal, or an address without authentication. It has at most a ``READER_PART``-th of what the
-    others leave, and a scan a ``SCAN_PART``-th of what its reader has free, so neither is ever left without. A scan
-    that holds nothing may always have SMALL_PAGE_BYTES.
+    A reader is a principal, or an address without authentication. It has at most ``1 / READER_PART`` of the memory that
+    the others leave free, and a scan ``1 / SCAN_PART`` of its reader's free memory, so neither is ever left without. A
+    scan that holds nothing may always have SMALL_PAGE_BYTES.
 
     Attributes:
-        used_bytes: Held by all scans.
-        waiting: Scans that wait for memory.
-        turns: Of following scans.
+        used_bytes: Memory held by all scans.
+        waiting: Number of scans that wait for memory.
+        turns: Turns of following scans.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.turns = FollowTurns()
         self._readers: dict[str, _Reader] = {}
-        # Readers with scans that wait, the next to be looked at first.
+        # Readers with waiting scans, the next one to check first.
         self._hungry: OrderedDict[str, _Reader] = OrderedDict()
         self.used_bytes = 0
         self.waiting = 0
 
     def memory(self, reader: str) -> "ReadMemory":
-        """Return what a new scan of ``reader`` holds, which is nothing yet; the scan closes it."""
+        """Return the memory account of a new scan of ``reader``, which holds nothing yet; the scan closes it."""
         found = self._readers.get(reader)
         if found is None:
             found = self._readers[reader] = _Reader(reader)
@@ -56,12 +56,12 @@ class ReadBudget:
         return ReadMemory(self, found)
 
     def free_bytes(self, reader: "_Reader") -> int:
-        """Return how much more ``reader`` may have."""
+        """Return how much more memory ``reader`` may use."""
         others = self.used_bytes - reader.used_bytes
         return max(0, (self._max_bytes - others) // READER_PART - reader.used_bytes)
 
     def change(self, reader: "_Reader", by_bytes: int) -> None:
-        """Note that a scan of ``reader`` holds more, or less: then others get their turn."""
+        """Add to the memory of ``reader``; a release (negative) may let waiting scans continue."""
         reader.used_bytes += by_bytes
         self.used_bytes += by_bytes
         if by_bytes < 0 and self._hungry:
@@ -72,20 +72,20 @@ class ReadBudget:
                 self._feed(other)
 
     def queue(self, reader: "_Reader", waiter: "_Waiter") -> None:
-        """Have a scan wait behind the others of its reader."""
+        """Queue a scan behind the waiting scans of its reader."""
         reader.waiters.append(waiter)
         self._hungry[reader.name] = reader
         self.waiting += 1
 
     def leave(self, reader: "_Reader", waiter: "_Waiter") -> None:
-        """Take a scan that does not wait any more out of the queue, if it is there."""
+        """Remove a scan that no longer waits from the queue, if it is queued."""
         if waiter in reader.waiters:
             reader.waiters.remove(waiter)
             self.waiting -= 1
             self._feed(reader)
 
     def close(self, reader: "_Reader") -> None:
-        """Forget a reader with its last scan."""
+        """Unregister a scan; the reader is removed with its last scan."""
         reader.scans -= 1
         if not reader.scans:
             del self._readers[reader.name]
@@ -102,7 +102,7 @@ class ReadBudget:
 
 
 class _Reader:
-    """A principal, and what its scans have."""
+    """A principal or address, and the memory of its scans."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -121,7 +121,7 @@ class _Waiter:
 
 
 class ReadMemory:
-    """What one scan holds: pages that are read ahead, and the one whose response is written."""
+    """The memory of one scan: pages read ahead, and the one whose response is being written."""
 
     def __init__(self, budget: ReadBudget, reader: _Reader) -> None:
         self._budget = budget
@@ -131,11 +131,11 @@ class ReadMemory:
         self._is_following = False
 
     def page_bytes(self) -> int:
-        """Return how large a page is to be at most; a single entry may be larger."""
+        """Return the maximum size of a page; a single entry may be larger."""
         return max(1, self._part() // _COPIES)
 
     def try_take(self, size_bytes: int) -> bool:
-        """Take memory for a page of columns, unless this scan holds enough already."""
+        """Reserve memory for a page of columns; return False if the scan or its reader has too much already."""
         if self._held_bytes:
             may = self._held_bytes + _COPIES * size_bytes <= self._part()
         else:
@@ -148,7 +148,7 @@ class ReadMemory:
         """Wait for memory for a page of columns. Called by a scan that holds nothing.
 
         Raises:
-            RateLimitRejectedError: There was no memory for too long. The scan may be resumed.
+            RateLimitRejectedError: No memory within READ_MEMORY_WITHIN_S. The scan may be resumed.
         """
         assert not self._held_bytes
         if self.try_take(size_bytes):
@@ -164,38 +164,38 @@ class ReadMemory:
             self._budget.leave(self._reader, waiter)
 
     def give_back(self, size_bytes: int) -> None:
-        """Note that the client has taken the response with a page of this size."""
+        """Release a page of this size, whose response the client has received."""
         self._change(-_COPIES * size_bytes)
 
     def may_begin(self, size_bytes: int) -> bool:
         """Return whether a scan that holds nothing may read a page of this size."""
         needed = _COPIES * size_bytes
-        # The first page of a reader may be of any size: a batch may be larger than all that there is.
+        # The first page of a reader may have any size: a batch may be larger than the whole budget.
         if needed <= SMALL_PAGE_BYTES or not self._reader.used_bytes:
             return True
         return needed <= self._budget.free_bytes(self._reader) // 2
 
     def note_taken(self, size_bytes: int) -> None:
-        """Note that the scan holds a page more, with the copies that will be made of it."""
+        """Reserve a page, including the copies that will be made of it."""
         self._change(_COPIES * size_bytes)
 
     async def next_turn(self) -> None:
-        """Wait until it is the turn of a scan of this reader that follows."""
+        """Wait for a turn of this reader's following scans."""
         self._is_following = True
         await self._budget.turns.next(self._reader.name)
 
     async def next_page_turn(self) -> None:
-        """Wait for a turn for another page, if this is a scan that follows and has had a turn."""
+        """Wait for a turn for another page if this scan follows and has had a turn."""
         if self._is_following:
             await self.next_turn()
 
     def charge_turn(self, size_bytes: int, entries: int) -> None:
-        """Note what the turn of a scan delivers, if it is one that follows and has had a turn."""
+        """Charge for the data that a turn delivers if this scan follows and has had a turn."""
         if self._is_following:
             self._budget.turns.charge(size_bytes, entries)
 
     def close(self) -> None:
-        """Give everything back. Idempotent."""
+        """Release everything. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -214,7 +214,7 @@ class ReadMemory:
         used = self._reader.used_bytes
         return RateLimitRejectedError(
             f"the scan has waited {READ_MEMORY_WITHIN_S:.0f} s for memory: {self._reader.scans} scans of this caller "
-            f"hold {used} bytes of responses that it has not read. Read them, close the scans that are not needed, or "
-            "have limits.max_unread_bytes raised; this scan can be resumed",
+            f"hold {used} bytes of responses that it has not read. Read them, close scans that are not needed, or "
+            "raise limits.max_unread_bytes; this scan can be resumed",
             limit="unread_bytes", retry_after_ms=_RETRY_AFTER_MS,
         )  # fmt: skip

@@ -20,17 +20,17 @@ from tidelog_server.storage.log_store import VchannelTail
 
 Result = TypeVar("Result")
 
-# Headers that a scan looks ahead, shared among its sources: some 100 kB of memory.
+# Headers that a scan reads ahead, shared among its sources: about 100 kB of memory.
 _LOOK_AHEAD: Final = 1_024
 _MIN_LOOK_AHEAD: Final = 16
-# Pages that are read while another is on its way: one reader waits for the disk while another checks and copies.
+# Pages read ahead: one reader thread waits for the disk while another checks and copies.
 _PAGES_AHEAD: Final = 2
 _SECOND_PAGE_BYTES: Final = 128 * KIB
-# Of a larger entry, this is what a scan delivers first: somebody waits for it, and may want no more.
+# Of a larger entry, a scan delivers this much first: the caller waits for it, and may need no more.
 _FIRST_PIECE_BYTES: Final = 64 * KIB
-# Entries that one page looks at, wanted or not: what the event loop does in one go stays small, however small they are.
+# Maximum entries that a page examines, wanted or not: it limits the time of one step of the event loop.
 _MAX_PAGE_ENTRIES: Final = 1_024
-# How soon a scan that waits for its end looks at the watermark again, at the earliest.
+# Minimum interval at which a scan that waits for its end checks the watermark.
 _END_POLL_S: Final = 0.01
 
 
@@ -40,13 +40,13 @@ class Piece:
 
     Attributes:
         source: Index of the vchannel in the scan.
-        base_tick: Tick of the entry's first message, which may lie before ``begin``.
+        base_tick: Tick of the entry's first message, which may be before ``begin``.
         count: Messages in the entry.
         message_type: Their type, or MIXED_TYPES.
         columns: The entry's columns, as written.
-        begin, end: What is in range; the whole entry unless the scan starts or ends within it.
-        txn_id: Its transaction; 0 for none.
-        broadcast_id: Its broadcast; 0 for none.
+        begin, end: Messages in range; the whole entry unless the scan starts or ends within it.
+        txn_id: Id of its transaction; 0 outside of transactions.
+        broadcast_id: Id of its broadcast; 0 outside of broadcasts.
     """
 
     source: int
@@ -62,12 +62,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one response carries.
+    """The content of one response.
 
     Attributes:
-        pieces: In tick order.
-        watermark: Nothing at or below it will come after this page; NO_TICK when not told.
-        is_caught_up: Whether everything durable in the scan's range has been delivered.
+        pieces: Pieces in tick order.
+        watermark: No later page has a tick at or below it; NO_TICK if not reported.
+        is_caught_up: True if everything durable in the scan's range has been delivered.
     """
 
     pieces: list[Piece]
@@ -77,17 +77,17 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """How to scan.
+    """Parameters of a scan.
 
     Attributes:
-        ends_at_durable: Ends after what was durable at the start; then ``end_tick`` is not used.
-        end_tick: Exclusive end; None follows for ever.
-        cuts_transactions: Whether the end may lie within a transaction; else one is delivered only if all of it lies
-            below.
-        message_types: Types to pass; None for all.
-        broadcast_types: Types of broadcasts to pass; None for all.
-        max_page_bytes: A page ends once it has so many bytes of columns.
-        watermark_interval_s: How often a following scan tells its watermark at least.
+        ends_at_durable: True to end after what was durable at the start; then ``end_tick`` is not used.
+        end_tick: Exclusive end; None to follow indefinitely.
+        cuts_transactions: True if the end may divide a transaction; else a transaction is delivered only if all of it
+            is below the end.
+        message_types: Types to deliver; None for all.
+        broadcast_types: Types of broadcasts to deliver; None for all.
+        max_page_bytes: Bytes of columns at which a page ends.
+        watermark_interval_s: Maximum interval between watermarks of a following scan.
     """
 
     ends_at_durable: bool
@@ -101,13 +101,13 @@ class ScanPlan:
 
 @dataclass(slots=True)
 class ScanSource:
-    """One vchannel of a scan, and how far the scan got.
+    """One vchannel of a scan, and its progress.
 
     Attributes:
-        index: Its place in the request.
+        index: Index in the request.
         position: The next tick to deliver.
-        buffer: Entries that come next, in order; no gap between them.
-        look_ahead: How many to look ahead the next time; it grows, for the first message shall come soon.
+        buffer: The next entries, in order and without gaps.
+        look_ahead: Number of headers to read next; it grows, so that the first message is delivered early.
     """
 
     index: int
@@ -119,12 +119,12 @@ class ScanSource:
     look_ahead: int = _MIN_LOOK_AHEAD
 
     def leave_cut_transaction(self) -> None:
-        """End before the transaction that the scan's end lies within, if it does. Called with a filled buffer."""
-        # Nothing else has a tick of its span, so whatever comes behind its first entry belongs to it.
+        """If the scan's end is within a transaction, end before it. Called with a filled buffer."""
+        # No other entry has a tick of its span, so every entry after its first one belongs to it.
         last = self.buffer[-1].txn
         if last is None or last.last_tick < self.end_tick:
             return
-        # Not by the transaction: those that are committed together share one span.
+        # Compare spans, not transactions: those that are committed together share one span.
         while self.buffer and last.first_tick <= self.buffer[-1].base_tick:
             self.end_tick = self.buffer.pop().base_tick
 
@@ -146,7 +146,7 @@ class Scanner:
     While the caller sends a page, the next ones are read.
 
     Memory: the columns of ``_PAGES_AHEAD`` + 1 pages, as far as ``memory`` permits, and headers of ``_LOOK_AHEAD``
-    entries. What a page takes is given back when the next one is asked for.
+    entries. The memory of a page is released when the next one is requested.
     """
 
     def __init__(
@@ -169,9 +169,9 @@ class Scanner:
         self._max_look_ahead = max(_MIN_LOOK_AHEAD, _LOOK_AHEAD // len(sources))
         self._logs = list({id(source.log): source.log for source in sources}.values())
         self._reading: deque[_PageInReading] = deque()
-        # The first page is one entry, for somebody waits for it; those after it grow, for he may want no more.
+        # The first page is one entry, because the caller waits for it; later pages grow, because it may need no more.
         self._max_page_bytes = 1
-        # What is durable at some moment has whole transactions only.
+        # Without an end tick the scan ends at what is durable, which has whole transactions only.
         self._keeps_transactions_whole = plan.end_tick is not None and not plan.cuts_transactions
 
     async def __aenter__(self) -> "Scanner":
@@ -180,10 +180,10 @@ class Scanner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # Without an await: a call may be cancelled again while it ends, and what follows must be done all the same.
+        # Without an await: the call may be cancelled again while it ends, and the cleanup below must still run.
         for reading in self._reading:
             if not reading.stored.cancel() and not reading.stored.cancelled():
-                # Asked for, because asyncio complains of a failure that nobody looked at; this one is nobody's.
+                # Retrieved, because asyncio warns of an exception that was never retrieved.
                 reading.stored.exception()
         for source in self._sources:
             source.vchannel.followers.discard(self._wake)
@@ -191,7 +191,7 @@ class Scanner:
         self._metrics.scanners.dec()
 
     def _follow(self) -> None:
-        """Be woken once, by whatever happens next on a source. Ordering: before a look at what is there."""
+        """Register for the next event of any source. Ordering: before checking what is available."""
         self._wake.clear()
         for source in self._sources:
             source.vchannel.followers.add(self._wake)
@@ -202,9 +202,9 @@ class Scanner:
         Raises:
             PositionTrimmedError: A trim overtook the scan.
             ChannelNotExistError: A channel was destroyed.
-            ShutdownError, OwnershipLostError: The node serves no more; the caller may resume elsewhere or later.
+            ShutdownError, OwnershipLostError: The node stops serving; the caller may resume elsewhere or later.
             DataLossError: An entry is damaged or missing.
-            RateLimitRejectedError: There was no memory for the next page for too long.
+            RateLimitRejectedError: No memory for the next page in time.
         """
         plan = self._plan
         horizon = self._horizon()
@@ -231,11 +231,11 @@ class Scanner:
                     del page, beginning, rest
                 else:
                     yield Page(rest, NO_TICK, is_caught_up=False)
-                    # Ordering: nothing here holds it any more when others may have its memory.
+                    # Ordering: drop all references to the page before its memory is released to others.
                     del page, beginning, rest
                     self._memory.give_back(size_bytes)
                     await self._memory.next_page_turn()
-            # The last page carries the watermark: a follower that keeps up gets one response a group.
+            # The last page carries the watermark: a follower that keeps up gets one response per group.
             is_ended = plan.ends_at_durable or (plan.end_tick is not None and horizon >= plan.end_tick - 1)
             yield Page(last, self._told(horizon), is_caught_up=is_ended or self._is_caught_up())
             del last
@@ -246,18 +246,18 @@ class Scanner:
             await self._memory.next_turn()
 
     def _told(self, horizon: Tick) -> Tick:
-        """Return the watermark to tell: not beyond the scan's own end, for whoever goes on behind it misses nothing."""
+        """Return the watermark to report: at most the scan's end, so that a reader resuming there misses nothing."""
         if self._plan.end_tick is None:
             return horizon
         return Tick(max(NO_TICK, min(horizon, *(source.end_tick - 1 for source in self._sources))))
 
     def _is_caught_up(self) -> bool:
-        """Tell whether nothing became durable while the last pages were on their way."""
+        """Return whether nothing became durable while the last pages were being sent."""
         durable = ((source.vchannel.durable_tick, source.position) for source in self._sources)
         return all(last_tick == NO_TICK or last_tick < position for last_tick, position in durable)
 
     async def _wait(self, horizon: Tick) -> None:
-        """Wait until something may have become readable, the watermark is due, or the end may be reached."""
+        """Wait until data may have become readable, the watermark is due, or the end may be reached."""
         timeout_s = self._plan.watermark_interval_s
         if self._plan.end_tick is not None:
             to_end_s = (physical_ms(self._plan.end_tick) - physical_ms(horizon)) / 1_000
@@ -269,16 +269,16 @@ class Scanner:
             return
 
     def _horizon(self) -> Tick:
-        """Return the tick up to which all sources are complete, after a look at whether to go on at all."""
+        """Check that the scan may continue; return the tick up to which all sources are complete."""
         self._node.admission.check_serving()
         for log in self._logs:
             log.check_open()
         return min(log.watermark() for log in self._logs)
 
     async def _drain(self, limit_tick: int) -> AsyncIterator[tuple[list[Piece], bool, int]]:
-        """Yield everything below ``limit_tick``, merged in tick order, a page at a time.
+        """Yield everything below ``limit_tick``, merged in tick order, one page at a time.
 
-        With each page comes whether it is the last, and its bytes of columns.
+        With each page: True if it is the last one, and its bytes of columns.
         """
         merge = [
             (source.buffer[0].base_tick, source.index)
@@ -306,10 +306,10 @@ class Scanner:
                     yield page
                     del page
                 if len(self._reading) > pages_ahead:
-                    # Not from the beginning, for the first page shall come soon.
+                    # Not from the start, so that the first page is delivered early.
                     pages_ahead = min(pages_ahead + 1, _PAGES_AHEAD)
                     yield await self._next_page(is_last=not merge)
-                # Other calls get their turn even where everything came from memory, or nothing was wanted.
+                # Let other tasks run even if everything came from memory, or no entry was wanted.
                 await asyncio.sleep(0)
                 chosen, page_bytes, page_entries = [], 0, 0
                 self._horizon()
@@ -322,7 +322,7 @@ class Scanner:
         return min(self._max_page_bytes, self._memory.page_bytes())
 
     async def _begin_page(self, chosen: _Chosen, size_bytes: int) -> AsyncIterator[tuple[list[Piece], bool, int]]:
-        """Begin to read a page; until there is memory for it, yield the pages that were begun before it."""
+        """Start to read a page; until there is memory for it, yield the pages started before it."""
         if not chosen:
             return
         while not self._memory.try_take(size_bytes):
@@ -333,7 +333,7 @@ class Scanner:
         self._reading.append(self._read_page(chosen, size_bytes))
 
     async def _next_page(self, *, is_last: bool) -> tuple[list[Piece], bool, int]:
-        """Wait for the page that was begun first; it can be the last one only when none was begun after it."""
+        """Wait for the page that was started first; it can be the last one only if no other was started after it."""
         reading = self._reading.popleft()
         return await _pieces(reading), is_last and not self._reading, reading.size_bytes
 
@@ -342,7 +342,7 @@ class Scanner:
         return types is None or entry.message_type == MIXED_TYPES or entry.message_type in types
 
     async def _fill(self, source: ScanSource, limit_tick: int) -> bool:
-        """Look ahead on a source with an empty buffer; return whether it has anything below the limit."""
+        """Read ahead on a source with an empty buffer; return whether it has anything below the limit."""
         end_tick = min(limit_tick, source.end_tick)
         vchannel = source.vchannel
         if source.position >= end_tick or source.position > vchannel.durable_tick:
@@ -371,17 +371,17 @@ class Scanner:
         try:
             headers, tail = await self._in_reader(read)
         except KeyError:
-            # Dropped while it was read.
+            # Dropped during the read.
             source.log.check_open()
             raise
-        # Trimmed while it was read: then what was returned may begin too late. Ordering: the store's own trim tick,
-        # taken after the read, because a trim removes entries before the event loop learns of it.
+        # Trimmed during the read: the result may begin too late. Ordering: the store's own trim tick, taken after the
+        # read, because a trim removes entries before the event loop learns of it.
         check_not_trimmed(vchannel.name, begin_tick, tail.trim_tick)
         source.log.check_open()
         return headers
 
     def _read_page(self, chosen: _Chosen, size_bytes: int) -> _PageInReading:
-        """Begin to read the columns that are not in memory, all in one call."""
+        """Start to read the columns that are not in memory, all in one call."""
         headers = [entry for _, entry, _ in chosen if isinstance(entry, EntryHeader)]
         if headers:
             return _PageInReading(chosen, size_bytes, self._in_reader(lambda: self._node.store.columns(headers)))
@@ -394,7 +394,7 @@ class Scanner:
 
 
 async def _pieces(reading: _PageInReading) -> list[Piece]:
-    """Wait for the columns of a page and cut its entries to the scan's range."""
+    """Wait for the columns of a page, and limit its entries to the scan's range."""
     stored = iter(await reading.stored)
     return [
         _cut(source, entry, position, next(stored) if isinstance(entry, EntryHeader) else entry.columns)
@@ -403,10 +403,10 @@ async def _pieces(reading: _PageInReading) -> list[Piece]:
 
 
 def _with_small_beginning(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
-    """Return the beginning of the first piece if that is large, and the rest; else nothing, and all."""
+    """Split off the beginning of the first piece if it is large; return it and the rest, else nothing and all."""
     first = pieces[0]
     messages = max(1, _FIRST_PIECE_BYTES * first.count // max(1, len(first.columns)))
-    # Not for a small rest: cutting takes time too.
+    # Not for a small rest: the split takes time too.
     if first.end - first.begin < 2 * messages:
         return [], pieces
     middle = first.begin + messages
@@ -415,7 +415,7 @@ def _with_small_beginning(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]
 
 def _cut(source: ScanSource, entry: EntryHeader | NewEntry, position: Tick, columns: bytes | None) -> Piece:
     if columns is None:
-        # Trimmed or dropped between the look ahead and now.
+        # Trimmed or dropped since its header was read.
         source.log.check_open()
         raise PositionTrimmedError(
             vchannel=source.vchannel.name,

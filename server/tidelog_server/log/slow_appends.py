@@ -1,4 +1,4 @@
-"""What the log says of appends that took long (the threshold that Milvus has for its own, a second)."""
+"""Logs slow appends (Milvus uses a threshold of one second for its own)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,17 +8,17 @@ import structlog
 
 from tidelog_server.runtime.clock import Clock
 
-# A slow disk makes every append slow, and one line tells that as well as a thousand.
+# A slow disk makes every append slow, and one line shows that as well as a thousand.
 _SILENT_FOR_S: Final = 1.0
 _NAMES: Final = 3
 _log = structlog.get_logger()
 
 
 class SlowAppends:
-    """Logs appends whose acknowledgement took longer than a threshold: one in a second, with how many were passed over.
+    """Logs appends whose acknowledgement exceeded a threshold: one per second, with the number of those not logged.
 
     Attributes:
-        threshold_s: Seconds; infinite for none, which it is at first.
+        threshold_s: Threshold in seconds; infinite (the initial value) to log none.
     """
 
     def __init__(self, clock: Clock, vchannel_name: Callable[[int], str | None]) -> None:
@@ -29,20 +29,20 @@ class SlowAppends:
         self._passed_over = 0
 
     def set_threshold(self, milliseconds: int) -> None:
-        """Change the threshold; 0 for none."""
+        """Change the threshold; 0 to log none."""
         self.threshold_s = milliseconds / 1e3 if milliseconds else math.inf
 
     def note(
         self, took_s: float, vchannel_ids: Sequence[int], *, size_bytes: int, write_s: float, sync_s: float | None
     ) -> None:
-        """Log the oldest append of a group, which took longer than the threshold.
+        """Log the oldest append of a group, which exceeded the threshold.
 
         Args:
-            took_s: From its arrival to its acknowledgement.
-            vchannel_ids: Where it is.
-            size_bytes: Of its group.
-            write_s: What the write of the group took.
-            sync_s: What its sync took; None if it was not synced.
+            took_s: Seconds from its arrival to its acknowledgement.
+            vchannel_ids: Its vchannels.
+            size_bytes: Bytes of its group.
+            write_s: Seconds of the group's write.
+            sync_s: Seconds of the group's sync; None if it was not synced.
         """
         now_s = self._clock.monotonic_s()
         if now_s < self._silent_until_s:
@@ -54,7 +54,7 @@ class SlowAppends:
             vchannels=[name for name in names if name is not None],
             vchannel_count=len(vchannel_ids),
             took_ms=_ms(took_s),
-            # The rest it waited, for room or for the groups before it.
+            # The rest is time spent waiting, for room or for earlier groups.
             write_ms=_ms(write_s),
             sync_ms=None if sync_s is None else _ms(sync_s),
             group_bytes=size_bytes,

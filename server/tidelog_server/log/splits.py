@@ -1,4 +1,4 @@
-"""Dividing a range of a vchannel into splits of similar size, from the sparse index. Pure."""
+"""Divides a range of a vchannel into splits of similar size, from the sparse index. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Extent:
 
     Attributes:
         first_tick, last_tick: Both inclusive.
-        messages, columns_bytes: What it holds.
+        messages, columns_bytes: Number of messages, and bytes of columns.
     """
 
     first_tick: int
@@ -25,7 +25,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A range ``[begin_tick, end_tick)`` of a vchannel, with about what it holds."""
+    """A range ``[begin_tick, end_tick)`` of a vchannel, with its approximate content."""
 
     begin_tick: Tick
     end_tick: Tick
@@ -35,13 +35,13 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class SplitBounds:
-    """How large a split may become; at least one extent is in each all the same."""
+    """Maximum size of a split; each has at least one extent even if it exceeds this."""
 
     max_messages: int
     max_bytes: int
 
     def are_exceeded_by(self, messages: int, columns_bytes: int) -> bool:
-        """Tell whether a split of this size is too large."""
+        """Return whether a split of this size is too large."""
         return messages > self.max_messages or columns_bytes > self.max_bytes
 
 
@@ -62,7 +62,7 @@ def extents_of_headers(headers: Iterable[EntryHeader], max_messages: int | None 
 
 
 def merged(extents: Sequence[Extent]) -> list[Extent]:
-    """Return one extent for all of them, which follow each other; none for none."""
+    """Merge consecutive extents into one; an empty list if there are no extents."""
     if not extents:
         return []
     messages = sum(extent.messages for extent in extents)
@@ -71,9 +71,9 @@ def merged(extents: Sequence[Extent]) -> list[Extent]:
 
 
 def clip(extents: Iterable[Extent], begin_tick: int, end_tick: int) -> Iterator[Extent]:
-    """Yield the parts of ``extents`` within ``[begin_tick, end_tick)``; sizes shrink in proportion to ticks.
+    """Yield the parts of ``extents`` within ``[begin_tick, end_tick)``, with sizes in proportion to ticks.
 
-    Of an entry that is exact in messages, for each has a tick, and they follow each other.
+    For a single entry, the number of messages is exact: they have consecutive ticks.
     """
     for extent in extents:
         first_tick, last_tick = max(extent.first_tick, begin_tick), min(extent.last_tick, end_tick - 1)
@@ -81,7 +81,7 @@ def clip(extents: Iterable[Extent], begin_tick: int, end_tick: int) -> Iterator[
             continue
         whole = extent.last_tick - extent.first_tick + 1
         part = last_tick - first_tick + 1
-        # Rounded up: a part that may hold something is never said to be empty.
+        # Rounded up: a part that may have messages is never reported as empty.
         messages = -(-extent.messages * part // whole)
         size_bytes = -(-extent.columns_bytes * part // whole)
         yield Extent(first_tick, last_tick, messages, size_bytes)

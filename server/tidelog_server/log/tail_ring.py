@@ -1,10 +1,9 @@
 """The tail ring: the newest durable entries of the node, in memory, bounded in bytes.
 
-Followers that keep up read from here and never touch the store.
+Followers that keep up read from here and never from the store.
 
-Entries are kept as plain tuples of numbers and bytes, which the garbage collector stops looking at once it has seen
-that they refer to nothing else. As objects of their own, a hundred thousand of them would hold up the event loop for a
-tenth of a second in each full collection.
+Entries are plain tuples of numbers and bytes, which the garbage collector stops tracking because they refer to nothing
+else. As objects, a hundred thousand of them would block the event loop for 0.1 s in each full collection.
 """
 
 from bisect import bisect_left
@@ -16,7 +15,7 @@ from tidelog_server.core.entries import NewEntry, TxnSpan
 from tidelog_server.core.ticks import NO_TICK, Tick
 
 ENTRY_BYTES: Final = 256
-"""About what the ring takes for an entry beside its columns: many tiny ones are bounded all the same."""
+"""Approximate memory of an entry without its columns, counted so that many tiny entries are bounded too."""
 
 _Kept = tuple[Tick, Tick, int, int, int, bytes, int, int, int, int]
 """Last tick, base tick, count, message type, CRC-32C, columns, the fields of TxnSpan or zeros, and the broadcast id."""
@@ -40,7 +39,7 @@ class VchannelRing:
         self._vchannel_id = vchannel_id
         self.floor = floor
         self._entries: list[_Kept] = []
-        # Entries before this index were evicted; the list is cut now and then, which keeps eviction cheap.
+        # Entries before this index were evicted; the list is compacted occasionally, so that eviction is cheap.
         self._begin = 0
 
     def push(self, entry: NewEntry) -> None:
@@ -65,7 +64,7 @@ class VchannelRing:
         return len(oldest[_COLUMNS])
 
     def read(self, begin_tick: int, end_tick: int, max_entries: int) -> list[NewEntry] | None:
-        """Return entries that overlap ``[begin_tick, end_tick)``, oldest first; None if some are no longer here."""
+        """Return entries that overlap ``[begin_tick, end_tick)``, oldest first; None if some were evicted."""
         if begin_tick <= self.floor and self.floor > NO_TICK:
             return None
         entries = self._entries
@@ -80,7 +79,7 @@ class VchannelRing:
 
 
 class TailRing:
-    """Bounds what all vchannels together keep in memory: first in, first out."""
+    """Bounds the memory of all vchannels' rings together: first in, first out."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -88,12 +87,12 @@ class TailRing:
         self.size_bytes = 0
 
     def push(self, ring: VchannelRing, entry: NewEntry) -> None:
-        """Add the newest durable entry of a vchannel; evicts the node's oldest ones past the bound.
+        """Add the newest durable entry of a vchannel; evict the node's oldest entries above the bound.
 
-        One whose columns are staged is left out, and with it what is before it.
+        An entry with staged columns is not added, and the entries before it become unavailable.
         """
         if entry.staged is not None:
-            # Its columns are not in memory, so it is read from the store, with everything before it.
+            # Its columns are not in memory, so it and everything before it are read from the store.
             ring.floor = entry.last_tick
             return
         ring.push(entry)

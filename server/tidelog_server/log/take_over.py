@@ -1,4 +1,4 @@
-"""Taking a producer over on a vchannel: raises its epoch, so that the process that had it before appends no more."""
+"""Takes over a producer on a vchannel: raises its epoch, which fences the process that used it before."""
 
 from collections.abc import Callable
 
@@ -13,9 +13,9 @@ from tidelog_server.storage.log_store import Beside
 def take_over(
     node: NodeLog, vchannel: VchannelLog, producer_id: str, tenant: Tenant, *, accept_forgotten: bool
 ) -> tuple[ProducerWindow, Callable[[], None]]:
-    """Raise the epoch of a producer in memory; return its window, and what makes the change durable.
+    """Raise the epoch of a producer in memory; return its window, and the write that makes the change durable.
 
-    Ordering: what is returned must be submitted in the same step of the event loop, as in ``Broker.fence``.
+    Ordering: the write must be submitted in the same step of the event loop, as in ``Broker.fence``.
 
     Raises:
         ProducerForgottenError: It is unknown and may have been evicted, and ``accept_forgotten`` is not set. Nothing

@@ -1,7 +1,7 @@
-"""How long a node may speak for its channels: its lease, as its own clock sees it.
+"""Validity of a node's lease, measured by its own clock.
 
 Source: leases as in Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache
-consistency" (1989). The holder stops earlier than the grantor forgets, so that nobody else begins before.
+consistency" (1989). The holder stops before the grantor's lease expires, so that no other node begins earlier.
 """
 
 from typing import Final
@@ -15,10 +15,10 @@ _NEVER: Final = float("-inf")
 
 
 class Tenure:
-    """Whether the node holds its lease. Asked for each append, so it is one comparison.
+    """Lease validity. Checked for each append, so it is one comparison.
 
-    Invariant: while it is held, the grantor's lease has not ended: it began no earlier than the request was sent, and
-    a third of it is left for clocks that run at different speeds and for answers that are on their way.
+    Invariant: while it is held, the grantor's lease has not expired: the lease began no earlier than the request was
+    sent, and a third of it is a margin for clocks with different speeds and for answers in flight.
     """
 
     __slots__ = ("_clock", "_held_until_s", "node_id", "term")
@@ -30,26 +30,26 @@ class Tenure:
         self.term = 0
 
     def begin(self, term: int, asked_s: float, ttl_s: float) -> None:
-        """Note a new lease of ``ttl_s`` that was asked for at ``asked_s``."""
+        """Record a new lease of ``ttl_s`` seconds, requested at ``asked_s``."""
         assert self.term < term
         self.term = term
         self._held_until_s = asked_s + LEASE_HELD_PART * ttl_s
 
     def renewed(self, asked_s: float, ttl_s: float) -> None:
-        """Note that the lease was renewed. One that has lapsed stays so: what happened meanwhile, nobody knows."""
+        """Record a renewal. An expired lease is not revived: another node may have been the owner meanwhile."""
         if self.is_held():
             self._held_until_s = max(self._held_until_s, asked_s + LEASE_HELD_PART * ttl_s)
 
     def end(self) -> None:
-        """Hold it no longer."""
+        """End it now."""
         self._held_until_s = _NEVER
 
     def is_held(self) -> bool:
-        """Tell whether the node may speak for its channels just now."""
+        """Return whether the node may serve its channels now."""
         return self._clock.monotonic_s() < self._held_until_s
 
     def left_s(self) -> float:
-        """Return how many seconds it is held yet; 0 if it is not."""
+        """Return the remaining seconds; 0 if it is not held."""
         return max(0.0, self._held_until_s - self._clock.monotonic_s())
 
     def check(self, effect: Effect = Effect.NONE) -> None:

@@ -1,8 +1,8 @@
-"""Transactions: appends to several vchannels that are in the log together or not at all.
+"""Transactions: atomic appends to several vchannels.
 
 All entries of a transaction are one append to the committer, so they are written in one atomic write. Its messages
-take one run of consecutive ticks of the node's oracle, which nothing else has a tick of: so no watermark and no cut of
-a plan ever lies within it.
+take a run of consecutive ticks of the node's oracle, and nothing else has a tick of the run. So no watermark and no
+cut of a plan is ever within a transaction.
 """
 
 import struct
@@ -28,11 +28,11 @@ _DIGESTED: Final = struct.Struct(">III")
 
 @dataclass(frozen=True, slots=True)
 class TxnPart:
-    """What a transaction appends to one vchannel.
+    """The part of a transaction on one vchannel.
 
     Attributes:
         batches: At least one.
-        conditions: What must hold of the vchannel.
+        conditions: Conditions that the vchannel must meet.
     """
 
     log: ChannelLog
@@ -47,11 +47,11 @@ class TxnPart:
 
 
 MovePositions = Callable[[], Sequence[PositionChange]]
-"""Moves positions of consumer groups in memory; returns what is to be written for it, or raises why not."""
+"""Moves positions of consumer groups in memory; returns the changes to persist, or raises if refused."""
 
 
 def no_positions() -> Sequence[PositionChange]:
-    """Move none."""
+    """Move no positions."""
     return ()
 
 
@@ -62,20 +62,20 @@ def try_append_transaction(
     on_settled: Settled,
     move_positions: MovePositions = no_positions,
 ) -> PendingAppend | None:
-    """Append all parts at once; None if the oracle cannot give ticks now: then ``prepare`` it and try again.
+    """Append all parts at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
 
     The entries of the append are those of the parts, in order. A producer numbers transactions on the vchannel of the
-    first part; otherwise as ``ChannelLog.try_append``, with the conditions of the parts.
+    first part. Otherwise this works as ``ChannelLog.try_append``, with the conditions of the parts.
 
     Args:
-        node: The node.
-        parts: At least one, no vchannel twice.
-        options: Without conditions.
+        node: Log of the node.
+        parts: At least one; distinct vchannels.
+        options: Options without conditions.
         on_settled: Called once with the outcome.
-        move_positions: Called for a new one once nothing else stands against it; what it moves is written with it.
+        move_positions: Called for a new transaction after all other checks; its changes are written with the entries.
 
     Raises:
-        TidelogServerError: As ``ChannelLog.try_append`` or ``move_positions``. Nothing happened.
+        TidelogServerError: See ``ChannelLog.try_append`` and ``move_positions``. Nothing happened.
     """
     assert options.conditions is UNCONDITIONAL
     for part in parts:
@@ -105,7 +105,7 @@ def try_append_transaction(
 def _repeated(
     node: NodeLog, parts: Sequence[TxnPart], producer: ProducerSequence, on_settled: Settled
 ) -> PendingAppend | None:
-    """Return the append that answers a repeated transaction; None for a new one. Raises as the table of producers."""
+    """Return the append that answers a retried transaction; None for a new one. Raises like the table of producers."""
     node.admission.check_storage()
     first = parts[0]
     key = (first.vchannel.vchannel_id, producer.producer_id)
@@ -113,7 +113,7 @@ def _repeated(
     result = known_result(window, first.vchannel.name, producer, first.batches[0].count, _digest(parts))
     if result is None:
         return None
-    # The first one's ticks follow from that of its first message.
+    # The ticks of the first attempt follow from the tick of its first message.
     entries = _entries(parts, Tick(result.first_tick))
     repeated = PendingAppend(entries, result.is_synced, on_settled, is_duplicate=True)
     node.producers.settle_with_first(key, producer.sequence, repeated)
@@ -138,7 +138,7 @@ def _entries(parts: Sequence[TxnPart], first_tick: Tick) -> list[NewEntry]:
 
 
 def _digest(parts: Sequence[TxnPart]) -> int:
-    """Return a CRC-32C over what makes a transaction the one that it is."""
+    """Return a CRC-32C that identifies the transaction's content."""
     return int(
         crc32c(
             b"".join(

@@ -1,4 +1,4 @@
-"""Committing what a begun transaction has staged: one atomic write of headers."""
+"""Commits the staged batches of begun transactions: one atomic write of headers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 
 @dataclass(frozen=True, slots=True)
 class CommitTerms:
-    """What is asked of a commit.
+    """Options of a commit.
 
     Attributes:
-        needs_sync: Whether the acknowledgement waits for a sync.
-        barrier_tick: Every tick must be greater; NO_TICK for none.
-        conditions: What must hold of vchannels of the transaction, by id.
-        expected_batches: How many batches the client has appended; None if it does not say.
-        move_positions: As for ``try_append_transaction``.
+        needs_sync: True if the acknowledgement waits for a sync.
+        barrier_tick: Exclusive lower bound of every tick; NO_TICK if not set.
+        conditions: Conditions on vchannels of the transaction, by id.
+        expected_batches: Number of batches that the client has appended; None if not stated.
+        move_positions: See ``try_append_transaction``.
     """
 
     needs_sync: bool = True
@@ -36,12 +36,12 @@ class CommitTerms:
 
 @dataclass(frozen=True, slots=True)
 class SubmittedCommit:
-    """A commit on its way.
+    """A submitted commit.
 
     Attributes:
-        append: What is written.
-        outcomes: Of each transaction, in order.
-        first_tick: Of the first message; without messages a tick that no message has.
+        append: The append to the committer.
+        outcomes: Outcome of each transaction, in order.
+        first_tick: Tick of the first message; without messages, a tick that no message has.
     """
 
     append: PendingAppend
@@ -50,19 +50,19 @@ class SubmittedCommit:
 
 
 def no_app_changes(_: int) -> AppChanges:
-    """Change nothing of any application."""
+    """Return no changes of applications."""
     return (), ()
 
 
 @dataclass(frozen=True, slots=True)
 class TxnCommit:
-    """A commit of one transaction, or of several at once.
+    """A commit of one or several transactions.
 
     Attributes:
-        sessions: Those to commit.
-        terms: What is asked.
+        sessions: Transactions to commit.
+        terms: Options of the commit.
         on_settled: Called once with the outcome.
-        app_changes: Called with the first tick; what it returns is written with the rest.
+        app_changes: Called with the first tick; its changes are written with the rest.
     """
 
     sessions: Sequence[TxnSession]
@@ -72,27 +72,27 @@ class TxnCommit:
 
     @property
     def messages(self) -> int:
-        """How many are committed."""
+        """Number of messages to commit."""
         return sum(session.messages for session in self.sessions)
 
 
 def try_commit(node: NodeLog, table: TxnTable, commit: TxnCommit) -> SubmittedCommit | None:
-    """Submit the commit at once; None if the oracle cannot give ticks now: then ``prepare`` it and try again.
+    """Submit the commit at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
 
-    Transactions follow each other in order. Messages of one vchannel get consecutive ticks in the order in which their
-    batches came; vchannels follow each other in the order in which they joined. All share one span of ticks, so no
-    watermark and no cut lies between those that are committed together.
+    Transactions follow each other in order. Messages of a vchannel get consecutive ticks in the order in which their
+    batches arrived; vchannels follow in the order in which they joined. All share one span of ticks, so no watermark
+    and no cut is between transactions that are committed together.
 
     Raises:
         ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
         LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
-        TidelogServerError: As ``move_positions``. Nothing happened.
+        TidelogServerError: See ``move_positions``. Nothing happened.
     """
     node.admission.check()
     sessions, terms, messages = commit.sessions, commit.terms, commit.messages
     for session in sessions:
         _check(session, terms)
-    # One also for a transaction without messages: its outcome has a place in the order of commits.
+    # At least one tick: the outcome of a transaction without messages also has a place in the order of commits.
     first_tick = node.oracle.try_allocate(max(1, messages), terms.barrier_tick)
     if first_tick is None:
         return None
@@ -121,7 +121,7 @@ def try_commit(node: NodeLog, table: TxnTable, commit: TxnCommit) -> SubmittedCo
 
 
 def _check(session: TxnSession, terms: CommitTerms) -> None:
-    """Raise why a transaction cannot be committed."""
+    """Raise if the transaction cannot be committed."""
     for vchannel_id, lane in session.lanes.items():
         lane.target.log.check_open()
         conditions = terms.conditions.get(vchannel_id)

@@ -1,4 +1,4 @@
-"""Begun transactions of a node: which are open, what they have staged, how they ended. Pure; time is passed in.
+"""Begun transactions of a node: state, staged batches and outcomes. Pure; time is passed in.
 
 ::
 
@@ -6,7 +6,7 @@
       │  ◀─refused──┘
       ├──prepare──▶ PREPARED ──commit, with others──▶ COMMITTING
       ├──rollback──▶ ended: rolled back
-      └──keepalive ran out, abort, channel destroyed──▶ ended: expired, for good
+      └──keepalive expired, abort, channel destroyed──▶ ended: expired, permanently
 
 Source: the transaction manager of Milvus' streaming node for keepalive and sticky expiry.
 """
@@ -50,22 +50,22 @@ from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import OutcomeChange
 
 EndCause = Literal["rolled_back", "keepalive", "aborted", "channel_destroyed"]
-"""Why a transaction ended without a commit."""
+"""Cause of the end of a transaction without a commit."""
 
 _TEXTS: Final[dict[EndCause, str]] = {
-    "keepalive": "nothing came from its client for as long as its keepalive",
+    "keepalive": "its client was silent for longer than its keepalive",
     "aborted": "an operator aborted it",
     "channel_destroyed": "a channel that it appended to was destroyed",
 }
 
 
 class BatchOfTxn(NamedTuple):
-    """Which batch of a transaction one is.
+    """Identifies a batch of a transaction.
 
     Attributes:
-        txn_id: The transaction.
-        caller: Who appends it.
-        sequence: Its number among those of the transaction on its vchannel, from 1; 0 takes the next one.
+        txn_id: Id of the transaction.
+        caller: Client that appends it.
+        sequence: Number of the batch within the transaction on its vchannel, from 1; 0 for the next one.
     """
 
     txn_id: int
@@ -74,12 +74,12 @@ class BatchOfTxn(NamedTuple):
 
 
 class StagedHeader(NamedTuple):
-    """What is remembered of a staged batch. A tuple, for there may be a hundred thousand of them.
+    """A staged batch without its columns. A tuple, because there may be a hundred thousand of them.
 
     Attributes:
-        messages: How many it has.
-        message_type, columns_crc32c: As in Batch.
-        columns: Where its columns are.
+        messages: Number of messages.
+        message_type, columns_crc32c: See Batch.
+        columns: Reference to its columns.
     """
 
     messages: int
@@ -97,13 +97,13 @@ class Target(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TxnLane:
-    """What a transaction has staged on one vchannel.
+    """The staged batches of a transaction on one vchannel.
 
     Invariant: ``batches[i]`` has the sequence ``i + 1``.
 
     Attributes:
         target: The vchannel.
-        batches: In the order of arrival.
+        batches: Batches in order of arrival.
     """
 
     target: Target
@@ -111,7 +111,7 @@ class TxnLane:
 
     @property
     def messages(self) -> int:
-        """How many its batches have."""
+        """Number of messages in its batches."""
         return sum(batch.messages for batch in self.batches)
 
 
@@ -120,17 +120,17 @@ class TxnSession:
     """An open transaction.
 
     Attributes:
-        txn_id: A tick, so that later ones are greater.
-        caller: Who began it.
-        keepalive_s: How long it lives without a sign of its client.
-        expires_s: On the clock of whoever keeps the table, which never goes back.
-        is_bound: Whether it may only append to the vchannels that it was begun for.
+        txn_id: A tick, so that later ids are greater.
+        caller: Client that began it.
+        keepalive_s: Seconds that it stays open without a request of its client.
+        expires_s: Time of expiry on the monotonic clock of the table's owner.
+        is_bound: True if it may only append to the vchannels that it was begun for.
         lanes: Its vchannels by id, in the order in which they joined.
-        batches: How many batches are staged.
-        size_bytes: Their columns.
-        is_committing: From the start of a commit until it is refused, or for good.
-        prepared_for: Whose commit it waits for; None if it is not prepared.
-        tenant: The tenant of the principal that began it.
+        batches: Number of staged batches.
+        size_bytes: Bytes of their columns.
+        is_committing: True from the start of a commit until it is refused.
+        prepared_for: Application commit that it waits for; None if it is not prepared.
+        tenant: Tenant of the principal that began it.
     """
 
     txn_id: int
@@ -150,19 +150,19 @@ class TxnSession:
 
     @property
     def places(self) -> dict[TxnPlace, int]:
-        """Where it has staged something, and how many batches."""
+        """Number of staged batches by place, for places that have any."""
         return {
             (vchannel_id, self.txn_id): len(lane.batches) for vchannel_id, lane in self.lanes.items() if lane.batches
         }
 
     @property
     def messages(self) -> int:
-        """How many messages are staged."""
+        """Number of staged messages."""
         return sum(lane.messages for lane in self.lanes.values())
 
     @property
     def content(self) -> TxnContent:
-        """Where its messages go."""
+        """Number and targets of its messages."""
         total = TxnContent()
         for vchannel_id, lane in self.lanes.items():
             total = total.plus(content_of(vchannel_id, lane.target.log.vchannels[0].vchannel_id, lane.messages))
@@ -170,11 +170,11 @@ class TxnSession:
 
     @property
     def has_closed_channel(self) -> bool:
-        """Whether a channel that it appends to is being destroyed."""
+        """True if a channel that it appends to is being destroyed."""
         return any(lane.target.log.is_closed for lane in self.lanes.values())
 
     def keep_alive(self, now_s: float) -> None:
-        """Note a sign of its client."""
+        """Extend its expiry after a request of its client."""
         self.expires_s = now_s + self.keepalive_s
 
     def check_open(self) -> None:
@@ -183,7 +183,7 @@ class TxnSession:
             raise InvalidTransactionStateError(self.txn_id, state="being committed")
 
     def check_not_prepared(self) -> None:
-        """Raise InvalidTransactionStateError if it waits to be committed with others."""
+        """Raise InvalidTransactionStateError if it is prepared."""
         if self.prepared_for is not None:
             raise InvalidTransactionStateError(
                 self.txn_id,
@@ -192,24 +192,24 @@ class TxnSession:
             )
 
     def check_prepared(self, app: AppVersion) -> None:
-        """Raise InvalidTransactionStateError unless it waits for this commit."""
+        """Raise InvalidTransactionStateError unless it is prepared for this commit."""
         if self.prepared_for is None or not self.prepared_for.is_covered_by(app):
             raise InvalidTransactionStateError(
-                self.txn_id, state="not prepared for this commit", advice="name those that were prepared for it"
+                self.txn_id, state="not prepared for this commit", advice="name transactions that were prepared for it"
             )
 
     def check_whole(self, expected_batches: int | None) -> None:
-        """Raise TransactionIncompleteError unless it has as many batches as its client counts on, if it counts."""
+        """Raise TransactionIncompleteError unless it has ``expected_batches`` batches; None is not checked."""
         if expected_batches not in (None, self.batches):
             assert expected_batches is not None
             raise TransactionIncompleteError(self.txn_id, expected_batches=expected_batches, batches=self.batches)
 
     def is_repeated(self, vchannel_id: int, batch: Batch, sequence: int) -> bool:
-        """Tell whether a batch is staged already; ``sequence`` 0 is always a new one.
+        """Return whether a batch is already staged; ``sequence`` 0 is always a new batch.
 
         Raises:
-            TxnSequenceGapError: One before it is missing.
-            TxnSequenceReusedError: The one that is staged under its sequence is another.
+            TxnSequenceGapError: An earlier batch is missing.
+            TxnSequenceReusedError: A different batch is staged with its sequence.
         """
         lane = self.lanes.get(vchannel_id)
         batches = lane.batches if lane else ()
@@ -227,7 +227,7 @@ class TxnSession:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A transaction that ended without a commit; ``content`` is that of a prepared one, and None of others."""
+    """A transaction that ended without a commit; ``content`` is set if it was prepared."""
 
     caller: Caller
     cause: EndCause
@@ -238,11 +238,11 @@ class TxnTable:
     """All begun transactions that this node knows of.
 
     Invariant: an id is in at most one of ``open``, ``_ended`` and ``_outcomes``.
-    Invariant: the id of an outcome that was evicted is not above the floor of its tenant. So an unknown transaction of
-    a tenant with a greater id was never committed.
+    Invariant: the id of an evicted outcome is at most the floor of its tenant. So an unknown transaction of a tenant
+    with a greater id was never committed.
 
     Attributes:
-        open: Those that are neither committed nor ended, by id.
+        open: Transactions that are neither committed nor ended, by id.
     """
 
     def __init__(
@@ -256,18 +256,18 @@ class TxnTable:
         """Start with the outcomes of earlier runs.
 
         Args:
-            limits: What an operator may set.
-            outcomes: Of earlier runs.
-            first_txn_id: Ids of this run are this or greater.
-            floors: Of earlier runs: the greatest id of an outcome that was evicted, by tenant.
-            on_evicted: Called with a number of evicted outcomes.
+            limits: Configured limits.
+            outcomes: Outcomes of earlier runs.
+            first_txn_id: Smallest id of this run.
+            floors: Floors of earlier runs: the greatest id of an evicted outcome, by tenant.
+            on_evicted: Called with the number of evicted outcomes.
         """
         self._limits = limits
         self._first_txn_id = first_txn_id
-        # No id up to this is remembered for certain, though it is of this run.
+        # Ids of this run up to this one may be forgotten.
         self._forgotten_up_to = first_txn_id - 1
         self._ended: Shares[int, _Ended] = Shares()
-        # Of durable commits, and how many are on their way.
+        # Durable outcomes, and the number of commits in flight.
         self._outcomes: Shares[int, TxnOutcome] = Shares()
         self._committing = 0
         self._on_evicted = on_evicted
@@ -275,7 +275,7 @@ class TxnTable:
         for txn_id, outcome in by_age:
             self._outcomes.put(txn_id, outcome, outcome.tenant)
         if len(by_age) >= MAX_TXN_OUTCOMES and not floors:
-            # Written by a server without floors, which removed the outcomes that had the smallest first ticks.
+            # Written by a server without floors, which evicted the outcomes with the smallest first ticks.
             floors = {NO_TENANT: by_age[0][1].first_tick - 1}
         self._floors = Floors(floors)
         self._per_client: Counter[Caller] = Counter()
@@ -286,16 +286,16 @@ class TxnTable:
 
     @property
     def staged_bytes(self) -> int:
-        """Bytes of all open ones, and of those ended whose batches are not removed yet."""
+        """Bytes of all open transactions, and of ended ones whose batches are not removed yet."""
         return self._bytes_usage.total
 
     @property
     def staged_batches(self) -> int:
-        """The same of batches."""
+        """Batches of all open transactions, and of ended ones whose batches are not removed yet."""
         return self._batches_usage.total
 
     def check_room(self, caller: Caller) -> None:
-        """Raise RateLimitRejectedError unless one more may be begun."""
+        """Raise RateLimitRejectedError if the caller may not begin another transaction."""
         for whose, count, name, maximum in (
             ("the server has", len(self.open), "max_open_txns", self._limits.max_open_txns),
             ("the client has", self._per_client[caller], "max_open_txns_per_client",
@@ -315,7 +315,7 @@ class TxnTable:
     def begin(
         self, txn_id: int, caller: Caller, targets: Sequence[Target], keepalive_s: float, now_s: float
     ) -> TxnSession:
-        """Add a transaction, for ``targets`` only unless there are none. There is room for it."""
+        """Add a transaction, limited to ``targets`` if there are any. ``check_room`` was called before."""
         assert txn_id >= self._first_txn_id
         session = TxnSession(
             txn_id, caller, keepalive_s, now_s + keepalive_s, bool(targets),
@@ -330,18 +330,18 @@ class TxnTable:
         """Return an open transaction, whose keepalive may have run out.
 
         Args:
-            txn_id: Its id.
-            caller: Who asks; None for an operator, who may ask for all.
-            latest_tick: The greatest tick that was ever handed out.
+            txn_id: Id of the transaction.
+            caller: Client that asks; None for an operator, who may access all transactions.
+            latest_tick: The greatest tick ever allocated.
 
         Raises:
             TransactionForeignError: It belongs to another client of the principal.
-            TransactionExpiredError: It ended, or was begun before the last start, or it was forgotten how it ended.
+            TransactionExpiredError: It was aborted, or begun before the last start, or its end is forgotten.
             InvalidTransactionStateError: It is committed, or was rolled back.
             TransactionOutcomeForgottenError: It may have been committed long ago.
-            TransactionNotExistError: There never was one.
+            TransactionNotExistError: It was never begun.
 
-        One of another principal is answered as one that never was.
+        A transaction of another principal is treated as never begun.
         """
         found = self.find(txn_id, caller)
         if isinstance(found, TxnSession):
@@ -356,7 +356,7 @@ class TxnTable:
         )
 
     def find(self, txn_id: int, caller: Caller | None) -> TxnSession | TxnOutcome | None:
-        """Return an open transaction or the outcome of one; None if the caller may know of none.
+        """Return an open transaction or the outcome of one; None if the caller may see no such transaction.
 
         Raises:
             TransactionForeignError, TransactionExpiredError, InvalidTransactionStateError: See ``session``.
@@ -372,12 +372,12 @@ class TxnTable:
         return outcome if outcome is not None and _may_know(outcome, caller) else None
 
     def was_rolled_back(self, txn_id: int, caller: Caller) -> bool:
-        """Tell whether a client has rolled this transaction back."""
+        """Return whether a client has rolled back this transaction."""
         ended = self._ended.get(txn_id)
         return ended is not None and (ended.caller, ended.cause) == (caller, "rolled_back")
 
     def content(self, txn_id: int, caller: Caller) -> TxnContent | TxnOutcome | None:
-        """Return what a prepared transaction has, or had when it ended, or its outcome; None if that is not known.
+        """Return the content that a prepared transaction has, or had at its end, or its outcome; None if unknown.
 
         Raises:
             TransactionForeignError: It belongs to another client of the principal.
@@ -391,18 +391,18 @@ class TxnTable:
     def check_remembered(self, txn_id: int, tenant: Tenant | None) -> None:
         """Raise TransactionOutcomeForgottenError if an unknown transaction may have been committed.
 
-        ``tenant`` is the tenant of the principal that asks; None for an operator, who asks for transactions of all.
+        ``tenant`` is the tenant of the principal that asks; None for an operator, who may access all transactions.
         """
         floor = self._floors.highest if tenant is None else self._floors.of(tenant)
         if txn_id <= floor:
             raise TransactionOutcomeForgottenError(txn_id, oldest_tick=floor + 1)
 
     def stage(self, session: TxnSession, target: Target, batch: Batch, stored_crc32c: int) -> int:
-        """Add a new batch to an open transaction; return its sequence. Nothing changes if it raises.
+        """Add a new batch to an open transaction; return its sequence. Nothing changes if this raises.
 
         Raises:
             VchannelNotInTransactionError: The transaction was begun for other vchannels.
-            TransactionTooLargeError, RateLimitRejectedError: A bound is met.
+            TransactionTooLargeError, RateLimitRejectedError: A limit is reached.
         """
         vchannel = target.vchannel
         if session.is_bound and vchannel.vchannel_id not in session.lanes:
@@ -419,7 +419,7 @@ class TxnTable:
         return sequence
 
     def note_committing(self, txn_id: int, outcome: TxnOutcome) -> tuple[list[OutcomeChange], list[FloorChange]]:
-        """Note that a transaction is about to be committed; return what must be written with it."""
+        """Record that a transaction is about to be committed; return the changes to write with it."""
         evicted = self._outcomes.make_room(outcome.tenant, MAX_TXN_OUTCOMES - self._committing)
         self._committing += 1
         self._on_evicted(len(evicted))
@@ -430,14 +430,14 @@ class TxnTable:
         return changes, [(FloorKey(FloorTable.OUTCOMES, tenant), floor) for tenant, floor in floors.items()]
 
     def note_committed(self, session: TxnSession, outcome: TxnOutcome) -> None:
-        """Replace a transaction by its outcome, which is durable; called in the order of their ticks."""
+        """Replace a transaction by its durable outcome; called in tick order."""
         self._committing -= 1
         self._remove(session)
         self.note_removed(session)
         self._outcomes.put(session.txn_id, outcome, outcome.tenant)
 
     def end(self, session: TxnSession, cause: EndCause) -> None:
-        """End a transaction without a commit. What it staged counts until ``note_removed``."""
+        """End a transaction without a commit. Its staged batches count until ``note_removed``."""
         self._remove(session)
         content = None if session.prepared_for is None else session.content
         for forgotten in self._ended.make_room(session.tenant, MAX_ENDED_TXNS):
@@ -445,16 +445,16 @@ class TxnTable:
         self._ended.put(session.txn_id, _Ended(session.caller, cause, content), session.tenant)
 
     def note_removed(self, session: TxnSession) -> None:
-        """Note that what a transaction has staged does not count any more."""
+        """Stop counting the staged batches of a transaction."""
         self._bytes_usage.add(session.tenant, -session.size_bytes)
         self._batches_usage.add(session.tenant, -session.batches)
 
     def expired(self, now_s: float) -> list[TxnSession]:
-        """Return the open ones whose keepalive has run out; one that is being committed needs none."""
+        """Return the open transactions whose keepalive has expired, except those being committed."""
         return [session for session in self.open.values() if session.expires_s <= now_s and not session.is_committing]
 
     def on_vchannels(self, vchannel_ids: Iterable[int]) -> list[TxnSession]:
-        """Return the open ones that have one of these vchannels."""
+        """Return the open transactions that have one of these vchannels."""
         wanted = set(vchannel_ids)
         return [session for session in self.open.values() if wanted & session.lanes.keys()]
 
@@ -490,7 +490,7 @@ class TxnTable:
 
 
 def _is_of_caller(txn_id: int, owner: Caller, caller: Caller | None) -> bool:
-    """Return whether a transaction is the caller's, or an operator asks; False for one of another principal.
+    """Return whether a transaction is the caller's, or an operator asks; False if another principal owns it.
 
     Raises:
         TransactionForeignError: It belongs to another client of the same principal.
@@ -504,10 +504,10 @@ def _is_of_caller(txn_id: int, owner: Caller, caller: Caller | None) -> bool:
 
 
 def _may_know(outcome: TxnOutcome, caller: Caller | None) -> bool:
-    """Return whether a caller may know of an outcome.
+    """Return whether a caller may see an outcome.
 
-    Those of earlier servers have no tenant. They stay known to all callers, for a client that repeats its commit must
-    not learn that it has no outcome; CommitTxn looks at permissions as well.
+    Outcomes of earlier servers have no tenant. All callers may see them, because a client that retries its commit must
+    not be refused as unknown; CommitTxn checks permissions as well.
     """
     if caller is None or not caller.principal:
         return True
