@@ -267,7 +267,7 @@ async def test_a_node_waits_for_its_former_self_and_another_folder_is_refused(fo
         second.terminate()
         assert await asyncio.to_thread(second.wait) == 0
         # The folder of n1 is not that of n2.
-        with pytest.raises(ServerDiedError, match="is that of node 'n1'") as died:
+        with pytest.raises(ServerDiedError, match="belongs to node 'n1'") as died:
             await asyncio.to_thread(cluster.start, "n1", {"cluster.node_id": "n2"})
         assert died.value.code == ExitCode.DATA_LOSS
 
@@ -284,7 +284,7 @@ async def test_an_etcd_that_was_wiped_or_brought_back_is_refused(folder: Path) -
         node.terminate()
         await asyncio.to_thread(node.wait)
         await asyncio.to_thread(etcd.control, "del", "--prefix", "")
-        with pytest.raises(ServerDiedError, match="knows of no cluster"):
+        with pytest.raises(ServerDiedError, match="has no cluster under this prefix"):
             await asyncio.to_thread(cluster.start, "n1")
         etcd.kill()
         with EtcdProcess(folder.parent / "wiped", address=etcd.endpoint) as wiped:
@@ -292,7 +292,7 @@ async def test_an_etcd_that_was_wiped_or_brought_back_is_refused(folder: Path) -
             value = json.dumps({"version": 1, "cluster_id": known["cluster_id"]})
             # Even if somebody makes it look like the old one: its revisions tell.
             await asyncio.to_thread(wiped.control, "put", f"/{folder.name}/tidelog/cluster", value)
-            with pytest.raises(ServerDiedError, match="brought back to an earlier state"):
+            with pytest.raises(ServerDiedError, match="restored to an earlier state"):
                 await asyncio.to_thread(cluster.start, "n1")
 
 

@@ -141,5 +141,5 @@ def test_a_leader_that_cannot_be_reached_is_named_with_the_address_that_was_trie
     with pytest.raises(ServerDiedError) as died:
         cluster.start("node-2", advertise="127.0.0.1:7420")
     assert died.value.code == ExitCode.UNAVAILABLE
-    assert "node 'node-1' leads and was called at 127.0.0.1:7420" in died.value.errors
+    assert "the leader, node 'node-1', was called at 127.0.0.1:7420" in died.value.errors
     assert "cluster.peer_address" in died.value.errors

@@ -1,1 +1,1 @@
-"""One node among several: its registration, who owns which channel, and who hands out ticks."""
+"""Cluster membership of a node: its registration, channel ownership, and the leader that hands out ticks."""

@@ -1,10 +1,10 @@
-"""This node's place in its cluster: who else is there, who hands out ticks, and whether this node may serve.
+"""This node's membership in its cluster: registered nodes, the leader, and whether this node may serve.
 
 Keys under the root (see FORMAT.md)::
 
-    <root>/cluster          the cluster's id, made once
-    <root>/node/<node id>   who is registered, under a lease; its creation is the node's term
-    <root>/leader           who hands out ticks, under the same lease
+    <root>/cluster          the cluster's id, created once
+    <root>/node/<node id>   a node's registration, under a lease; its creation revision is the node's term
+    <root>/leader           the node that hands out ticks, under the same lease
     <root>/timestamp        the oracle's bound, as on a single node
 """
 
@@ -38,26 +38,26 @@ _log = structlog.get_logger()
 
 
 class Peers(Protocol):
-    """Calls to other nodes. Each raises a TidelogServerError: what the other one said, or that it does not answer."""
+    """Calls to other nodes. Each raises a TidelogServerError: the other node's error, or that it does not answer."""
 
     async def allocate_ticks(self, address: str, count: int) -> int:
-        """Return the first of ``count`` ticks from the node that leads."""
+        """Return the first of ``count`` consecutive ticks from the leader."""
         ...
 
     async def note_channels(self, address: str, names: Sequence[str]) -> None:
-        """Tell a node of channels that were created, and have it open those that are its own."""
+        """Notify a node that channels were created; it opens those that it owns."""
         ...
 
 
 class Cluster:
-    """A node among others. Lives on the event loop; made anew after the lease was lost.
+    """A node's membership in its cluster. Lives on the event loop; re-created after the lease was lost.
 
     Attributes:
-        record: What this node tells of itself.
-        tenure: Whether it may speak for its channels.
-        nodes: Who is registered, by node id; this one included once it is.
-        oracle: Its ticks.
-        peers: How it calls others.
+        record: This node's registration record.
+        tenure: Whether this node holds its lease and may serve its channels.
+        nodes: Registered nodes by node id; includes this one once it is registered.
+        oracle: This node's source of ticks.
+        peers: Calls to other nodes.
     """
 
     def __init__(
@@ -83,35 +83,35 @@ class Cluster:
         self._session = Session(store, clock, self.tenure, key=self._node_key(record.node_id), ttl_s=lease_ttl_s)
         self._leader: Node | None = None
         self._has_led = asyncio.Event()
-        # Grows whenever nodes come or go.
+        # Incremented whenever a node registers or leaves.
         self.version = 0
 
     @property
     def node_id(self) -> str:
-        """This node's name."""
+        """This node's id."""
         return self.record.node_id
 
     @property
     def leader(self) -> Node | None:
-        """Who hands out ticks; None while nobody does."""
+        """The node that hands out ticks; None while no leader is elected."""
         return self._leader
 
     @property
     def silent_s(self) -> float:
-        """How long the metadata store has not answered."""
+        """Seconds since the metadata store stopped answering; 0 while it answers."""
         return self._store.silent_s
 
     async def open(self, log: LogStore, folder: Path | None, tasks: TaskOwner, on_lost: Callable[[], None]) -> None:
-        """Register, and return once ticks can be had.
+        """Register this node, and return once ticks are available.
 
         Args:
             log: This node's log, open.
-            folder: Its data folder; None for a log in memory.
-            tasks: Owns what runs in the background.
+            folder: The node's data folder; None for a log in memory.
+            tasks: Owner of the background tasks.
             on_lost: Called once when the lease is lost.
 
         Raises:
-            DataLossError: The metadata store has forgotten what the data folder knows, or they do not belong together.
+            DataLossError: The metadata store is older than the data folder, or belongs to another cluster or node.
         """
         identity = await self._identify(folder)
         term = await self._session.register(self.record)
@@ -129,15 +129,15 @@ class Cluster:
         _log.info("registered", node=self.node_id, term=term, cluster=self.cluster_id)
 
     async def close(self) -> None:
-        """Give the registration back. Nothing is acknowledged any more by then."""
+        """Delete this node's registration. Called when no request is acknowledged any more."""
         await self._session.leave()
 
     async def hand_out(self, count: int) -> Tick:
-        """Return the first of ``count`` ticks, for another node.
+        """Return the first of ``count`` consecutive ticks for another node.
 
         Raises:
-            NotLeaderError: This node does not lead.
-            OwnershipLostError, MetadataUnavailableError: It may not lead any more.
+            NotLeaderError: This node is not the leader.
+            OwnershipLostError, MetadataUnavailableError: This node may no longer lead.
         """
         self.tenure.check()
         if self.oracle.leading is None:
@@ -150,27 +150,27 @@ class Cluster:
         return first
 
     def owner(self, channel: str, node_id: str) -> ChannelOwner:
-        """Return who owns a channel of a node, and where that is."""
+        """Return a channel's owner with its address and term; without them if ``node_id`` is not registered."""
         node = self.nodes.get(node_id)
         return (
             ChannelOwner(channel, node_id, node.record.address, node.term) if node else ChannelOwner(channel, node_id)
         )
 
     def check_metadata(self) -> None:
-        """Raise MetadataUnavailableError, without an effect, while the metadata store does not answer."""
+        """Raise MetadataUnavailableError (effect: none) if the metadata store has not answered for 1 s."""
         if self._store.silent_s > 1.0:
             raise MetadataUnavailableError(f"it has not answered for {self._store.silent_s:.1f} s", effect=Effect.NONE)
 
     # -- Registration --------------------------------------------------------------------------------------
 
     async def _identify(self, folder: Path | None) -> ClusterIdentity:
-        """Find out which cluster this is, making it if it is new; refuse one that is not that of the data folder."""
+        """Read the cluster's id, creating it if there is none. Raises DataLossError if the data folder has another."""
         key = f"{self._root}/cluster"
         while (found := await self._store.get(key)) is None:
             value = json.dumps({"version": 1, "cluster_id": secrets.token_hex(_ID_BYTES)}, separators=(",", ":"))
             if folder is not None and (known := await asyncio.to_thread(read_identity, folder)) is not None:
                 raise DataLossError(
-                    f"the data folder belongs to cluster {known.cluster_id}, and etcd knows of no cluster under this "
+                    f"the data folder belongs to cluster {known.cluster_id}, but etcd has no cluster under this "
                     "prefix: correct metadata.etcd_endpoints and metadata.etcd_prefix, or restore etcd from a backup",
                     cluster_id=known.cluster_id,
                 )
@@ -185,8 +185,8 @@ class Cluster:
         expected = (known.cluster_id, known.node_id)
         if expected != (self.cluster_id, self.node_id):
             raise DataLossError(
-                f"the data folder is that of node '{known.node_id}' in cluster {known.cluster_id}, and this is node "
-                f"'{self.node_id}' in cluster {self.cluster_id}: correct cluster.node_id, or take another data folder",
+                f"the data folder belongs to node '{known.node_id}' of cluster {known.cluster_id}, but this is node "
+                f"'{self.node_id}' of cluster {self.cluster_id}: correct cluster.node_id, or use another data folder",
                 node_id=known.node_id, cluster_id=known.cluster_id,
             )  # fmt: skip
         return known
@@ -194,8 +194,8 @@ class Cluster:
     def _check_term(self, identity: ClusterIdentity, term: int) -> None:
         if term <= identity.revision:
             raise DataLossError(
-                f"etcd stands at revision {term}, and this node has seen {identity.revision}: etcd was brought back to "
-                "an earlier state; restore its newest backup, or etcd and all nodes from backups that belong together",
+                f"etcd is at revision {term}, but this node has seen revision {identity.revision}: etcd was "
+                "restored to an earlier state; restore its newest backup, or etcd and all nodes from matching backups",
                 revision=term, seen_revision=identity.revision,
             )  # fmt: skip
 
@@ -205,7 +205,7 @@ class Cluster:
         except OwnershipLostError:
             on_lost()
 
-    # -- Who is there --------------------------------------------------------------------------------------
+    # -- Registered nodes ----------------------------------------------------------------------------------
 
     async def _follow_nodes(self) -> None:
         prefix = self._node_key("")
@@ -219,14 +219,14 @@ class Cluster:
         for key in watched.deleted:
             self.nodes.pop(key.removeprefix(prefix), None)
         for key, found in watched.values.items():
-            # A registration is written once, so it has the revision at which it was made.
+            # A registration is written once, so its revision is its creation revision: the node's term.
             node = Node(NodeRecord.decode(key, found.value), found.revision)
             self.nodes[node.record.node_id] = node
         if len(self.nodes) > MAX_NODES:
             _log.warning("too_many_nodes", nodes=len(self.nodes), max_nodes=MAX_NODES)
         self.version += 1
 
-    # -- Who leads -----------------------------------------------------------------------------------------
+    # -- Leader election -----------------------------------------------------------------------------------
 
     async def _follow_leader(self) -> None:
         key = f"{self._root}/leader"
@@ -239,20 +239,20 @@ class Cluster:
                     if record.incarnation != self.record.incarnation:
                         self._has_led.set()
                     elif self.oracle.leading is None:
-                        # This process was elected by a commit whose answer it did not see.
+                        # This process was elected by a commit whose response was lost.
                         await self._lead()
                 elif watched.deleted or watched.is_snapshot:
                     self._leader = None
                     await self._campaign(key)
 
     async def _campaign(self, key: str) -> None:
-        """Try to become the leader; somebody else may be faster, which the watch tells."""
+        """Try to become the leader. If another node is faster, the watch reports it."""
         try:
             await self._store.commit([Put(key, self.record.encode(), 0, self._session.lease_id)])
         except RevisionConflictError:
             return
         except (OwnershipLostError, MetadataUnavailableError) as error:
-            # The lease is about to be lost, which its keeper notices.
+            # The lease is about to be lost; the task that renews it detects that.
             _log.warning("not_elected", error=str(error))
 
     async def _lead(self) -> None:
@@ -272,12 +272,12 @@ class Cluster:
             return await self.peers.allocate_ticks(address, count)
         except (NotLeaderError, MetadataUnavailableError) as error:
             if isinstance(error, NotLeaderError):
-                problem = "the node that answered there does not lead"
+                problem = "the node at this address is not the leader"
             else:
                 problem = error.values["cause"]
             raise MetadataUnavailableError(
-                f"node '{leader.record.node_id}' leads and was called at {address}: {problem}; other nodes call a node "
-                "at its cluster.peer_address, which is its cluster.advertise unless it is set"
+                f"the leader, node '{leader.record.node_id}', was called at {address}: {problem}; nodes call each "
+                "other at cluster.peer_address, which defaults to cluster.advertise"
             ) from error
 
     def _node_key(self, node_id: str) -> str:

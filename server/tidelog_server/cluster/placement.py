@@ -1,19 +1,19 @@
-"""Where new channels go: to the node that has least. Pure."""
+"""Placement of new channels: on the node with the fewest vchannels. Pure."""
 
 import heapq
 from collections.abc import Mapping
 
 
 def place(loads: Mapping[str, int], channels: int, vchannels: int) -> list[str]:
-    """Return the node of each of ``channels`` new channels that have ``vchannels`` vchannels.
+    """Return the node id for each of ``channels`` new channels.
+
+    Each channel goes to the node with the fewest vchannels, counting those placed before it; ties go to the smallest
+    node id. So a cluster fills evenly, and equal loads give equal placements.
 
     Args:
-        loads: Vchannels of each node that may get some; not empty.
-        channels: How many are new.
-        vchannels: Of each.
-
-    Each goes to the node that has fewest vchannels by then; of several, the one whose name comes first. So a cluster
-    fills evenly, and the same loads give the same places.
+        loads: Number of vchannels of each candidate node; not empty.
+        channels: Number of new channels.
+        vchannels: Number of vchannels of each new channel.
     """
     heap = [(load, node_id) for node_id, load in loads.items()]
     heapq.heapify(heap)

@@ -1,7 +1,7 @@
-"""A node's registration under a lease: taken, kept up, and given back.
+"""A node's registration under a lease: created, renewed, and revoked.
 
-Two processes never hold one node's registration: the second waits until the first has given it back or its lease has
-ended. The term of a node, and of every channel that it owns, is the revision at which it registered.
+At most one process holds a node's registration: a second one waits until the first revokes it or its lease expires.
+The term of a node, and of every channel that it owns, is the revision at which it registered.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from tidelog_server.log.tenure import Tenure
 from tidelog_server.metadata.store import Fence, Put, RevisionConflictError, SharedMetadataStore
 from tidelog_server.runtime.clock import Clock
 
-# So often in the time of a lease is it renewed.
+# Renewals per lease duration.
 _RENEWALS: Final = 6
 _LOOK_AGAIN_S: Final = 0.1
 _TELL_EVERY_S: Final = 5.0
@@ -37,11 +37,14 @@ class Session:
 
     @property
     def lease_id(self) -> int:
-        """The lease that the node's keys end with."""
+        """The lease that the node's keys are attached to."""
         return self._lease_id
 
     async def register(self, record: NodeRecord) -> int:
-        """Take the registration, waiting for whoever has it, and return the new term. Fences the store with it."""
+        """Register the node and return its new term; the store is fenced with it from then on.
+
+        Waits while another process holds the registration.
+        """
         told_s = float("-inf")
         while True:
             asked_s = self._clock.monotonic_s()
@@ -56,7 +59,8 @@ class Session:
                     other = NodeRecord.decode(self._key, found.value) if found else None
                     _log.warning(
                         "registration_is_taken", node=record.node_id, address=other.address if other else "",
-                        advice="it ends with the other process, or with its lease; two nodes need two ids",
+                        advice="another process is registered under this id: stop it, or wait until its lease expires; "
+                        "every node needs its own cluster.node_id",
                     )  # fmt: skip
                 await asyncio.sleep(_LOOK_AGAIN_S)
             except MetadataUnavailableError:
@@ -67,7 +71,7 @@ class Session:
                 return term
 
     async def keep(self) -> None:
-        """Renew the lease until it is lost, which is raised as OwnershipLostError."""
+        """Renew the lease until it is lost, then raise OwnershipLostError."""
         while self._tenure.is_held():
             asked_s = self._clock.monotonic_s()
             try:
@@ -79,7 +83,7 @@ class Session:
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
             if left_s == 0:
-                # It has ended, or etcd has lost it: either way somebody else may register from now on.
+                # It has expired, or etcd has lost it. Either way another process may register from now on.
                 self._tenure.end()
                 break
             self._tenure.renewed(asked_s, left_s)
@@ -87,7 +91,7 @@ class Session:
         raise OwnershipLostError(self._tenure.node_id)
 
     async def leave(self) -> None:
-        """Give the registration back, so that nobody waits for the lease's end. What fails ends by itself."""
+        """Revoke the lease, so that the next process need not wait for its expiry. A failure is only logged."""
         self._tenure.end()
         if self._lease_id:
             try:

@@ -1,8 +1,8 @@
-"""Ticks of a cluster: one node leads and hands out ranges, the others use them up.
+"""Ticks of a cluster: the leader hands out ranges, and each node allocates from its range.
 
-A range is used for a short time only, so that ticks of different nodes stay close to each other and to the clock. A
-leader keeps a saved bound ahead of all that it hands out, as a single node does; the next leader begins above it. So no
-tick is handed out twice, whatever a former leader still answers, and what it answers late nobody uses.
+A range expires after TICK_RANGE_AGE_S, so the ticks of different nodes stay close to each other and to the clock. The
+leader persists a bound above every tick that it hands out, as a single node does, and the next leader starts above that
+bound. So no tick is handed out twice, even if a former leader still answers; nodes discard its late responses.
 """
 
 import asyncio
@@ -16,22 +16,22 @@ from tidelog_server.log.oracle import TickOracle
 from tidelog_server.metadata.store import RevisionConflictError
 from tidelog_server.runtime.clock import Clock
 
-# While somebody asks for watermarks, or ticks are used, the range is replaced so often.
+# How often the range is replaced while ticks are used or watermarks are requested.
 _REFRESH_S: Final = 0.02
 _PAUSE_S: Final = 0.05
 _MAX_NAP_S: Final = 0.2
 
 Fetch = Callable[[int], Awaitable[int]]
-"""Asks the leader for so many ticks, and returns the first. Raises NotLeaderError, MetadataUnavailableError."""
+"""Requests a number of ticks from the leader and returns the first. Raises NotLeaderError, MetadataUnavailableError."""
 
 
 class TickRange(NamedTuple):
     """Consecutive ticks that this node may hand out.
 
     Attributes:
-        begin_tick: The first of them.
-        end_tick: The first tick behind them.
-        ends_s: When they may be used no longer, monotonic.
+        begin_tick: First tick of the range.
+        end_tick: First tick after the range.
+        ends_s: Monotonic time at which the range expires.
     """
 
     begin_tick: int
@@ -40,13 +40,13 @@ class TickRange(NamedTuple):
 
 
 class ClusterOracle:
-    """The ticks of one node. Lives on the event loop; see ``log.oracle.Oracle``.
+    """The oracle of one node of a cluster. Lives on the event loop; see ``log.oracle.Oracle``.
 
-    Invariant: every tick handed out is above ``last``, within the range, and the range was asked for less than
+    Invariant: every tick handed out is above ``last`` and within the range, and the range was requested less than
     TICK_RANGE_AGE_S ago.
 
     Attributes:
-        leading: What this node hands out ticks from if it leads.
+        leading: The cluster's oracle if this node is the leader; otherwise None.
     """
 
     def __init__(self, clock: Clock, fetch: Fetch) -> None:
@@ -57,29 +57,29 @@ class ClusterOracle:
         self._range = TickRange(0, 0, 0.0)
         self._is_wanted = asyncio.Event()
         self._fetching = asyncio.Lock()
-        # Why the latest request for ticks gave none.
+        # Why the latest request for ticks failed.
         self._last_failure = ""
 
     def open(self, floor: Tick) -> None:
-        """Hand out nothing at or below ``floor``."""
+        """Hand out only ticks above ``floor``."""
         self.leave_behind(floor)
 
     def lead(self, oracle: TickOracle) -> None:
-        """Hand out ticks of one's own from now on: this node leads."""
+        """Allocate from ``oracle`` from now on: this node has become the leader."""
         assert self.leading is None
         self.leading = oracle
         self._is_wanted.set()
 
     @property
     def last(self) -> Tick:
-        """The greatest tick that this node has handed out or promised away."""
+        """The greatest tick that this node has handed out or ruled out."""
         return self._last if self.leading is None else self.leading.last
 
     def try_allocate(self, count: int, after: int = NO_TICK) -> Tick | None:
         """See Oracle."""
         if self.leading is not None:
             return self.leading.try_allocate(count, after)
-        # Ordering: nothing of the range is skipped for a barrier, so a caller uses up no more ticks than it gets.
+        # Why not skip within the range to pass a barrier: a caller would use up more ticks than it gets.
         first, end = self._last + 1, self._last + 1 + count
         if after > self._last:
             return None
@@ -100,22 +100,22 @@ class ClusterOracle:
         """See Oracle.
 
         Raises:
-            MetadataUnavailableError: No leader answered in time, or another one has taken over. Nothing happened.
-            OwnershipLostError: The node's lease is gone. Nothing happened.
+            MetadataUnavailableError: No leader answered in time, or another node has become leader. Nothing happened.
+            OwnershipLostError: The node has lost its lease. Nothing happened.
         """
         if self.leading is not None:
             try:
                 await self.leading.prepare(count, after)
             except RevisionConflictError as error:
-                raise MetadataUnavailableError("another node hands out ticks by now") from error
+                raise MetadataUnavailableError("another node has become the leader") from error
             return
         before = self._range
         async with self._fetching:
-            # Somebody else may have brought one meanwhile.
+            # Another task may have fetched a range meanwhile.
             if self._range is before:
                 await self._refill(count)
-        # What lies beyond the beginning of a fresh range lies in the leader's future: this node's own clock may be
-        # wrong.
+        # A barrier above the start of a fresh range lies in the leader's future. The wait is computed from ticks
+        # because this node's own clock may be wrong.
         if (beyond := after - self._last) > 0:
             await asyncio.sleep(min(max(1, physical_ms(Tick(beyond))) / 1_000, _MAX_NAP_S))
 
@@ -137,7 +137,7 @@ class ClusterOracle:
                 await self._refill(0)
 
     def leave_behind(self, tick: int) -> None:
-        """See Oracle. A range that was fetched before ``tick`` was handed out elsewhere may begin below it."""
+        """See Oracle. The current range may begin below ``tick`` if another node handed out ``tick`` since."""
         self._last = Tick(max(self._last, tick))
 
     def lead_s(self) -> float:
@@ -145,7 +145,7 @@ class ClusterOracle:
         return max(0, physical_ms(self.last) - self._clock.wall_ms()) / 1_000
 
     async def run(self) -> None:
-        """Keep the range fresh while it is used or watermarks are asked for; for ever."""
+        """Refresh the range while ticks are used or watermarks are requested. Never returns."""
         while True:
             if self.leading is not None:
                 await self.leading.run()
@@ -155,7 +155,7 @@ class ClusterOracle:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Replace the range by one that begins at the present, if the leader answers."""
+        """Replace the range by one that begins at the leader's current tick, if the leader answers."""
         if self.leading is None:
             async with self._fetching:
                 await self._try_refill()
@@ -168,7 +168,7 @@ class ClusterOracle:
             await asyncio.sleep(_PAUSE_S)
 
     async def _try_refill(self, count: int = 0) -> bool:
-        """Replace the range. What was left of it is given up, and so is promised away."""
+        """Replace the range and return True if the leader answered. The rest of the old range is never handed out."""
         if self.leading is not None:
             return True
         asked_s = self._clock.monotonic_s()
@@ -179,9 +179,9 @@ class ClusterOracle:
         except (NotLeaderError, MetadataUnavailableError) as error:
             self._last_failure = error.values.get("cause") or error.message
             return False
-        # What was handed out meanwhile, and what a slow answer brings too late, stays behind.
+        # A slow response may be below ticks that were handed out meanwhile: discard it.
         if first <= self._last:
-            self._last_failure = f"its ticks, from {first} on, are not above {self._last}, this node's last one"
+            self._last_failure = f"it returned ticks from {first}, not above this node's last tick {self._last}"
             return False
         self._last = Tick(first - 1)
         self._range = TickRange(first, first + wanted, asked_s + TICK_RANGE_AGE_S)

@@ -1,1 +1,1 @@
-"""Where the truth about channels lives: a small ordered map with revisions, and its implementations."""
+"""The metadata store, the source of truth about channels: an ordered map with revisions, and its implementations."""

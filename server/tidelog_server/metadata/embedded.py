@@ -1,8 +1,8 @@
-"""The metadata store of a single node: rows in a table of the node's own database, and all of it in memory.
+"""The metadata store of a single node: rows in a table of the node's own database, cached whole in memory.
 
-One row per key, and a summary row that says how many there are and what they hash to, so that a row that was lost
-or brought back by a fault is noticed at the next start: the list of channels never shrinks silently. The layout is
-on disk since format 1 (see FORMAT.md).
+There is one row per key, and a summary row with their number and hash. So the next start detects a row that was lost or
+resurrected by a fault: the list of channels never shrinks silently. The layout is on disk since format 1 (see
+FORMAT.md).
 """
 
 import asyncio
@@ -23,22 +23,26 @@ from tidelog_server.metadata.store import Change, Put, Versioned
 ROW_VERSION: Final = 1
 SUMMARY_KEY: Final = b"s"
 _VALUE_TAG: Final = b"v"
-# version, revision; the value follows, then a CRC-32C over key and row.
+# Fields: version, revision. The value follows, then a CRC-32C over key and row.
 _VALUE: Final = struct.Struct(">BQ")
-# version, revision, keys, hash; then a CRC-32C over key and row.
+# Fields: version, revision, keys, hash. A CRC-32C over key and row follows.
 _SUMMARY: Final = struct.Struct(f">BQQ{HASH_BYTES}s")
 _CRC_BYTES: Final = 4
 
 
 class Table(Protocol):
-    """Where the rows live: bytes to bytes, in order of the keys."""
+    """An ordered table of rows: bytes to bytes, sorted by key."""
 
     def scan(self) -> Iterable[tuple[bytes, bytes]]:
-        """Return all rows in order. DataLossError if one cannot be read; never a short answer."""
+        """Return all rows in order. Raises DataLossError if one is unreadable; rows are never left out silently."""
         ...
 
     def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], *, syncs: bool = True) -> None:
-        """Put and delete rows atomically, and durably if it ``syncs``. StorageFailedError: the outcome is unknown."""
+        """Put and delete rows atomically, and durably if ``syncs``.
+
+        Raises:
+            StorageFailedError: The outcome is unknown.
+        """
         ...
 
 
@@ -46,10 +50,10 @@ Write = Callable[[Callable[[], int]], Awaitable[int]]
 
 
 class Summary(NamedTuple):
-    """What the summary row says of all others.
+    """The summary row.
 
     Attributes:
-        revision: Of the store: number of commits since it was made.
+        revision: Revision of the store: number of commits since its creation.
         keys: Number of value rows.
         rows_hash: Exclusive or of the hashes of all value rows; independent of their order.
     """
@@ -60,13 +64,13 @@ class Summary(NamedTuple):
 
 
 class EmbeddedMetadataStore:
-    """Metadata in a table of the node's database. Keeps the contract of ``MetadataStore``.
+    """Metadata in a table of the node's database. Implements ``MetadataStore``.
 
-    Reads are answered from memory. Commits run as jobs of the log's committer.
+    Reads are served from memory. Commits run as jobs of the log's committer.
     """
 
     def __init__(self, table: Table, executor: Executor, write: Write, summary: Summary, rows: RevisionedMap) -> None:
-        """Take over a table whose content is ``rows``; use ``open`` instead."""
+        """Use ``open`` instead: it loads ``rows`` and ``summary`` from the table and checks them."""
         self._table = table
         self._executor = executor
         self._write = write
@@ -81,10 +85,10 @@ class EmbeddedMetadataStore:
         Args:
             table: The rows.
             executor: Runs calls one at a time, in order.
-            write: Runs a call that does not sync, in the same order, perhaps sooner.
+            write: Runs a call that does not sync, in the same order, possibly with less delay.
 
         Raises:
-            DataLossError: A row is damaged, missing, or more than there should be.
+            DataLossError: A row is damaged, missing or unexpected.
         """
         summary, rows = await asyncio.get_running_loop().run_in_executor(executor, _load, table)
         return cls(table, executor, write, summary, rows)
@@ -98,7 +102,7 @@ class EmbeddedMetadataStore:
         return self._map.list(prefix)
 
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
-        """See MetadataStore. Once begun it goes on even if the caller is cancelled."""
+        """See MetadataStore. Cancelling does not stop a commit that has started."""
         if self._is_closed:
             raise StorageFailedError("the metadata store is closed")
         call = partial(self._commit, tuple(changes), syncs=not is_before_log)
@@ -135,7 +139,7 @@ class EmbeddedMetadataStore:
 
 
 def value_key(key: str) -> bytes:
-    """Return the row key of ``key``."""
+    """Return the key of the row of ``key``."""
     return _VALUE_TAG + key.encode()
 
 
@@ -151,7 +155,7 @@ def pack_summary(summary: Summary) -> bytes:
 
 
 def row_hash(key: bytes, row: bytes) -> int:
-    """Return the hash of a value row, as the summary adds it up."""
+    """Return the hash of a value row, which the summary combines by exclusive or."""
     return int.from_bytes(blake2b(len(key).to_bytes(4, "big") + key + row, digest_size=HASH_BYTES).digest(), "big")
 
 
@@ -169,8 +173,8 @@ def _load(table: Table) -> tuple[Summary, RevisionedMap]:
             rows_hash ^= row_hash(key, row)
     if (len(values), rows_hash) != (summary.keys, summary.rows_hash):
         raise DataLossError(
-            f"the metadata has {len(values)} keys, {summary.keys} were written, or one of them is an old one: "
-            "restore the data folder from a backup",
+            f"the metadata has {len(values)} keys, but {summary.keys} were written, or a row is outdated: restore the "
+            "data folder from a backup",
             keys=len(values), expected_keys=summary.keys,
         )  # fmt: skip
     return summary, RevisionedMap(summary.revision, values)
@@ -189,8 +193,8 @@ def _opened(key: bytes, row: bytes) -> bytes:
         )
     if body[0] != ROW_VERSION:
         raise DataLossError(
-            f"the metadata row {key[:64]!r} has version {body[0]}, this server reads version {ROW_VERSION}: use the "
-            "server that wrote it",
+            f"the metadata row {key[:64]!r} has version {body[0]}, but this server reads version {ROW_VERSION}: use "
+            "the server version that wrote it",
             key=key[:64], version=body[0],
         )  # fmt: skip
     return body

@@ -1,9 +1,9 @@
-"""The metadata store that nodes share: etcd. Keeps the contract of ``SharedMetadataStore``.
+"""The metadata store that nodes share: etcd. Implements ``SharedMetadataStore``.
 
-Keys lie under a prefix of their own, so that several clusters may share one etcd. A revision is etcd's.
+All keys are under a prefix, so several clusters may share one etcd. Revisions are etcd's.
 
-What etcd did not answer is asked again for as long as the store is open; nobody is told that a change failed when it
-may have been made. That ends when the node's lease does, by ``close``.
+A call that etcd does not answer is retried for as long as the store is open: no change is reported as failed when it
+may have been applied. ``close``, which follows the loss of the node's lease, ends the retries.
 """
 
 import asyncio
@@ -36,14 +36,18 @@ _log = structlog.get_logger()
 
 
 class _CompactedError(Exception):
-    """What was asked for is older than what etcd remembers."""
+    """The requested revision has been compacted."""
 
 
 class EtcdMetadataStore:
-    """Metadata in etcd. Lives on the event loop; does no I/O before the first call."""
+    """Metadata in etcd. Lives on the event loop. Does no network I/O before the first call."""
 
     def __init__(self, access: EtcdAccess, prefix: str, clock: Clock) -> None:
-        """Name etcd and the prefix of all keys, such as ``/tidelog/``. Raises OSError: a certificate is unreadable."""
+        """Prepare access to etcd; ``prefix`` is that of all keys, such as ``/tidelog/``.
+
+        Raises:
+            OSError: A certificate is unreadable.
+        """
         self._access = access
         self._prefix = prefix.encode()
         self._clock = clock
@@ -52,7 +56,7 @@ class EtcdMetadataStore:
         self._is_closed = False
         self._silent_since_s: float | None = None
         self.last_failure = ""
-        # The greatest revision that etcd has told.
+        # The greatest revision in any of etcd's responses.
         self.revision = 0
 
     @property
@@ -63,20 +67,20 @@ class EtcdMetadataStore:
     # -- Reads and commits ---------------------------------------------------------------------------------
 
     async def get(self, key: str) -> Versioned | None:
-        """See MetadataStore. Waits for etcd as long as the store is open."""
+        """See MetadataStore. Retries while the store is open."""
         answer = await self._ask("KV.Range", rpc.RangeRequest(key=self._prefix + key.encode()))
         return _versioned(answer.kvs[0]) if answer.kvs else None
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
-        """See MetadataStore. Waits for etcd as long as the store is open."""
+        """See MetadataStore. Retries while the store is open."""
         return (await self._list(prefix))[0]
 
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
-        """See MetadataStore. Waits for etcd as long as the store is open.
+        """See MetadataStore. Retries while the store is open.
 
         Raises:
-            OwnershipLostError: The fence does not stand.
-            MetadataUnavailableError: etcd refused, for example because its space is used up.
+            OwnershipLostError: The fence does not hold.
+            MetadataUnavailableError: etcd refused the commit, for example because its space quota is exhausted.
         """
         del is_before_log  # etcd's disk is not the log's.
         assert len(changes) <= MAX_CHANGES_PER_COMMIT
@@ -104,7 +108,7 @@ class EtcdMetadataStore:
         self._fence = fence
 
     async def close(self) -> None:
-        """See MetadataStore. Calls that wait end with an error."""
+        """See MetadataStore. Calls in progress raise an error."""
         self._is_closed = True
         await self._connection.close()
 
@@ -167,7 +171,7 @@ class EtcdMetadataStore:
                     pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     async def _changes(self, prefix: str, position: "_Position") -> AsyncGenerator[Watched, None]:
-        """Yield what changes from ``position`` on, and move it; until the stream breaks."""
+        """Yield changes from ``position`` on, and advance it, until the stream breaks."""
         begin, end = self._range(prefix)
         create = rpc.WatchCreateRequest(
             key=begin, range_end=end, start_revision=position.next_revision, progress_notify=True
@@ -224,7 +228,7 @@ class EtcdMetadataStore:
                 )
             )
             keys.append(key)
-        # What stands there instead is read in the same transaction.
+        # On failure, the current values are read in the same transaction.
         failure = [rpc.RequestOp(request_range=rpc.RangeRequest(key=key)) for key in keys]
         return rpc.TxnRequest(compare=compare, success=[self._operation(change) for change in changes], failure=failure)
 
@@ -235,7 +239,7 @@ class EtcdMetadataStore:
         return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=change.value, lease=change.lease_id))
 
     def _not_applied(self, changes: Sequence[Change], answer: Any, *, may_be_applied: bool) -> int:
-        """Say why a transaction was not applied; return its revision if it was, by an attempt without an answer."""
+        """Raise why a transaction was not applied; return its revision if an earlier, unanswered attempt applied it."""
         found = [each.response_range.kvs[0] if each.response_range.kvs else None for each in answer.responses]
         if may_be_applied and (revision := _revision_of(changes, found, answer.header.revision)) is not None:
             return revision
@@ -243,7 +247,7 @@ class EtcdMetadataStore:
             fenced = found[len(changes)]
             if fenced is None or fenced.create_revision != self._fence.created_revision:
                 if may_be_applied:
-                    raise MetadataUnavailableError("this node's registration is gone", effect=Effect.UNKNOWN)
+                    raise MetadataUnavailableError("this node's registration has expired", effect=Effect.UNKNOWN)
                 raise OwnershipLostError(self._fence.node_id)
         for change, current in zip(changes, found, strict=False):
             actual = 0 if current is None else current.mod_revision
@@ -251,10 +255,10 @@ class EtcdMetadataStore:
                 raise RevisionConflictError(
                     change.key, expected_revision=change.expected_revision, actual_revision=actual
                 )
-        raise AssertionError("etcd refused a transaction whose conditions hold")
+        raise AssertionError("etcd rejected a transaction whose conditions hold")
 
     async def _list(self, prefix: str) -> tuple[dict[str, Versioned], int]:
-        """Return all keys below ``prefix`` as of one revision, and that."""
+        """Return all keys under ``prefix`` at one revision, and that revision."""
         begin, end = self._range(prefix)
         while True:
             values: dict[str, Versioned] = {}
@@ -272,10 +276,10 @@ class EtcdMetadataStore:
                 continue
 
     async def _ask(self, method: str, request: Any) -> Any:
-        """Return etcd's answer, however long it takes.
+        """Return etcd's response; retry without a limit.
 
         Raises:
-            MetadataUnavailableError: etcd refused.
+            MetadataUnavailableError: etcd refused the call.
             StorageFailedError: The store was closed meanwhile.
         """
         pause_s = _FIRST_PAUSE_S
@@ -336,7 +340,7 @@ class EtcdMetadataStore:
 
 
 class _Position:
-    """Where a watch goes on."""
+    """The revision from which a watch resumes."""
 
     def __init__(self, next_revision: int) -> None:
         self.next_revision = next_revision
@@ -347,13 +351,13 @@ def _versioned(pair: Any) -> Versioned:
 
 
 def _end_of(prefix: bytes) -> bytes:
-    """Return the first key behind all that begin with ``prefix``."""
+    """Return the smallest key greater than all keys that begin with ``prefix``."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\0"
 
 
 def _revision_of(changes: Sequence[Change], found: Sequence[Any], revision: int) -> int | None:
-    """Return at which revision ``changes`` were made, all together, if what was found is what they leave."""
+    """Return the revision at which ``changes`` were applied together, or None if ``found`` is not their result."""
     revisions: set[int] = set()
     for change, current in zip(changes, found, strict=False):
         if isinstance(change, Put):

@@ -1,7 +1,7 @@
-"""Calls to etcd: one connection at a time out of several addresses, with TLS, a user's token, and a deadline for each.
+"""Calls to etcd: one connection at a time to one of several addresses, with TLS, a user's token and a deadline each.
 
-Source: the gRPC interface of etcd 3.4. aetcd brings its messages and stubs; its own client knows neither TLS nor
-several addresses, and its token runs out after five minutes (D-053).
+Source: the gRPC interface of etcd 3.4. aetcd provides its messages and stubs; aetcd's own client supports neither TLS
+nor several addresses, and its token expires after five minutes (D-053).
 """
 
 import itertools
@@ -17,7 +17,7 @@ from aetcd import rpc
 from tidelog_server.core.cluster_errors import MetadataUnavailableError
 from tidelog_server.core.limits import ETCD_CALL_TIMEOUT_S
 
-# etcd closes connections that ping more often than every 5 s.
+# etcd closes connections that send pings more often than every 5 s.
 _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -34,15 +34,15 @@ _STALE_TOKEN_TEXTS: Final = ("invalid auth token", "revision in header is old", 
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:
-    """Where etcd is, and as whom it is asked.
+    """Addresses of etcd and credentials for it.
 
     Attributes:
-        endpoints: ``host:port`` of its members, at least one.
-        username: Of a user; empty for none.
-        password_file: Has the user's password, in its first line.
-        ca_file: Certificates that etcd's own must come from; with it, TLS is used.
-        cert_file: Our certificate, if etcd asks for one.
-        key_file: Its key.
+        endpoints: ``host:port`` of etcd's members, at least one.
+        username: User name; empty for access without authentication.
+        password_file: File whose first line is the user's password.
+        ca_file: CA certificates that verify etcd's certificate; enables TLS.
+        cert_file: Client certificate, if etcd requires one.
+        key_file: Private key of the client certificate.
     """
 
     endpoints: tuple[str, ...]
@@ -54,11 +54,11 @@ class EtcdAccess:
 
 
 class EtcdCallError(Exception):
-    """A call did not succeed.
+    """A call failed.
 
     Attributes:
-        code: gRPC's status code by name, such as ``UNAVAILABLE``.
-        text: What etcd or the transport said.
+        code: Name of the gRPC status code, such as ``UNAVAILABLE``.
+        text: Details from etcd or the transport.
     """
 
     def __init__(self, code: str, text: str) -> None:
@@ -68,15 +68,15 @@ class EtcdCallError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same call may succeed later, perhaps at another address."""
+        """True if a retry may succeed, perhaps at another address."""
         return self.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNAUTHENTICATED", "UNKNOWN", "INTERNAL")
 
 
 class EtcdConnection:
-    """Calls methods of etcd at one of its addresses. Lives on the event loop; does no I/O before the first call."""
+    """Calls etcd at one of its addresses. Lives on the event loop. Does no network I/O before the first call."""
 
     def __init__(self, access: EtcdAccess) -> None:
-        """Read certificates, if any. Raises OSError if one cannot be read."""
+        """Read the certificates, if any. Raises OSError if one is unreadable."""
         assert access.endpoints
         self._access = access
         self._credentials = _credentials(access)
@@ -87,10 +87,11 @@ class EtcdConnection:
         self._is_closed = False
 
     async def call(self, method: str, request: Any, *, timeout_s: float = ETCD_CALL_TIMEOUT_S) -> Any:
-        """Return etcd's answer to ``request``; ``method`` is ``Service.Method``.
+        """Return etcd's response to ``request``; ``method`` is ``Service.Method``.
 
         Raises:
-            EtcdCallError: There was none, or a refusal. The next call goes to the next address if nobody answered.
+            EtcdCallError: etcd refused the call or did not answer. After no answer, the next call uses the next
+                address.
         """
         for may_renew in (True, False):
             try:
@@ -102,7 +103,7 @@ class EtcdConnection:
         raise AssertionError("unreachable")
 
     async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
-        """Yield what etcd answers to one request on a stream; our side of it stays open until the caller closes this.
+        """Yield etcd's responses to one request on a stream; the request side stays open until this is closed.
 
         Raises:
             EtcdCallError: The stream broke.
@@ -110,8 +111,8 @@ class EtcdConnection:
         try:
             call = self._stub(method)(metadata=await self._metadata(ETCD_CALL_TIMEOUT_S))
             try:
-                # Written rather than handed over as an iterator: gRPC never ends the task that asks one for more when
-                # the call breaks before it is cancelled.
+                # Why not pass the request as an iterator: if the call breaks before it is cancelled, gRPC never ends
+                # the task that reads the iterator.
                 await call.write(request)
                 async for answer in call:
                     yield answer
@@ -144,7 +145,7 @@ class EtcdConnection:
         return (("token", answer.token),)
 
     def _note(self, error: grpc.aio.AioRpcError) -> bool:
-        """Draw the consequences of a failed call; return whether it may be repeated with a new token at once."""
+        """Drop a stale token or a dead address after a failed call; return True to retry at once with a new token."""
         text = error.details() or ""
         if error.code() is grpc.StatusCode.UNAUTHENTICATED or any(part in text for part in _STALE_TOKEN_TEXTS):
             was_known, self._token = self._token is not None, None
@@ -154,7 +155,7 @@ class EtcdConnection:
         return False
 
     def _move_on(self) -> None:
-        """Use the next address from now on. The old connection ends once nobody holds it."""
+        """Switch to the next address. The old connection closes once no call uses it."""
         if len(self._access.endpoints) > 1 and not self._is_closed:
             self.endpoint = next(self._addresses)
             self._channel = self._open()
@@ -183,5 +184,5 @@ def _call_error(error: grpc.aio.AioRpcError) -> EtcdCallError:
 
 
 def endpoints_text(endpoints: Sequence[str]) -> str:
-    """Return addresses for a message."""
+    """Return addresses as text for a message."""
     return ", ".join(endpoints)

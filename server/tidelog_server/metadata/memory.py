@@ -1,6 +1,6 @@
-"""A metadata store in memory: the contract of ``store`` without a disk, for tests and for trying things out.
+"""A metadata store in memory: the contract of ``store`` without a disk, for tests and experiments.
 
-Several nodes of one process may share it: it has leases, watches and fences, by the clock that it is given.
+Several nodes of one process may share it. It has leases, watches and fences; leases run on the given clock.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class _Lease:
 
 
 class SharedMemory:
-    """What stores in memory share: values, leases, and who waits for changes. Lives on the event loop."""
+    """State shared by stores in memory: values, leases, and the event of the next change. Lives on the event loop."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.map = RevisionedMap()
@@ -41,7 +41,7 @@ class SharedMemory:
         for change in changes:
             lease_id = change.lease_id if isinstance(change, Put) else 0
             if lease_id and lease_id not in self._leases:
-                raise MetadataUnavailableError(f"there is no lease {lease_id}")
+                raise MetadataUnavailableError(f"lease {lease_id} does not exist or has expired")
         revision = self.map.apply(changes)
         for change in changes:
             for lease in self._leases.values():
@@ -57,14 +57,14 @@ class SharedMemory:
         return revision
 
     def grant(self, ttl_s: int) -> tuple[int, float]:
-        """Return a new lease."""
+        """Return a new lease; see SharedMetadataStore."""
         self.expire()
         self._last_lease_id += 1
         self._leases[self._last_lease_id] = _Lease(ttl_s, self._clock.monotonic_s() + ttl_s)
         return self._last_lease_id, float(ttl_s)
 
     def renew(self, lease_id: int) -> float:
-        """Begin a lease anew; 0 if it has ended."""
+        """Renew a lease and return its duration in seconds; 0 if it has expired."""
         self.expire()
         if (lease := self._leases.get(lease_id)) is None:
             return 0.0
@@ -72,22 +72,22 @@ class SharedMemory:
         return lease.ttl_s
 
     def revoke(self, lease_id: int) -> None:
-        """End a lease."""
+        """Revoke a lease and delete its keys."""
         if (lease := self._leases.pop(lease_id, None)) is not None and lease.keys:
             self.commit([Delete(key, None) for key in sorted(lease.keys)], None)
 
     def expire(self) -> None:
-        """End the leases whose time is up."""
+        """Revoke the leases whose time is up."""
         now_s = self._clock.monotonic_s()
         for lease_id in [number for number, lease in self._leases.items() if lease.ends_s <= now_s]:
             self.revoke(lease_id)
 
 
 class MemoryMetadataStore:
-    """Values in a dict, gone with the last who shares it. Keeps the contract of ``SharedMetadataStore``."""
+    """Values in a dict that stores may share. Implements ``SharedMetadataStore``."""
 
     def __init__(self, shared: SharedMemory | None = None) -> None:
-        """Use ``shared``, or a memory of its own."""
+        """Use ``shared``, or a new memory."""
         self._shared = shared or SharedMemory()
         self._fence: Fence | None = None
         self._is_closed = False
@@ -114,7 +114,7 @@ class MemoryMetadataStore:
         return self._shared.commit(changes, self._fence)
 
     async def watch(self, prefix: str) -> AsyncGenerator[Watched, None]:
-        """See SharedMetadataStore. Leases are looked at when somebody uses the store."""
+        """See SharedMetadataStore. Leases expire only when the store is called."""
         known = self._shared.map.list(prefix)
         yield Watched(self._shared.map.revision, known, is_snapshot=True)
         while True:

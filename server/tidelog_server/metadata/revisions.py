@@ -1,4 +1,4 @@
-"""The map behind both metadata stores of one node: values with revisions, changed by compare-and-swap. Pure."""
+"""The map behind the embedded and the memory store: values with revisions, changed by compare-and-swap. Pure."""
 
 from collections.abc import Iterable, Sequence
 from threading import Lock
@@ -8,9 +8,9 @@ from tidelog_server.metadata.store import Change, Put, RevisionConflictError, Ve
 
 
 class RevisionedMap:
-    """Keys to versioned values, as of one revision.
+    """Keys mapped to versioned values, at one revision of the store.
 
-    Threads: changed by one thread, read by any; a change of several keys is seen whole.
+    Threads: one thread writes, any thread reads; ``list`` sees all or none of a commit of several keys.
 
     Invariant: the store's revision is at least that of each value.
     """
@@ -30,17 +30,13 @@ class RevisionedMap:
         return self._values.get(key)
 
     def list(self, prefix: str) -> dict[str, Versioned]:
-        """Return all keys that begin with ``prefix``, in order, as of one moment."""
+        """Return all keys that begin with ``prefix``, in order, from one consistent snapshot."""
         with self._lock:
             found = [item for item in self._values.items() if item[0].startswith(prefix)]
         return dict(sorted(found))
 
     def check(self, changes: Sequence[Change]) -> None:
-        """Check that every expectation of ``changes`` holds.
-
-        Raises:
-            RevisionConflictError: One does not.
-        """
+        """Raise RevisionConflictError if a key of ``changes`` has another revision than expected."""
         assert len(changes) <= MAX_CHANGES_PER_COMMIT
         assert len({change.key for change in changes}) == len(changes)
         for change in changes:
@@ -51,7 +47,7 @@ class RevisionedMap:
                 raise RevisionConflictError(change.key, expected_revision=expected, actual_revision=actual)
 
     def apply(self, changes: Sequence[Change]) -> int:
-        """Apply checked changes at the next revision and return it."""
+        """Apply changes that passed ``check`` at the next revision, and return it."""
         with self._lock:
             self.revision += 1
             for change in changes:

@@ -1,7 +1,6 @@
-"""Commits that many callers share: what is asked for while one commit is on its way goes into the next.
+"""Group commit for the metadata store: changes submitted while a commit is in flight share the next one.
 
-A commit of the metadata store is a sync, or a round trip; callers whose changes do not touch each other need not queue
-for one each.
+A commit costs a sync or a round trip; with shared commits, callers whose keys differ do not queue for one each.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ _NAME: Final = "metadata"
 
 
 class _Wanted(NamedTuple):
-    """Changes that belong together, who waits for them, and whether the log is written next."""
+    """Changes of one caller, the future that resolves to their revision, and whether a log write follows."""
 
     changes: Sequence[Change]
     done: "asyncio.Future[int]"
@@ -28,7 +27,7 @@ class _Wanted(NamedTuple):
 class SharedCommits:
     """Commits for callers whose keys differ. Lives on the event loop.
 
-    What waits needs no bound of its own: each caller waits for its changes.
+    The queue needs no bound of its own: each caller waits for its changes, so callers bound it.
     """
 
     def __init__(self, metadata: MetadataStore, tasks: TaskOwner) -> None:
@@ -38,17 +37,17 @@ class SharedCommits:
         self._is_running = False
 
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
-        """Apply all changes atomically and durably, or none; return the revision that they have then.
+        """Apply all changes atomically and durably, or none; return their revision.
 
-        Others' changes may be applied with them. Cancelling ends the wait only, but what is before the log and was not
-        begun may then not be applied at all.
+        Changes of other callers may be applied in the same commit. Cancelling ends the wait only, except with
+        ``is_before_log``: then a commit that has not started may not be applied.
 
         Args:
-            changes: What to change.
-            is_before_log: As in MetadataStore; it counts only if it is so for all that share the commit.
+            changes: Puts and deletes.
+            is_before_log: As in MetadataStore; effective only if all callers that share the commit set it.
 
         Raises:
-            RevisionConflictError: An expectation failed, of these changes or of others that went with them.
+            RevisionConflictError: A key of the shared commit has another revision than expected.
             StorageFailedError: The outcome is unknown.
             ShutdownError: The owner of the tasks is closed. Nothing was changed.
         """
@@ -58,7 +57,7 @@ class SharedCommits:
         if is_before_log and not self._waiting and not self._is_running:
             return await self._commit_alone(changes)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # Somebody who was cancelled meanwhile must not leave a failure that nobody looked at.
+        # A cancelled caller does not retrieve the future's exception, which asyncio would log.
         done.add_done_callback(_look_at)
         self._waiting.append(_Wanted(changes, done, is_before_log))
         self._begin()
@@ -70,13 +69,13 @@ class SharedCommits:
             self._tasks.start(_NAME, self._run())
 
     def close(self) -> None:
-        """Begin no commit any more; who still waits is cancelled. Called once the owner of the tasks is closed."""
+        """Start no further commits and cancel waiting callers. Called once the owner of the tasks is closed."""
         for wanted in self._waiting:
             wanted.done.cancel()
         self._waiting.clear()
 
     async def _commit_alone(self, changes: Sequence[Change]) -> int:
-        """Commit what nobody shares and the log will sync: a task for it would take longer than the write."""
+        """Commit for a single caller without a task: with no sync, a task would take longer than the write."""
         self._is_running = True
         try:
             return await self._metadata.commit(changes, is_before_log=True)
@@ -104,7 +103,7 @@ class SharedCommits:
         try:
             is_before_log = all(wanted.is_before_log for wanted in together)
             revision = await self._metadata.commit(changes, is_before_log=is_before_log)
-        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+        except Exception as error:  # noqa: BLE001 - handed to the waiting callers
             for wanted in together:
                 wanted.done.set_exception(error)
         except BaseException:

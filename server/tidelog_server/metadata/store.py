@@ -1,7 +1,7 @@
-"""The metadata store: channels, allocations, the oracle's bound. The contract of every implementation.
+"""The metadata store, which holds channels, allocations and the oracle's bound: contract of every implementation.
 
-Keys are text with ``/`` between parts; values are bytes. Every change is a compare-and-swap, so that the same code
-is right for one node with an embedded store and for a cluster on etcd. A store that nodes share also has leases,
+Keys are text with ``/`` between parts; values are bytes. Every change is a compare-and-swap, so the same code is
+correct for one node with an embedded store and for a cluster on etcd. A store that nodes share also has leases,
 watches and a fence.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A value with the revision of the store at which it was last changed (1 or more)."""
+    """A value with the store revision of its last change (1 or more)."""
 
     value: bytes
     revision: int
@@ -23,8 +23,8 @@ class Put:
     """Set ``key`` to ``value``.
 
     Attributes:
-        expected_revision: The revision that the key must still have; 0: it must not exist; None: whatever.
-        lease_id: The lease that the key ends with; 0 for one that stays. Only where the store has leases.
+        expected_revision: Revision that the key must have; 0 if it must not exist; None for no condition.
+        lease_id: Lease with which the key expires; 0 for none. Only in stores that have leases.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove ``key``. ``expected_revision`` as in Put, but never 0."""
+    """Delete ``key``. ``expected_revision`` is as in Put, but never 0."""
 
     key: str
     expected_revision: int | None
@@ -45,7 +45,7 @@ Change = Put | Delete
 
 
 class RevisionConflictError(Exception):
-    """A key has another revision than the change expected; nothing was changed."""
+    """A key's revision is not the expected one. Nothing was changed."""
 
     def __init__(self, key: str, *, expected_revision: int, actual_revision: int) -> None:
         super().__init__(f"conflict key={key} expected={expected_revision} actual={actual_revision}")
@@ -62,7 +62,7 @@ class MetadataStore(Protocol):
         ...
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
-        """Return all keys that begin with ``prefix``, in order, as of one moment."""
+        """Return all keys that begin with ``prefix``, in order, from one consistent snapshot."""
         ...
 
     async def commit(self, changes: Sequence[Change], *, is_before_log: bool = False) -> int:
@@ -71,12 +71,12 @@ class MetadataStore(Protocol):
         At most MAX_CHANGES_PER_COMMIT changes, no key twice (asserted).
 
         Args:
-            changes: What to change.
-            is_before_log: Whether the caller writes to the log next, synced, and tells nobody before that is durable. A
-                store on the log's own disk need not sync for itself then: what comes first is not lost alone.
+            changes: Puts and deletes.
+            is_before_log: True if the caller makes a synced write to the log next and reports nothing before that is
+                durable. A store on the log's own disk then skips its own sync: the later sync covers both writes.
 
         Raises:
-            RevisionConflictError: An expectation failed. Nothing was changed.
+            RevisionConflictError: A key has another revision than expected. Nothing was changed.
             StorageFailedError: The outcome is unknown.
         """
         ...
@@ -88,13 +88,13 @@ class MetadataStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What has changed under a prefix, up to and with a revision.
+    """Changes under a prefix, up to and including a revision.
 
     Attributes:
-        revision: Of the store.
-        values: What was put.
-        deleted: Keys that are gone.
-        is_snapshot: Whether ``values`` are all there are; then ``deleted`` is empty.
+        revision: Revision of the store.
+        values: Keys that were put, with their values.
+        deleted: Keys that were deleted.
+        is_snapshot: True if ``values`` holds all keys; then ``deleted`` is empty.
     """
 
     revision: int
@@ -105,7 +105,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A node's key that must still be as it was made, or nothing is changed."""
+    """A node's registration key; commits fail unless its creation revision is still ``created_revision``."""
 
     key: str
     created_revision: int
@@ -117,27 +117,27 @@ class SharedMetadataStore(MetadataStore, Protocol):
 
     @property
     def silent_s(self) -> float:
-        """How long the store has not answered although it was asked; 0 when it has."""
+        """Seconds since the store stopped answering calls; 0 while it answers."""
         ...
 
     def watch(self, prefix: str) -> AsyncGenerator[Watched, None]:
-        """Yield all keys that begin with ``prefix``, then their changes in order, for ever.
+        """Yield a snapshot of all keys that begin with ``prefix``, then their changes in order. Never ends by itself.
 
-        Changes of one commit come together. After a gap, such as a compaction while the connection was lost, a snapshot
-        comes again. A store that does not answer is waited for. Close the iterator to end it.
+        Changes of one commit are yielded together. After a gap, such as a compaction while the connection was lost, a
+        new snapshot follows. Waits while the store does not answer. Close the iterator to end the watch.
         """
         ...
 
     async def grant_lease(self, ttl_s: int) -> tuple[int, float]:
-        """Return a new lease and how many seconds it lasts, which may be more than asked for.
+        """Return the id of a new lease and its duration in seconds, which may exceed ``ttl_s``.
 
         Raises:
-            MetadataUnavailableError: The store did not answer in time; a lease that it granted ends by itself.
+            MetadataUnavailableError: The store did not answer in time. A lease that it granted expires unused.
         """
         ...
 
     async def renew_lease(self, lease_id: int) -> float:
-        """Return for how many seconds the lease lasts from now on; 0 if it has ended.
+        """Renew a lease and return its remaining seconds; 0 if it has expired.
 
         Raises:
             MetadataUnavailableError: The store did not answer in time.
@@ -145,7 +145,7 @@ class SharedMetadataStore(MetadataStore, Protocol):
         ...
 
     async def revoke_lease(self, lease_id: int) -> None:
-        """End a lease, and its keys with it. No error if it has ended.
+        """Revoke a lease and delete its keys. Succeeds if the lease has expired already.
 
         Raises:
             MetadataUnavailableError: The store did not answer in time.
@@ -153,5 +153,5 @@ class SharedMetadataStore(MetadataStore, Protocol):
         ...
 
     def set_fence(self, fence: Fence | None) -> None:
-        """Let every later commit succeed only while the fence stands; OwnershipLostError otherwise."""
+        """Make every later commit raise OwnershipLostError unless the fence holds; None removes the fence."""
         ...
