@@ -89,7 +89,7 @@ NAMES = [
     ("one/0/0", R.REASON_INVALID_NAME, INVALID, "<channel>/<index>"),
     ("nowhere", R.REASON_CHANNEL_NOT_EXIST, MISSING, "create the channel, or correct the name"),
     ("four/4", R.REASON_CHANNEL_NOT_EXIST, MISSING, "has vchannels 0 to 3"),
-    ("four", R.REASON_INVALID_ARGUMENT, INVALID, "say which, 'four/0' to 'four/3'"),
+    ("four", R.REASON_INVALID_ARGUMENT, INVALID, "name one, 'four/0' to 'four/3'"),
 ]
 
 

@@ -1,1 +1,1 @@
-"""The channels of this node: created, destroyed, found by name."""
+"""The channels of this node, and the features built on them: broadcasts, groups, transactions and retention."""

@@ -1,4 +1,4 @@
-"""Acknowledging broadcasts, and waiting until others have."""
+"""Acknowledging broadcasts, and waiting for acknowledgements."""
 
 import asyncio
 from collections import deque
@@ -29,21 +29,21 @@ class BroadcastAcks:
         self._find = find
 
     async def ack(self, broadcast_id: int, vchannels: Sequence[str]) -> None:
-        """Note, durably, that vchannels have acknowledged a broadcast. Doing so twice, or late, is no error.
+        """Persist that vchannels have acknowledged a broadcast. Repeated and late acknowledgements succeed.
 
-        Acknowledgements that come while one is made durable share a commit. Cancelling ends the wait only.
+        Acknowledgements that arrive during a commit share the next one. Cancelling ends the wait only.
 
         Raises:
             BroadcastNotExistError: The broadcast was never accepted. Nothing happened.
-            BroadcastVchannelUnknownError: It is not for one of them. Nothing happened.
-            InvalidNameError, InvalidRequestError: A name is none. Nothing happened.
+            BroadcastVchannelUnknownError: The broadcast does not include one of the vchannels. Nothing happened.
+            InvalidNameError, InvalidRequestError: A name is invalid. Nothing happened.
             StorageFailedError, ShutdownError: See ``effect``.
         """
         self._node.admission.check_storage()
         book = self._book
         names = [self._full_name(name) for name in vchannels]
         if (live := book.live.get(broadcast_id)) is not None and broadcast_id not in book.table.open:
-            # Named before it is accepted, by somebody who chose the id himself.
+            # A client that chose the id may acknowledge before the broadcast is accepted.
             await asyncio.shield(live.outcome)
         self._check_accepted(broadcast_id)
         found = book.table.find(broadcast_id)
@@ -67,18 +67,18 @@ class BroadcastAcks:
         once: bool,
         tenant: Tenant = NO_TENANT,
     ) -> list[int]:
-        """Wait for acknowledgements; return an empty list once they are there, and at the timeout who is waited for.
+        """Wait for acknowledgements; return an empty list once they arrived, or the awaited ids at the timeout.
 
         Args:
-            broadcast_ids: Which broadcasts; if empty, those that hold ``name`` now.
-            name: A resource key, whose holders are waited for; then it does not matter why one holds it no more.
-            timeout_s: How long.
-            once: Whether one acknowledgement of one of them is enough; else all of them must be finished.
-            tenant: The tenant of the principal that waits.
+            broadcast_ids: Broadcasts to wait for; if empty, the current holders of ``name``.
+            name: A resource key whose holders are awaited. With it, an aborted broadcast counts as finished.
+            timeout_s: Maximum wait in seconds.
+            once: True to return after one acknowledgement of any of them; False to wait until all are finished.
+            tenant: Tenant of the principal that waits.
 
         Raises:
-            BroadcastAbortedError: One was, and no key was named.
-            BroadcastNotExistError: One is not known, and is not among those that are forgotten.
+            BroadcastAbortedError: A broadcast was aborted, and ``name`` is None.
+            BroadcastNotExistError: A broadcast is unknown, and its id is too great to be a forgotten one.
             RateLimitRejectedError, ShutdownError, StorageFailedError: Nothing happened.
         """
         self._node.admission.check_storage()
@@ -87,7 +87,7 @@ class BroadcastAcks:
             for broadcast_id in wanted:
                 self._check_accepted(broadcast_id)
         elif not wanted:
-            # Not those that were given the key this very moment, and may never be accepted.
+            # Holders that have just acquired the key may still fail to be accepted: exclude them.
             book = self._book
             wanted = [each for each in book.keys.holders(name) if each in book.live or each in book.table.open]
         left = deque(wanted)
@@ -95,7 +95,7 @@ class BroadcastAcks:
             try:
                 async with asyncio.timeout(timeout_s):
                     while True:
-                        # First: one whose acceptance failed is in no table, and yet not over.
+                        # Check storage first: a broadcast whose acceptance failed is in no table, yet not finished.
                         self._node.admission.check_storage()
                         if self._is_acked(left, once=once, may_be_aborted=name is not None):
                             break
@@ -108,12 +108,12 @@ class BroadcastAcks:
     def _check_accepted(self, broadcast_id: int) -> None:
         book = self._book
         is_known = broadcast_id in book.live or book.table.find(broadcast_id) is not None
-        # Who sent it is not known: one at or below the floor of any tenant may have been accepted and finished.
+        # The sender is unknown, so any tenant's floor counts: an id at or below it may have been accepted and finished.
         if not is_known and broadcast_id > book.table.floors.highest:
             raise BroadcastNotExistError(broadcast_id)
 
     def _is_acked(self, left: deque[int], *, once: bool, may_be_aborted: bool) -> bool:
-        """Tell whether there is nothing to wait for any more; those that are over are taken from ``left``."""
+        """Return True if the wait is over; remove finished broadcasts from ``left``."""
         if once and left:
             if any(self._acks(each) for each in left):
                 return True
@@ -134,7 +134,7 @@ class BroadcastAcks:
         return 0 if task is None else task.durable.acked
 
     def _full_name(self, name: str) -> str:
-        """Return ``<channel>/<index>`` for a name in either form, also of a channel that is gone."""
+        """Return ``<channel>/<index>`` for a name in either form; the channel may have been destroyed."""
         if parse_vchannel_name(name).index is not None:
             return name
         try:

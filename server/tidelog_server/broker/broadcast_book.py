@@ -1,4 +1,4 @@
-"""What the calls of broadcasts share: the table, the keys, who waits for what, and how changes become durable."""
+"""State that all broadcast calls share: the table, the keys and the waiters; and how changes are persisted."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from tidelog_server.storage.log_store import Beside
 
 
 def awaitable() -> "asyncio.Future[Any]":
-    """Return a future whose failure may stay unseen: those who waited for it may be gone."""
+    """Return a future whose exception need not be retrieved: its waiters may have been cancelled."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     return future
@@ -36,12 +36,12 @@ def awaitable() -> "asyncio.Future[Any]":
 
 @dataclass(slots=True, eq=False)
 class Live:
-    """A broadcast from just before its acceptance until it is durably in WAIT_ACK.
+    """A broadcast from just before its acceptance until WAIT_ACK is persisted.
 
     Attributes:
         targets: Its vchannels.
-        outcome: The tick, once the message is durable.
-        has_left: Set at the end of this time, or when it will never come.
+        outcome: Resolves to the message's tick once the message is durable.
+        has_left: Set once WAIT_ACK is persisted, or once that is known to fail.
     """
 
     task: Task
@@ -54,11 +54,11 @@ class BroadcastBook:
     """The broadcasts of a node, shared by all calls. Lives on the event loop.
 
     Attributes:
-        table: What is known of them.
-        keys: Who holds which key.
-        live: Those on their way to WAIT_ACK.
-        unsure: Those that storage failed under: nobody knows how far they got.
-        stale_windows: Of those that are there; they are removed with the next write.
+        table: All broadcasts that are not forgotten.
+        keys: Holders and waiters of resource keys.
+        live: Broadcasts that have not reached WAIT_ACK, by id.
+        unsure: Ids of broadcasts in an unknown state after a storage failure.
+        stale_windows: Producer windows of broadcasts that are known to be in the log; the next write removes them.
     """
 
     def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastStore) -> None:
@@ -71,13 +71,13 @@ class BroadcastBook:
         self._node = node
         self._tasks = tasks
         self._store = store
-        # Broadcasts of which something is to be saved before long, for nobody waits for it.
+        # Broadcasts whose pending change no caller waits for; saved after BROADCAST_NOTE_WITHIN_S.
         self._noted: list[Task] = []
-        # Open broadcasts of which something is on its way to the metadata, and who waits for what comes after it.
+        # Open broadcasts with a save in flight, and the futures of callers that wait for the next save.
         self._savers: dict[int, list[asyncio.Future[None]]] = {}
-        # Who looks again when something happens to a broadcast.
+        # Events to set when a broadcast changes.
         self._watchers: dict[int, set[asyncio.Event]] = {}
-        # Over all who watch, each with all of its.
+        # Watched ids, summed over all calls.
         self._watched_usage = Usage()
         self._sweep_wanted = asyncio.Event()
 
@@ -85,10 +85,10 @@ class BroadcastBook:
         """Return the wall clock, in milliseconds since the epoch."""
         return self._node.shared.clock.wall_ms()
 
-    # -- Making things durable -----------------------------------------------------------------------------
+    # -- Persisting ----------------------------------------------------------------------------------------
 
     async def saved(self, task: Task) -> None:
-        """Wait until everything that is wanted of ``task`` now is durable. Cancelling ends the wait only."""
+        """Wait until the current pending state of ``task`` is durable. Cancelling ends the wait only."""
         if not task.is_aligned:
             self._start_saving(task)
             done: asyncio.Future[None] = awaitable()
@@ -96,9 +96,9 @@ class BroadcastBook:
             await asyncio.shield(done)
 
     def save_soon(self, task: Task) -> None:
-        """Make durable before long what is wanted of ``task``; with what somebody waits for, if that comes first.
+        """Persist the pending state of ``task`` within BROADCAST_NOTE_WITHIN_S, or with an earlier awaited save.
 
-        Why: a restart finds it out by itself, so whoever has the next turn of the event loop should not wait for it.
+        Why deferred: a restart recovers this state from the log, so it need not delay other work on the event loop.
         """
         if not self._noted:
             asyncio.get_running_loop().call_later(BROADCAST_NOTE_WITHIN_S, self._save_noted)
@@ -118,7 +118,7 @@ class BroadcastBook:
             self._tasks.start("broadcast", self._save(task))
 
     async def _save(self, task: Task) -> None:
-        """Make durable what is wanted, until nothing else is. One of these runs for a broadcast."""
+        """Persist the pending state until it equals the durable one. At most one of these runs per broadcast."""
         broadcast_id = task.record.broadcast_id
         due: list[asyncio.Future[None]] = []
         try:
@@ -137,7 +137,7 @@ class BroadcastBook:
         _resolve(self._savers.pop(broadcast_id))
 
     def _apply(self, task: Task, durable: Progress | Tombstone) -> None:
-        """Let everybody see what has become durable."""
+        """Publish a state that has become durable."""
         before, broadcast_id = task.durable, task.record.broadcast_id
         assert isinstance(before, Progress)
         has_left = before.tick < durable.tick
@@ -154,7 +154,7 @@ class BroadcastBook:
         self._wake(broadcast_id)
 
     def fail(self, live: Live, error: BaseException) -> None:
-        """Let nobody wait for a broadcast that this process will not bring any further."""
+        """Wake all waiters of a broadcast that this process cannot finish."""
         self.live.pop(live.task.record.broadcast_id, None)
         self.unsure.add(live.task.record.broadcast_id)
         _reject(live.outcome, error)
@@ -162,7 +162,7 @@ class BroadcastBook:
         self._wake(live.task.record.broadcast_id)
 
     async def sweep(self) -> None:
-        """Forget old broadcasts, and the windows of those that need none, for ever."""
+        """Delete old tombstones and stale windows in the background. Never returns."""
         while True:
             try:
                 async with asyncio.timeout(TOMBSTONE_SWEEP_INTERVAL_S):
@@ -188,17 +188,17 @@ class BroadcastBook:
 
     @property
     def waiters(self) -> int:
-        """How many calls wait."""
+        """Number of waiting calls."""
         return self.waiters_usage.total
 
     # -- Waiting -------------------------------------------------------------------------------------------
 
     @contextmanager
     def watching(self, broadcast_ids: Sequence[int], tenant: Tenant) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when something happens to one of the broadcasts, or the node shuts down.
+        """Yield an event that is set when one of the broadcasts changes, or when the node shuts down.
 
         Raises:
-            RateLimitRejectedError: Too many wait, of all or of ``tenant``.
+            RateLimitRejectedError: Too many calls or ids wait, in total or of ``tenant``.
         """
         changed, watched = asyncio.Event(), set(broadcast_ids)
         percent = self._node.admission.limits.max_principal_percent
@@ -208,7 +208,7 @@ class BroadcastBook:
         ):
             if (total := usage.total + amount) > maximum:
                 raise RateLimitRejectedError(
-                    f"{total} {what} would wait for keys or acknowledgements, at most {maximum} may: wait and repeat",
+                    f"{total} {what} would wait for keys or acknowledgements, at most {maximum} may: retry later",
                     **{what: total, f"max_{what}": maximum},
                 )
             usage.check_share(tenant, amount, maximum, percent, f"{what} that wait for broadcasts")
@@ -230,7 +230,7 @@ class BroadcastBook:
                     del self._watchers[broadcast_id]
 
     def release(self, broadcast_id: int) -> None:
-        """Give back what a broadcast holds or waits for, and wake whoever has keys now, and whoever watched it."""
+        """Release the keys that a broadcast holds or waits for; wake the new holders and its watchers."""
         for owner in self.keys.release(broadcast_id):
             self._wake(owner)
         self._wake(broadcast_id)

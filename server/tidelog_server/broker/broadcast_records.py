@@ -1,13 +1,13 @@
-"""What the metadata store knows about broadcasts, as bytes. Pure.
+"""Records of broadcasts in the metadata store, as bytes. Pure.
 
 Keys under the root (see FORMAT.md)::
 
-    <root>/broadcast/<id>/task        TaskRecord: while it is open
-    <root>/broadcast/<id>/message     the columns of the message: while it is pending
-    <root>/broadcast/<id>/progress    Progress: while it is open
-    <root>/broadcast/<id>/tombstone   Tombstone: once it is finished, until it is forgotten
-    <root>/broadcast_floor            the greatest id that was forgotten, for all principals, decimal
-    <root>/broadcast_floor/<tenant>   the same for the principal of one tenant
+    <root>/broadcast/<id>/task        TaskRecord: while the broadcast is open
+    <root>/broadcast/<id>/message     the message's columns: while the broadcast is pending
+    <root>/broadcast/<id>/progress    Progress: while the broadcast is open
+    <root>/broadcast/<id>/tombstone   Tombstone: from the end of the broadcast until it is forgotten
+    <root>/broadcast_floor            the greatest forgotten id of all principals, decimal
+    <root>/broadcast_floor/<tenant>   the greatest forgotten id of one tenant's principal, decimal
 """
 
 import json
@@ -27,17 +27,17 @@ _DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """What was asked for. Never changed.
+    """The request of an accepted broadcast. Never changed.
 
     Attributes:
-        broadcast_id: Its number.
-        vchannels: Full names, in the order asked for; acknowledgements are counted in this order.
-        vchannel_ids: Their numbers in the log store.
-        resource_keys: In order of the names, none twice.
-        digest: Over everything that makes it the broadcast that it is, see ``digest_of``.
-        message_type, columns_crc32c: Of the message, as in NewEntry.
-        created_ms: Wall clock at its acceptance.
-        tenant: The tenant of the principal that sent it, hexadecimal; empty for NO_TENANT.
+        broadcast_id: Id of the broadcast.
+        vchannels: Full names, in the order requested; the bits of acknowledgements follow this order.
+        vchannel_ids: Ids of the vchannels in the log store.
+        resource_keys: Resource keys, sorted by name, without duplicates.
+        digest: Digest of the request; see ``digest_of``.
+        message_type, columns_crc32c: As in NewEntry, for the message.
+        created_ms: Wall clock at acceptance, in milliseconds since the epoch.
+        tenant: Tenant of the sending principal, hexadecimal; empty for NO_TENANT.
     """
 
     broadcast_id: int
@@ -52,7 +52,7 @@ class TaskRecord:
 
     @property
     def all_acks(self) -> int:
-        """The bitmap in which every vchannel has acknowledged."""
+        """The bitmap with the bits of all vchannels set."""
         return (1 << len(self.vchannels)) - 1
 
     def encode(self) -> bytes:
@@ -63,7 +63,7 @@ class TaskRecord:
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "TaskRecord":
-        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
         try:
             fields = _decoded(value)
             fields["resource_keys"] = tuple(
@@ -75,16 +75,16 @@ class TaskRecord:
         except (ValueError, TypeError, KeyError) as error:
             raise _unreadable(key, error) from error
         if not 0 < len(record.vchannels) == len(record.vchannel_ids):
-            raise _unreadable(key, "it has not as many names as ids")
+            raise _unreadable(key, "the number of names differs from the number of ids, or is 0")
         return record
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an open broadcast is.
+    """Progress of an open broadcast.
 
     Attributes:
-        tick: Of its message, on every vchannel; NO_TICK while it is pending.
+        tick: Tick of the message on every vchannel; NO_TICK while pending.
         acks: Bitmap: bit i is set once ``vchannels[i]`` has acknowledged.
     """
 
@@ -98,7 +98,7 @@ class Progress:
 
     @property
     def acked(self) -> int:
-        """How many vchannels have acknowledged."""
+        """Number of vchannels that have acknowledged."""
         return self.acks.bit_count()
 
     def encode(self) -> bytes:
@@ -107,7 +107,7 @@ class Progress:
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "Progress":
-        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
         try:
             fields = _decoded(value)
             state = fields.pop("state")
@@ -115,22 +115,22 @@ class Progress:
         except (ValueError, TypeError, KeyError) as error:
             raise _unreadable(key, error) from error
         if fields or state != progress.state:
-            raise _unreadable(key, f"the state '{state}' does not go with its other fields")
+            raise _unreadable(key, f"the state '{state}' contradicts the other fields")
         return progress
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What is left of a finished broadcast, so that late repetitions are known.
+    """Remains of a finished broadcast, by which late retries are recognised.
 
     Attributes:
         broadcast_id, digest, created_ms, tenant: As in TaskRecord.
         state: DONE or ABORTED.
-        tick: Of its message.
-        vchannels: How many it was for.
-        acked: How many of them had acknowledged.
-        finished_ms: Wall clock at its end.
-        abort_reason: Why it was aborted; empty if it was not.
+        tick: Tick of the message.
+        vchannels: Number of vchannels of the broadcast.
+        acked: Number of vchannels that had acknowledged.
+        finished_ms: Wall clock at the end, in milliseconds since the epoch.
+        abort_reason: Reason of an abort; empty if the broadcast was not aborted.
     """
 
     broadcast_id: int
@@ -150,7 +150,7 @@ class Tombstone:
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "Tombstone":
-        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
         try:
             fields = _decoded(value)
             fields["state"] = BroadcastState(fields["state"])
@@ -158,26 +158,26 @@ class Tombstone:
         except (ValueError, TypeError, KeyError) as error:
             raise _unreadable(key, error) from error
         if tombstone.state not in (BroadcastState.DONE, BroadcastState.ABORTED):
-            raise _unreadable(key, f"'{tombstone.state}' is no end")
+            raise _unreadable(key, f"'{tombstone.state}' is not a final state")
         return tombstone
 
 
 def decode_floor(key: str, value: bytes) -> int:
-    """Return the greatest id that was forgotten. Raises DataLossError if it is none."""
+    """Return the greatest forgotten id. Raises DataLossError if ``value`` is not a decimal number."""
     if not value.isdigit():
-        raise _unreadable(key, "it is no number")
+        raise _unreadable(key, "it is not a number")
     return int(value)
 
 
 def digest_of(vchannels: Sequence[str], resource_keys: Sequence[ResourceKey], columns: bytes) -> str:
-    """Return a digest over a broadcast: two requests with the same one ask for the same.
+    """Return a digest of a request: requests with equal digests are equal.
 
     Args:
-        vchannels: Names as they were given.
-        resource_keys: In order of the names.
+        vchannels: Names as requested.
+        resource_keys: Resource keys, sorted by name.
         columns: The message.
     """
-    # No name of a vchannel has a NUL; those of resource keys may.
+    # NUL cannot occur in names of vchannels; it may in resource keys, so those are prefixed with their lengths.
     names = "\0".join(vchannels)
     keys = "".join(
         f"{len(domain)},{len(key)},{is_shared:d};{domain}{key}" for (domain, key), is_shared in resource_keys
@@ -187,7 +187,7 @@ def digest_of(vchannels: Sequence[str], resource_keys: Sequence[ResourceKey], co
 
 
 def _without_empty_tenant(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields as they are stored; a record without a tenant is one that has had no such field."""
+    """Remove an empty tenant: records written before the field existed lack it, and stay byte-identical."""
     if not fields["tenant"]:
         del fields["tenant"]
     return fields
@@ -200,7 +200,7 @@ def _encoded(fields: dict[str, Any]) -> bytes:
 def _decoded(value: bytes) -> dict[str, Any]:
     fields = json.loads(value)
     if not isinstance(fields, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not a JSON object")
     version = fields.pop("version")
     if version != _VERSION:
         raise ValueError(f"unknown version {version}")

@@ -1,4 +1,4 @@
-"""Broadcasts in the metadata store: which records there are, and which change together."""
+"""Broadcasts in the metadata store: which records exist, and which change in one commit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Versioned
 
 MAX_FORGOTTEN_AT_ONCE: Final = (MAX_CHANGES_PER_COMMIT - 1) // 3
-"""Tombstones that are removed in one commit: each may raise one floor and remove one, beside the common one."""
+"""Tombstones deleted per commit. Each may raise one floor and delete one, in addition to the common floor."""
 
 _OPEN: Final = {"task", "progress"}
 _PENDING: Final = {"task", "progress", "message"}
@@ -23,13 +23,13 @@ _FINISHED: Final = {"tombstone"}
 
 @dataclass(slots=True)
 class Loaded:
-    """What a start finds.
+    """All records, as loaded at a start.
 
     Attributes:
-        tasks: Open broadcasts, in order of their ids.
-        messages: Columns of those that are pending.
-        tombstones: Finished ones.
-        floors: The greatest id that was ever forgotten of each tenant.
+        tasks: Open broadcasts, sorted by id.
+        messages: Columns of pending broadcasts, by id.
+        tombstones: Finished broadcasts.
+        floors: Greatest forgotten id of each tenant.
     """
 
     tasks: list[Task] = field(default_factory=list)
@@ -39,21 +39,21 @@ class Loaded:
 
 
 class BroadcastStore:
-    """Reads and writes the records of broadcasts. Changes of one broadcast come one after the other."""
+    """Reads and writes the records of broadcasts. The caller serialises changes of one broadcast."""
 
     def __init__(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:
         self._metadata = metadata
         self._commits = commits
         self._prefix = f"{root}/broadcast/"
         self._floor_key = f"{root}/broadcast_floor"
-        # Of the progress of open broadcasts.
+        # Revisions of the progress records of open broadcasts.
         self._revisions: dict[int, int] = {}
 
     async def load(self) -> Loaded:
-        """Return all that is there.
+        """Return all records.
 
         Raises:
-            DataLossError: A record is missing, too many, or cannot be read.
+            DataLossError: A record is missing, unexpected or unreadable.
         """
         loaded = Loaded()
         by_id: dict[int, dict[str, Versioned]] = {}
@@ -87,7 +87,7 @@ class BroadcastStore:
         self._revisions[broadcast_id] = records["progress"].revision
 
     async def accept(self, task: Task, columns: bytes) -> None:
-        """Write a pending broadcast, which is to be appended next: once that is durable, so is this."""
+        """Write a pending broadcast. The caller appends it next; the records are durable once the append is."""
         record = task.record
         changes: list[Change] = [
             Put(self._key(record.broadcast_id, name), value, expected_revision=0)
@@ -96,7 +96,7 @@ class BroadcastStore:
         self._revisions[record.broadcast_id] = await self._commits.commit(changes, is_before_log=True)
 
     async def save(self, task: Task, wanted: Progress | Tombstone) -> None:
-        """Write how far an open broadcast is."""
+        """Persist the new state of an open broadcast."""
         broadcast_id = task.record.broadcast_id
         before = task.durable
         assert isinstance(before, Progress)
@@ -117,11 +117,11 @@ class BroadcastStore:
             del self._revisions[broadcast_id]
 
     def close(self) -> None:
-        """Write nothing any more; what nobody waits for is found out by the next start."""
+        """Stop writing. Pending changes that no caller awaits are recovered at the next start."""
         self._commits.close()
 
     async def forget(self, broadcast_ids: Sequence[int], floors: Mapping[Tenant, int | None]) -> None:
-        """Remove tombstones, at most MAX_FORGOTTEN_AT_ONCE, and write floors with it."""
+        """Delete at most MAX_FORGOTTEN_AT_ONCE tombstones and write floors, in one commit."""
         changes: list[Change] = [Delete(self._key(each, "tombstone"), None) for each in broadcast_ids]
         for tenant, floor in floors.items():
             key = f"{self._floor_key}/{tenant.hex()}" if tenant else self._floor_key
@@ -140,7 +140,7 @@ class BroadcastStore:
 
 
 def take_keys_again(keys: ResourceKeys, task: Task) -> None:
-    """Take the keys of an open broadcast, as after a restart. Raises DataLossError if another one holds them."""
+    """Acquire the keys of a recovered broadcast. Raises DataLossError if another broadcast holds one."""
     broadcast_id = task.record.broadcast_id
     conflict = keys.try_acquire(broadcast_id, task.record.resource_keys)
     if conflict is not None:
@@ -153,10 +153,10 @@ def take_keys_again(keys: ResourceKeys, task: Task) -> None:
 
 
 def check_targets(task: Task, present: int) -> None:
-    """Check that all vchannels of a pending broadcast are there, ``present`` of which are. Raises DataLossError."""
+    """Raise DataLossError if ``present``, the number of existing vchannels of a pending broadcast, is not all."""
     if present < len(task.record.vchannels):
         raise DataLossError(
             f"broadcast {task.record.broadcast_id} was accepted for {len(task.record.vchannels)} vchannels, of "
-            f"which {present} are there: metadata and log do not belong together; restore the data folder",
+            f"which {present} exist: metadata and log do not match; restore the data folder from a backup",
             broadcast_id=task.record.broadcast_id,
         )

@@ -1,7 +1,7 @@
-"""The broadcasts of a node in memory: what is durable of each, and what is to become so. Pure: no clock, no I/O.
+"""The broadcasts of a node in memory: a durable and a pending state of each. Pure: no clock, no I/O.
 
-A change is first wanted, then made durable by the driver, and only then applied: what callers and other broadcasts see
-is what a restart would find. Changes that come while one is on its way to the disk are wanted together.
+A change first updates the pending state (``wanted``); the driver persists it, and only then applies it to the durable
+state. So callers and other broadcasts see what a restart would find. Changes that arrive during a save share the next.
 
     PENDING ── appended ──▶ WAIT_ACK ── all acked ──▶ DONE
                                 └────── aborted ────▶ ABORTED
@@ -22,12 +22,12 @@ from tidelog_server.core.usage import Usage
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A broadcast that is not forgotten.
+    """An open broadcast.
 
     Attributes:
-        record: What was asked for.
-        durable: How far it is, as a restart would find it.
-        wanted: How far it will be once everything asked for is durable; the same object if it is.
+        record: The request.
+        durable: Durable state, as a restart would find it.
+        wanted: Pending state; the same object as ``durable`` if there are no pending changes.
     """
 
     record: TaskRecord
@@ -39,39 +39,39 @@ class Task:
 
     @property
     def tick(self) -> int:
-        """Of its message, once that is in the log of every vchannel; 0 before.
+        """Tick of the message once it is in the log of every vchannel; 0 before.
 
-        The log itself makes it durable: a restart finds it there, whether it has been noted or not.
+        The log makes it durable: a restart finds it there even if the metadata does not have it yet.
         """
         return self.wanted.tick
 
     @property
     def state(self) -> BroadcastState:
-        """How far it is, as a restart would find out."""
+        """WAIT_ACK once the message is in the log, as a restart would find; PENDING before."""
         return BroadcastState.WAIT_ACK if self.tick else BroadcastState.PENDING
 
     @property
     def channels(self) -> set[str]:
-        """Names of the channels that it is for."""
+        """Names of the channels of its vchannels."""
         return {name.partition("/")[0] for name in self.record.vchannels}
 
     @property
     def is_aligned(self) -> bool:
-        """Whether everything that is wanted is durable."""
+        """True if there are no pending changes."""
         return self.wanted is self.durable
 
     def want_appended(self, tick: int, now_ms: int) -> None:
-        """Note that the message is in the log of all vchannels."""
+        """Record as pending that the message is in the log of all vchannels."""
         if isinstance(self.wanted, Progress) and not self.wanted.tick:
             self._want(replace(self.wanted, tick=tick), now_ms)
 
     def want_acks(self, acks: int, now_ms: int) -> None:
-        """Note that the vchannels of a bitmap have acknowledged. A finished broadcast stays as it is."""
+        """Record as pending the acknowledgements of a bitmap. No effect on a finished broadcast."""
         if isinstance(self.wanted, Progress) and acks & ~self.wanted.acks:
             self._want(replace(self.wanted, acks=self.wanted.acks | acks), now_ms)
 
     def want_aborted(self, reason: str, now_ms: int) -> bool:
-        """Give a broadcast in WAIT_ACK up, and tell whether it was; a finished one stays as it is."""
+        """Record as pending the abort of a broadcast in WAIT_ACK; return False, without effect, for a finished one."""
         assert isinstance(self.wanted, Tombstone) or self.wanted.tick
         if isinstance(self.wanted, Tombstone):
             return False
@@ -79,13 +79,13 @@ class Task:
         return True
 
     def acknowledgements(self) -> Iterator[tuple[str, bool]]:
-        """Yield each vchannel, and whether it has acknowledged."""
+        """Yield each vchannel with True if it has acknowledged."""
         acks = self.durable.acks if isinstance(self.durable, Progress) else self.record.all_acks
         for position, name in enumerate(self.record.vchannels):
             yield name, bool(acks >> position & 1)
 
     def positions(self) -> dict[str, int]:
-        """Return the bit of each vchannel."""
+        """Return the bit number of each vchannel."""
         return {name: position for position, name in enumerate(self.record.vchannels)}
 
     def _want(self, progress: Progress, now_ms: int) -> None:
@@ -101,12 +101,12 @@ class Task:
 
 
 class Forgotten(NamedTuple):
-    """Finished broadcasts that are about to be forgotten.
+    """Tombstones that are about to be deleted.
 
     Attributes:
-        broadcast_ids: Their ids.
-        floors: What is to be written for them, by tenant; None for a floor that is to be removed.
-        evicted: How many are forgotten before their time.
+        broadcast_ids: Ids of the broadcasts.
+        floors: Floors to write, by tenant; None for a floor to delete.
+        evicted: Number of tombstones deleted before they reach MAX_TOMBSTONE_AGE_MS.
     """
 
     broadcast_ids: list[int]
@@ -117,21 +117,21 @@ class Forgotten(NamedTuple):
 class BroadcastTable:
     """All broadcasts that are not forgotten.
 
-    Past MAX_TOMBSTONES the principal with the most finished ones loses its oldest: see ``Shares``.
+    Beyond MAX_TOMBSTONES, the oldest tombstone of the principal with the most tombstones is evicted: see ``Shares``.
 
-    Invariant: an id is in ``open`` or among the tombstones or in neither, and an id that was forgotten is not above the
-    floor of its tenant.
+    Invariant: an id is in ``open``, or among the tombstones, or in neither; a forgotten id is not above the floor of
+    its tenant.
 
     Attributes:
-        floors: The greatest id that was ever forgotten of each tenant.
-        open_usage, vchannels_usage: How many open ones, and how many vchannels of these, each tenant has.
+        floors: Greatest forgotten id of each tenant.
+        open_usage, vchannels_usage: Number of open broadcasts of each tenant, and of their vchannels.
     """
 
     def __init__(self, floors: Mapping[Tenant, int] = MappingProxyType({})) -> None:
         self.floors = Floors(floors)
         self._open: dict[int, Task] = {}
         self._tombstones: Shares[int, Tombstone] = Shares()
-        # Those that are forgotten once that is durable.
+        # Tombstones whose deletion is not durable yet.
         self._leaving: dict[int, Tombstone] = {}
         self._by_channel: dict[str, dict[int, Task]] = {}
         self.open_usage = Usage()
@@ -139,31 +139,31 @@ class BroadcastTable:
 
     @property
     def open(self) -> Mapping[int, Task]:
-        """Those that are not finished, by id."""
+        """Unfinished broadcasts by id."""
         return self._open
 
     @property
     def tombstones(self) -> Mapping[int, Tombstone]:
-        """Those that are finished, by id."""
+        """Finished broadcasts by id."""
         return dict(self._tombstones.items()) | self._leaving
 
     @property
     def finished(self) -> int:
-        """How many are finished."""
+        """Number of finished broadcasts."""
         return len(self._tombstones) + len(self._leaving)
 
     @property
     def has_excess(self) -> bool:
-        """Whether there are more finished ones than are remembered."""
+        """True if there are more than MAX_TOMBSTONES tombstones."""
         return len(self._tombstones) > MAX_TOMBSTONES
 
     @property
     def open_vchannels(self) -> int:
-        """How many vchannels all open ones are for together."""
+        """Number of vchannels of all open broadcasts together."""
         return self.vchannels_usage.total
 
     def add(self, task: Task) -> None:
-        """Add an open one."""
+        """Add an open broadcast."""
         broadcast_id = task.record.broadcast_id
         assert broadcast_id not in self._open
         assert self.find(broadcast_id) is None
@@ -173,12 +173,12 @@ class BroadcastTable:
             self._by_channel.setdefault(channel, {})[broadcast_id] = task
 
     def add_tombstone(self, tombstone: Tombstone) -> None:
-        """Add a finished one."""
+        """Add a finished broadcast."""
         assert tombstone.broadcast_id not in self._open
         self._tombstones.put(tombstone.broadcast_id, tombstone, bytes.fromhex(tombstone.tenant))
 
     def discard(self, task: Task) -> None:
-        """Remove an open one, as if it had never been there."""
+        """Remove an open broadcast without a tombstone."""
         broadcast_id = task.record.broadcast_id
         del self._open[broadcast_id]
         self._count(task, -1)
@@ -194,25 +194,25 @@ class BroadcastTable:
         self.vchannels_usage.add(tenant, sign * len(task.record.vchannels))
 
     def find(self, broadcast_id: int) -> Task | Tombstone | None:
-        """Return a broadcast; None for one that is not known."""
+        """Return a broadcast; None if the id is unknown."""
         finished = self._tombstones.get(broadcast_id) or self._leaving.get(broadcast_id)
         return self._open.get(broadcast_id) or finished
 
     def of_channel(self, channel: str) -> list[Task]:
-        """Return the open ones that are for a vchannel of ``channel``."""
+        """Return the open broadcasts that include a vchannel of ``channel``."""
         return list(self._by_channel.get(channel, {}).values())
 
     def apply(self, task: Task, durable: Progress | Tombstone) -> None:
-        """Note that ``durable``, which was wanted of an open task, is so."""
+        """Make ``durable``, a former pending state of an open broadcast, its durable state."""
         task.durable = durable
         if isinstance(durable, Tombstone):
             self.discard(task)
             self.add_tombstone(durable)
 
     def forget_some(self, now_ms: int, max_count: int) -> Forgotten:
-        """Choose finished ones that are too many or too old, and raise the floors; ``forget`` them once it is durable.
+        """Choose tombstones to delete, by number or age, and raise the floors; call ``forget`` once that is durable.
 
-        Ordering: the floors rise here, before anything is written, so that none is taken as new meanwhile.
+        Ordering: the floors rise before anything is written, so a retry of one is not accepted as new meanwhile.
         """
         evicted = self._tombstones.shrink(MAX_TOMBSTONES, max_count)
         chosen = [each.value for each in evicted] or self._old(now_ms, max_count)
@@ -224,12 +224,12 @@ class BroadcastTable:
         return Forgotten([tombstone.broadcast_id for tombstone in chosen], floors, len(evicted))
 
     def _old(self, now_ms: int, max_count: int) -> list[Tombstone]:
-        """Return finished ones that are too old, the smallest ids first."""
+        """Return tombstones older than MAX_TOMBSTONE_AGE_MS, smallest ids first."""
         old_ms = now_ms - MAX_TOMBSTONE_AGE_MS
         old = (each for _, each in self._tombstones.items() if each.finished_ms < old_ms)
         return sorted(old, key=lambda each: each.broadcast_id)[:max_count]
 
     def forget(self, broadcast_ids: Iterable[int]) -> None:
-        """Forget what ``forget_some`` chose."""
+        """Remove tombstones that ``forget_some`` chose."""
         for broadcast_id in broadcast_ids:
             del self._leaving[broadcast_id]

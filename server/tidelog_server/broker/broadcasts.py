@@ -1,8 +1,8 @@
 """The broadcasts of this node: accepted, appended, acknowledged, remembered.
 
-The decisions are pure (``resource_keys``, ``broadcast_table``); this is what drives them. A broadcast that was accepted
-is in the metadata before it is in the log, and leaves the state PENDING only once that is known; so a restart appends
-what is missing, and the window that was written with the message tells it what is not.
+The decisions are pure (``resource_keys``, ``broadcast_table``); this module drives them. An accepted broadcast is in
+the metadata before it is in the log, and stays PENDING until its message is known to be in the log. So a restart
+appends the messages that are missing; the producer window written with each message shows which are in the log.
 """
 
 import asyncio
@@ -54,24 +54,24 @@ from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
 _log = structlog.get_logger()
-# About what a name takes in memory beside its letters.
+# Approximate memory of a name in addition to its characters.
 _NAME_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class BroadcastRequest:
-    """What a caller asks for, checked as far as it can be without the node.
+    """A request for a broadcast, validated except for what depends on the node's state.
 
     Attributes:
-        vchannels: Names as they were given, at least one.
-        batch: One message.
-        resource_keys: In order of the names, none twice.
+        vchannels: Names as requested, at least one.
+        batch: A batch of one message.
+        resource_keys: Resource keys, sorted by name, without duplicates.
         digest: See ``digest_of``.
-        broadcast_id: The caller's, or 0 for one of ours.
-        wait_s: How long to wait for keys; 0 not to.
-        barrier_tick: The message's tick must be greater.
-        barrier_wait_s: How long to wait for that.
-        tenant: The tenant of the principal that sends it.
+        broadcast_id: Id chosen by the caller; 0 to allocate one.
+        wait_s: Maximum wait for the keys in seconds; 0 to fail at once.
+        barrier_tick: Tick that the message's tick must exceed.
+        barrier_wait_s: Maximum wait for the barrier in seconds.
+        tenant: Tenant of the sending principal.
     """
 
     vchannels: Sequence[str]
@@ -86,12 +86,12 @@ class BroadcastRequest:
 
 
 class BroadcastResult(NamedTuple):
-    """Where a broadcast is.
+    """The result of a broadcast.
 
     Attributes:
-        broadcast_id: Its number.
-        tick: Of its message, on each of its vchannels.
-        is_duplicate: Whether it had been accepted before.
+        broadcast_id: Id of the broadcast.
+        tick: Tick of the message on every vchannel.
+        is_duplicate: True if the broadcast had been accepted before.
     """
 
     broadcast_id: int
@@ -103,17 +103,17 @@ class Broadcasts:
     """All broadcasts of a node. Lives on the event loop.
 
     Attributes:
-        acks: Takes acknowledgements, and waits for them.
+        acks: Records acknowledgements, and waits for them.
     """
 
     def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastStore, find: Callable[[str], Target]) -> None:
-        """Begin with nothing; ``open`` loads what there is.
+        """Start empty; ``open`` loads the records.
 
         Args:
             node: The logs.
-            tasks: Owner of what goes on behind the calls.
+            tasks: Owner of background tasks.
             store: The records.
-            find: Returns a vchannel by name, or raises why there is none.
+            find: Returns a vchannel by name, or raises why it cannot.
         """
         self._node = node
         self._tasks = tasks
@@ -121,19 +121,19 @@ class Broadcasts:
         self._find = find
         self._book = book = BroadcastBook(node, tasks, store)
         self.acks = BroadcastAcks(node, book, find)
-        # Ids that a call is busy with; the event is set when it has ended.
+        # Ids with a call in progress; the event is set when that call ends.
         self._attempts: dict[int, asyncio.Event] = {}
-        # Channels that are about to be destroyed: they take no new broadcasts.
+        # Channels that are being destroyed: new broadcasts to them are refused.
         self._leaving: set[str] = set()
         self._waiting_bytes = Usage()
-        # Of those that have their keys and are not durable yet.
+        # Bytes of broadcasts that hold their keys and are not durable yet.
         self._accepted_bytes = 0
 
     async def open(self) -> None:
-        """Load all broadcasts, and append those that were accepted and are not in the log.
+        """Load all broadcasts, and append accepted ones that are missing from the log.
 
         Raises:
-            DataLossError: Records, or records and log, contradict each other.
+            DataLossError: Records contradict each other or the log.
         """
         loaded, book = await self._store.load(), self._book
         book.table.floors = Floors(loaded.floors)
@@ -144,19 +144,19 @@ class Broadcasts:
             take_keys_again(book.keys, task)
         await self._append_pending(loaded)
         for task in loaded.tasks:
-            # Those of a channel that was destroyed just before the end.
+            # Acknowledge for channels that were destroyed just before the previous run ended.
             task.want_acks(self._gone(task), book.now_ms())
         await asyncio.gather(*(book.saved(task) for task in loaded.tasks))
         self._tasks.start("broadcasts", book.sweep())
 
     def close(self) -> None:
-        """Leave everything as it is. Called once the owner of the tasks is closed."""
+        """Stop writing records. Called once the owner of the tasks is closed."""
         self._store.close()
 
     async def _append_pending(self, loaded: Loaded) -> None:
-        """Append what was accepted and is not in the log, each once, however often this was begun before."""
+        """Append accepted broadcasts that are missing from the log, each exactly once even across repeated crashes."""
         pending = [task for task in loaded.tasks if task.state is BroadcastState.PENDING]
-        # Ordering: all windows are looked at before the first append, which may make the table forget some.
+        # Ordering: read all windows before the first append, which may evict windows from the table.
         ticks = {task: self._recovered_tick(task) for task in pending}
         needed = {window_key(task.record.vchannel_ids[0], task.record.broadcast_id) for task in pending}
         known = self._node.shared.producers.keys(WINDOW_PREFIX)
@@ -173,16 +173,16 @@ class Broadcasts:
     async def broadcast(self, request: BroadcastRequest) -> BroadcastResult:
         """Append a message to several vchannels, all or none, and return once it is durable.
 
-        Cancelling before it is accepted leaves nothing behind; after that it ends the wait only. A repetition of one
-        that was accepted returns its result; keys, barrier and the state of the node do not matter to it.
+        Cancelling before acceptance leaves nothing behind; later it ends the wait only. A retry of an accepted
+        broadcast returns its result, regardless of keys, barrier and the state of the node.
 
         Raises:
             BroadcastReusedError: The id was accepted with other content. Nothing happened.
-            BroadcastForgottenError: The id is too old to say.
-            ResourceAcquiredError: A key is held by another one, or was for too long. Nothing happened.
-            BarrierNotReachedError: See there. Nothing happened.
-            InvalidRequestError, InvalidNameError, ChannelNotExistError: The vchannels, or the id, are none. Nothing
-                happened.
+            BroadcastForgottenError: The id may belong to a forgotten broadcast.
+            ResourceAcquiredError: Another broadcast holds a key, for longer than ``wait_s``. Nothing happened.
+            BarrierNotReachedError: The barrier was not reached within ``barrier_wait_s``. Nothing happened.
+            InvalidRequestError, InvalidNameError, ChannelNotExistError: A vchannel or the id is invalid, or a channel
+                does not exist. Nothing happened.
             RateLimitRejectedError, DiskFullError, ShutdownError: Nothing happened.
             StorageFailedError: See ``effect``.
         """
@@ -190,8 +190,8 @@ class Broadcasts:
         oracle = self._node.shared.oracle
         if request.broadcast_id > oracle.now():
             raise InvalidRequestError(
-                f"the broadcast id {request.broadcast_id} lies beyond the latest tick {oracle.last}: take ids from "
-                "AllocateTicks, or leave it out",
+                f"the broadcast id {request.broadcast_id} is beyond the latest tick {oracle.last}: take ids from "
+                "AllocateTicks, or omit the id",
                 field="broadcast_id",
             )
         broadcast_id = request.broadcast_id or await oracle.allocate(1)
@@ -202,20 +202,20 @@ class Broadcasts:
                 raise BroadcastForgottenError(broadcast_id=broadcast_id, floor=floor)
             with self._room_for(request):
                 if request.wait_s or request.barrier_tick:
-                    # At once, so that nobody waits in vain.
+                    # Refuse before the wait, not only after it.
                     self._check(request)
                 await self._reach(request)
                 await self._acquire(broadcast_id, request)
-                # Ordering: from here on without an await, so that a cancelled call leaves its keys to nobody else.
+                # Ordering: no await from here on, so a cancelled call cannot leave keys held without a broadcast.
                 live = self._begin(broadcast_id, request)
-                # Given back once it is durable, so that those on their way to the log are counted.
+                # Subtracted once the message is durable, so broadcasts on their way to the log count.
                 self._accepted_bytes += len(live.targets) * len(request.batch.columns)
             tick = await self._tasks.finish(self._carry_out(live, request.batch, request.barrier_tick))
         return BroadcastResult(broadcast_id, tick, is_duplicate=False)
 
     @asynccontextmanager
     async def _alone(self, broadcast_id: int) -> AsyncIterator[None]:
-        """Let one call at a time be busy with an id."""
+        """Serialise calls with the same id."""
         while (other := self._attempts.get(broadcast_id)) is not None:
             await other.wait()
         self._attempts[broadcast_id] = has_ended = asyncio.Event()
@@ -234,12 +234,12 @@ class Broadcasts:
             raise BroadcastReusedError(broadcast_id)
         tick = task.tick if live is None else await asyncio.shield(live.outcome)
         if not tick:
-            # It was accepted, and storage failed before it was appended.
+            # Accepted, but storage failed before the append.
             self._check_storage(broadcast_id)
         return BroadcastResult(broadcast_id, tick, is_duplicate=True)
 
     def _check_storage(self, broadcast_id: int) -> None:
-        """Raise why nothing is changed now; the effect is unknown for one that may have been accepted before."""
+        """Raise the node's storage failure, if any; its effect is unknown if this broadcast may have been accepted."""
         failure = self._node.admission.failure
         if failure is not None and (broadcast_id in self._book.unsure or broadcast_id in self._book.table.open):
             raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
@@ -254,7 +254,7 @@ class Broadcasts:
         if waiting.total + size_bytes > MAX_WAITING_BROADCAST_BYTES:
             raise RateLimitRejectedError(
                 f"broadcasts with {waiting.total} bytes wait for keys, at most {MAX_WAITING_BROADCAST_BYTES} are "
-                "allowed: wait and repeat",
+                "allowed: retry later",
                 bytes=waiting.total, max_bytes=MAX_WAITING_BROADCAST_BYTES,
             )  # fmt: skip
         waiting.check_share(
@@ -267,7 +267,7 @@ class Broadcasts:
             waiting.add(request.tenant, -size_bytes)
 
     def _check(self, request: BroadcastRequest) -> list[Target]:
-        """Return where a broadcast goes, if the node takes it now."""
+        """Return the targets of a broadcast; raise if the node cannot accept it now."""
         admission = self._node.admission
         admission.check()
         targets = [self._find(name) for name in request.vchannels]
@@ -281,7 +281,7 @@ class Broadcasts:
         return targets
 
     def _check_open(self, vchannels: int, tenant: Tenant) -> None:
-        """Check that one more with so many vchannels may be open. Raises RateLimitRejectedError."""
+        """Raise RateLimitRejectedError if no further broadcast with ``vchannels`` vchannels may be open."""
         table, live = self._book.table, self._book.live
         accepting = [one.task.record for broadcast_id, one in live.items() if broadcast_id not in table.open]
         mine = [record for record in accepting if record.tenant == tenant.hex()]
@@ -292,7 +292,7 @@ class Broadcasts:
         ):  # fmt: skip
             if (total := usage.total + amount) > maximum:
                 raise RateLimitRejectedError(
-                    f"the node would have open broadcasts with {total} {unit}, at most {maximum} are allowed: "
+                    f"the node's open broadcasts would have {total} {unit}, at most {maximum} are allowed: "
                     "acknowledge or abort some first",
                     **{unit: total, f"max_{unit}": maximum},
                 )
@@ -303,7 +303,7 @@ class Broadcasts:
         return self._node.admission.limits.max_principal_percent
 
     async def _reach(self, request: BroadcastRequest) -> None:
-        """Wait until the barrier has passed. Before the keys are taken, so that none is held while the clock runs."""
+        """Wait until the barrier has passed. Precedes acquiring the keys, so no key is held during this wait."""
         oracle, barrier_tick = self._node.shared.oracle, request.barrier_tick
         if barrier_tick <= oracle.now():
             return
@@ -316,7 +316,7 @@ class Broadcasts:
             raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=oracle.now()) from None
 
     async def _acquire(self, broadcast_id: int, request: BroadcastRequest) -> None:
-        """Take all keys. Whatever this raises, it leaves none taken and nobody waiting."""
+        """Acquire all keys. If this raises, no key is held and the broadcast is in no queue."""
         if not request.wait_s:
             if (conflict := self._book.keys.try_acquire(broadcast_id, request.resource_keys)) is not None:
                 raise _acquired(conflict)
@@ -331,7 +331,7 @@ class Broadcasts:
                         changed.clear()
                         await changed.wait()
             except TimeoutError:
-                # It may have got them in the very moment.
+                # The keys may have been granted at the moment of the timeout.
                 if not self._book.keys.holds(broadcast_id):
                     conflict = self._book.keys.conflict(broadcast_id)
                     self._book.release(broadcast_id)
@@ -341,9 +341,9 @@ class Broadcasts:
                 raise
 
     def _begin(self, broadcast_id: int, request: BroadcastRequest) -> Live:
-        """Return the broadcast that is about to be accepted; it has its keys, which this gives back if it raises."""
+        """Return the broadcast, which holds its keys and is about to be accepted. Releases the keys if it raises."""
         try:
-            # Again: much may have changed while it waited.
+            # Check again: the node's state may have changed during the wait.
             targets = self._check(request)
         except BaseException:
             self._book.release(broadcast_id)
@@ -363,7 +363,7 @@ class Broadcasts:
         return live
 
     async def _carry_out(self, live: Live, batch: Batch, barrier_tick: int) -> int:
-        """Accept a broadcast that has its keys, append it, and return its tick."""
+        """Accept a broadcast that holds its keys, append it, and return its tick."""
         task = live.task
         try:
             hit(Failpoint.BROADCAST_KEYS_HELD)
@@ -374,7 +374,7 @@ class Broadcasts:
             tick = await self._append_accepted(live, batch, barrier_tick)
             hit(Failpoint.BROADCAST_APPENDED)
         except BaseException as error:
-            # Its keys stay taken: it may be in the metadata, and then a restart goes on with it.
+            # The keys stay held: if the broadcast is in the metadata, a restart resumes it.
             self._book.fail(live, error)
             raise
         finally:
@@ -388,7 +388,7 @@ class Broadcasts:
         try:
             return await self._append(live, batch, barrier_tick)
         except StorageFailedError as error:
-            # Whatever failed: it is accepted, and a restart may go on with it.
+            # Always unknown: the broadcast is accepted, and a restart may resume it.
             raise StorageFailedError(error.values["cause"], effect=Effect.UNKNOWN) from error
 
     async def _append(self, live: Live, batch: Batch, barrier_tick: int) -> Tick:
@@ -418,7 +418,7 @@ class Broadcasts:
     def page(
         self, states: Iterable[BroadcastState], after_id: int, max_count: int
     ) -> tuple[list[Task | Tombstone], bool]:
-        """Return broadcasts in one of ``states`` with greater ids, in order, and whether there are more."""
+        """Return up to ``max_count`` broadcasts in ``states`` with ids above ``after_id``, and whether more exist."""
         wanted = frozenset(states)
         candidates: dict[int, Task | Tombstone] = {}
         if wanted.intersection(OPEN_STATES):
@@ -429,13 +429,13 @@ class Broadcasts:
         return [candidates[key] for key in found[:max_count]], max_count < len(found)
 
     def find(self, broadcast_id: int) -> Task | Tombstone | None:
-        """Return a broadcast, also one that is about to be accepted; None for one that is not known."""
+        """Return a broadcast, including one that is being accepted; None if the id is unknown."""
         live = self._book.live.get(broadcast_id)
         return self._book.table.find(broadcast_id) if live is None else live.task
 
     @property
     def highest_floor(self) -> int:
-        """The greatest id that was forgotten of any principal."""
+        """The greatest forgotten id of any principal."""
         return self._book.table.floors.highest
 
     def describe(self, broadcast_id: int) -> Task | Tombstone:
@@ -446,23 +446,23 @@ class Broadcasts:
         return found
 
     async def abort(self, broadcast_id: int, reason: str) -> Tombstone:
-        """Give a broadcast up, durably, and return what is left of it: its keys are free, its message stays.
+        """Abort a broadcast durably and return its tombstone. Its keys are released; its message stays in the log.
 
-        One that is finished stays as it is. Cancelling does not stop it.
+        No effect on a finished broadcast. Cancelling does not stop it.
 
         Raises:
-            BroadcastNotExistError: It is not known. Nothing happened.
+            BroadcastNotExistError: The id is unknown. Nothing happened.
         """
         self._node.admission.check_storage()
         return await self._tasks.finish(self._abort(broadcast_id, reason))
 
     async def _abort(self, broadcast_id: int, reason: str) -> Tombstone:
         if (live := self._book.live.get(broadcast_id)) is not None:
-            # What was accepted will be in the log: only then it can be given up.
+            # An accepted broadcast always reaches the log; it can be aborted only then.
             await asyncio.shield(live.outcome)
         found = self.describe(broadcast_id)
         if isinstance(found, Task):
-            # One that is pending and not on its way was left by a failure, or by the shutdown.
+            # A pending broadcast that is not live was interrupted by a failure or by the shutdown.
             self._node.admission.check_storage()
             record, is_aborted = found.record, found.want_aborted(reason, self._book.now_ms())
             await self._book.saved(found)
@@ -479,7 +479,7 @@ class Broadcasts:
         return found
 
     def refresh_metrics(self) -> None:
-        """Bring the metrics up to date that are not kept so all the time."""
+        """Update the metrics that are computed on demand."""
         metrics, tasks = self._node.metrics, self._book.table.open.values()
         pending = sum(task.state is BroadcastState.PENDING for task in tasks)
         metrics.broadcasts_open.labels(BroadcastState.PENDING).set(pending)
@@ -491,14 +491,14 @@ class Broadcasts:
         metrics.broadcast_waiters.labels("keys").set(self._book.keys.waiters)
         metrics.broadcast_waiters.labels("acks").set(self._book.waiters - self._book.keys.waiters)
 
-    # -- Channels that go ----------------------------------------------------------------------------------
+    # -- Destroyed channels --------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def leaving(self, channels: Sequence[str]) -> AsyncIterator[None]:
-        """Keep broadcasts off channels that are destroyed in this block, which is entered when none is under way.
+        """Refuse broadcasts to channels that are destroyed in this block; enter it once none is in progress.
 
-        Why: a restart finds out whether a broadcast is in the log by a window on its first vchannel. So that one must
-        be there until it need not find out any more.
+        Why: a restart checks whether a broadcast is in the log by the window on its first vchannel. So that vchannel
+        must exist until WAIT_ACK is persisted.
         """
         going = set(channels)
         self._leaving |= going
@@ -511,19 +511,19 @@ class Broadcasts:
             self._leaving -= going
 
     async def left(self, channels: Sequence[str]) -> None:
-        """Count the vchannels of channels that are gone as acknowledged, durably: nobody can do so any more."""
+        """Acknowledge, durably, for the vchannels of destroyed channels, which no client can acknowledge any more."""
         going = set(channels)
-        # Once each, though it may be for several of the channels.
+        # Deduplicated: a broadcast may include several of the channels.
         tasks = list({id(task): task for channel in channels for task in self._book.table.of_channel(channel)}.values())
         for task in tasks:
             gone = (bit for bit, name in enumerate(task.record.vchannels) if name.partition("/")[0] in going)
             task.want_acks(sum(1 << bit for bit in gone), self._book.now_ms())
-            # There may be thousands, and others want their turn.
+            # There may be thousands: yield to other work on the event loop.
             await asyncio.sleep(0)
         await asyncio.gather(*(self._book.saved(task) for task in tasks))
 
     def _gone(self, task: Task) -> int:
-        """Return the bitmap of vchannels that do not exist any more; one of the same name is another one."""
+        """Return the bitmap of vchannels that no longer exist; a vchannel re-created under a name is another one."""
         places = zip(task.record.vchannels, task.record.vchannel_ids, strict=True)
         return sum(1 << bit for bit, place in enumerate(places) if self._target(*place) is None)
 
@@ -535,14 +535,17 @@ class Broadcasts:
         return target if target[1].vchannel_id == vchannel_id else None
 
     def _targets_of(self, task: Task) -> list[Target]:
-        """Return where a recovered broadcast goes. Raises DataLossError: its channels stay while it is pending."""
+        """Return the targets of a recovered broadcast. Raises DataLossError if one is missing.
+
+        Channels are not destroyed while a broadcast to them is pending.
+        """
         places = zip(task.record.vchannels, task.record.vchannel_ids, strict=True)
         targets = [target for place in places if (target := self._target(*place)) is not None]
         check_targets(task, len(targets))
         return targets
 
     def _recovered_tick(self, task: Task) -> int:
-        """Return the tick that a pending broadcast has in the log; 0 if it is not there."""
+        """Return the tick of a pending broadcast's message in the log; 0 if the message is missing."""
         window = self._node.shared.producers.window(window_key(task.record.vchannel_ids[0], task.record.broadcast_id))
         return 0 if window is None else window.result(1).first_tick
 

@@ -1,4 +1,4 @@
-"""The broker: which channels this node has, and everything that is done to one by name."""
+"""The broker: the channels of this node, and every operation on a channel by name."""
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
@@ -53,7 +53,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class VchannelState:
-    """What can be told about a vchannel."""
+    """The state of a vchannel."""
 
     name: str
     tail: VchannelTail
@@ -61,7 +61,7 @@ class VchannelState:
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """What can be told about a channel. Of another node's, there are no vchannels and no watermark."""
+    """The state of a channel. For another node's channel, vchannels are empty and the watermark is 0."""
 
     record: ChannelRecord
     watermark: Tick
@@ -79,7 +79,7 @@ class Broker:
         self._node = node
         self._tasks = tasks
         self._logs: dict[str, ChannelLog] = {}
-        # Those of _logs, in order.
+        # Names of all nodes' channels, sorted.
         self._names: list[str] = []
         # Serialises changes of the catalog; appends and scans never take it.
         self._changes = asyncio.Lock()
@@ -91,7 +91,7 @@ class Broker:
         self._retention_check_interval_s = retention_check_interval_ms / 1_000
         self._catalog: Catalog
         self.ownership: Ownership
-        # None for a server that is alone.
+        # None for a standalone server.
         self.cluster: Cluster | None = None
         self.planner: ScanPlanner
         self._broadcasts: Broadcasts | None = None
@@ -99,7 +99,7 @@ class Broker:
         self.groups = Groups(node, tasks, self._readers, self.find, self.find_channel)
 
     async def open(self, metadata: MetadataStore) -> None:
-        """Load the catalog, finish what a crash interrupted, and open all channels.
+        """Load the catalog, finish operations that a crash interrupted, and open all channels.
 
         Raises:
             DataLossError: Catalog and store contradict each other.
@@ -111,7 +111,7 @@ class Broker:
         await self._open(metadata, catalog, ROOT)
 
     async def open_in_cluster(self, metadata: SharedMetadataStore, cluster: Cluster) -> None:
-        """As ``open``, as one of several nodes: ``cluster`` is open. The channels of this node are opened.
+        """As ``open``, for a node of a cluster: opens this node's channels. ``cluster`` must be open.
 
         Raises:
             DataLossError: Catalog and store contradict each other.
@@ -120,7 +120,7 @@ class Broker:
         self._node.hold(cluster.tenure)
         self._node.open(cluster.oracle)
         catalog = Catalog(metadata, ROOT, cluster.node_id)
-        # What only this node has, nobody else looks at.
+        # Groups and broadcasts are local to this node, so their records have a root of their own.
         await self._open(metadata, catalog, f"{ROOT}/local/{cluster.node_id}")
         self._tasks.start("channels", self._follow_channels(metadata))
 
@@ -135,8 +135,8 @@ class Broker:
         records = list(self._catalog.records().values())
         destroying = [record for record in records if record.is_destroying]
         await self._destroy_marked(destroying, self._positions_of(destroying))
-        # A crash between the catalog's record and the store's vchannels leaves only the record. That an entry was
-        # lost with its vchannel is ruled out: the start-up gate compares the number of entries.
+        # A crash between writing the catalog's record and the store's vchannels leaves only the record. This cannot
+        # hide lost entries: the start gate compares the number of entries.
         self._retainer.open(self._catalog, self._held_tick, self._reclaim_wanted.set)
         await self._open_channels([record for record in records if not record.is_destroying])
         await self.transactions.open()
@@ -154,14 +154,14 @@ class Broker:
         self._tasks.start("retention", self._retainer.run(self._retention_check_interval_s))
 
     async def close(self) -> None:
-        """Release the reader threads. Idempotent; also where ``open`` has failed."""
+        """Release the reader threads. Idempotent; may be called after ``open`` failed."""
         if self._broadcasts is not None:
             self._broadcasts.close()
         await asyncio.to_thread(self._readers.shutdown)
 
     @property
     def broadcasts(self) -> Broadcasts:
-        """The broadcasts of this node, once it is open."""
+        """The broadcasts of this node. Only after ``open``."""
         assert self._broadcasts is not None
         return self._broadcasts
 
@@ -178,11 +178,12 @@ class Broker:
         retention: Retention = KEEP_FOR_EVER,
         tenant: Tenant = NO_TENANT,
     ) -> list[ChannelState]:
-        """Create channels, all or none, durably; return them in the order asked for. Cancelling does not stop it.
+        """Create channels, all or none, durably; return them in the order requested. Cancelling does not stop it.
 
         Raises:
-            ChannelAlreadyExistsError: Names are taken (with ``if_not_exists``: by channels of another shape).
-            InvalidRequestError: The settings contradict each other.
+            ChannelAlreadyExistsError: Names are taken (with ``if_not_exists``: by channels with another number of
+                vchannels).
+            InvalidRequestError: The retention settings contradict each other.
             RateLimitRejectedError: There are too many channels.
         """
         self._node.admission.check()
@@ -198,10 +199,10 @@ class Broker:
                     created = await self._create_missing(names, wanted, if_not_exists=if_not_exists)
                     break
                 except RevisionConflictError:
-                    # Another node has created channels in this moment: see which, and try again.
+                    # Another node created channels at the same time: reload and retry.
                     await self._catalog.refresh(names)
             else:
-                raise MetadataUnavailableError(f"other nodes were faster {MAX_CREATE_ATTEMPTS} times")
+                raise MetadataUnavailableError(f"{MAX_CREATE_ATTEMPTS} attempts conflicted with those of other nodes")
             await self._open_channels([record for record in created if record.name in self._catalog.records()])
             for record in created:
                 if record.name in self._catalog.foreign():
@@ -213,7 +214,7 @@ class Broker:
     async def _create_missing(
         self, names: Sequence[str], wanted: NewChannels, *, if_not_exists: bool
     ) -> list[ChannelRecord]:
-        """Create those of the channels that do not exist, in the catalog only."""
+        """Create the channels that do not exist, in the catalog only."""
         missing = names
         if if_not_exists:
             missing = [name for name in names if self._record(name) is None]
@@ -226,7 +227,7 @@ class Broker:
         return await self._catalog.create(missing, wanted, tick, nodes, percent=percent)
 
     async def note_created(self, names: Sequence[str]) -> None:
-        """Learn of channels that another node has created; open this one's, unless they are open."""
+        """Load the records of channels that another node created, and open those that this node owns."""
         self._node.admission.check_storage()
         await self._tasks.finish(self._note_created(names))
 
@@ -236,13 +237,13 @@ class Broker:
             await self._open_new()
 
     async def alter_channels(self, names: Sequence[str], change: RetentionChange) -> list[ChannelState]:
-        """Change settings of channels, all or none, durably; return them in the order asked for.
+        """Change settings of channels, all or none, durably; return them in the order requested.
 
         Cancelling does not stop it.
 
         Raises:
             ChannelNotExistError: Some do not exist. Nothing happened.
-            InvalidRequestError: The settings of one would contradict each other. Nothing happened.
+            InvalidRequestError: The new settings of a channel contradict each other. Nothing happened.
         """
         self._node.admission.check_storage()
         self._check_metadata()
@@ -256,13 +257,13 @@ class Broker:
             return [self.describe(name) for name in names]
 
     async def destroy_channels(self, names: Sequence[str], *, ignore_missing: bool, force: bool = False) -> list[str]:
-        """Remove channels with their entries, all or none, durably; return those that existed.
+        """Delete channels with their entries, all or none, durably; return those that existed.
 
         Cancelling does not stop it.
 
         Raises:
-            ChannelNotExistError: Some do not exist. Nothing happened.
-            GroupInUseError: Members of a group consume one, and this is not forced. Nothing happened.
+            ChannelNotExistError: Some do not exist, and ``ignore_missing`` is not set. Nothing happened.
+            GroupInUseError: Members of a group consume one, and ``force`` is not set. Nothing happened.
         """
         self._node.admission.check_storage()
         self._check_metadata()
@@ -282,7 +283,7 @@ class Broker:
                 async with self.broadcasts.leaving(present):
                     records = await self._catalog.mark_destroying(present)
                     logs = [self._logs.pop(name) for name in present]
-                    # Ordering: in one step with the channels, so that no group gets a position there any more.
+                    # Ordering: in one step with the channels, so that no group can gain a position on them.
                     positions = self.groups.channels_left(vchannels)
                     for name in present:
                         del self._names[bisect_left(self._names, name)]
@@ -296,7 +297,7 @@ class Broker:
             return present
 
     def describe(self, name: str) -> ChannelState:
-        """Return what can be told about a channel. Raises ChannelNotExistError, NotOwnerError."""
+        """Return the state of a channel. Raises ChannelNotExistError, NotOwnerError."""
         log = self._log_of(name, name)
         failure = self._node.admission.failure
         return ChannelState(
@@ -308,7 +309,7 @@ class Broker:
         )
 
     def describe_anywhere(self, name: str) -> ChannelState:
-        """Return what this node can tell about a channel of any node. Raises ChannelNotExistError."""
+        """Return the state of any node's channel as this node knows it. Raises ChannelNotExistError."""
         record = self.ownership.foreign().get(name)
         if record is None:
             return self.describe(name)
@@ -316,9 +317,9 @@ class Broker:
         return ChannelState(record, NO_TICK, "", [], owner)
 
     def check_exist(self, names: Sequence[str]) -> None:
-        """Raise ChannelNotExistError, which names all channels that do not exist, if any does not.
+        """Raise ChannelNotExistError, which names all missing channels, if any does not exist.
 
-        One of another node raises NotOwnerError.
+        Raises NotOwnerError if another node owns one.
         """
         for name in names:
             self.ownership.check_here(name, name)
@@ -326,26 +327,26 @@ class Broker:
             raise ChannelNotExistError.of(missing)
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Return those of the channels that do not exist, in the order asked for."""
+        """Return the channels that do not exist, in the order requested."""
         return [name for name in names if name not in self._logs]
 
     def names(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[str]:
-        """Return the names of channels that begin with ``prefix`` and come after ``after``, in order; so many at most.
+        """Return up to ``limit`` names of channels that begin with ``prefix`` and are greater than ``after``, sorted.
 
-        Takes time in proportion to what it returns.
+        The time is proportional to the number of names returned.
         """
         begin = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
         names = self._names[begin : None if limit is None else begin + limit]
         return list(takewhile(lambda name: name.startswith(prefix), names))
 
     def find(self, name: str) -> tuple[ChannelLog, VchannelLog]:
-        """Return the vchannel called ``name`` (``channel/index``, or ``channel`` if it has only one).
+        """Return the vchannel called ``name`` (``channel/index``, or ``channel`` if it has only one vchannel).
 
         Raises:
-            InvalidNameError: No vchannel can be called so.
-            ChannelNotExistError: None is.
-            NotOwnerError: It is another node's.
-            InvalidRequestError: The channel has several vchannels and the index was left out.
+            InvalidNameError: The name is invalid.
+            ChannelNotExistError: The vchannel does not exist.
+            NotOwnerError: Another node owns the channel.
+            InvalidRequestError: The channel has several vchannels and the name has no index.
         """
         parsed = parse_vchannel_name(name)
         log = self._log_of(parsed.channel, name)
@@ -353,7 +354,7 @@ class Broker:
         if parsed.index is None:
             if count > 1:
                 raise InvalidRequestError(
-                    f"'{name}' has {count} vchannels: say which, '{name}/0' to '{name}/{count - 1}'", field="vchannel"
+                    f"'{name}' has {count} vchannels: name one, '{name}/0' to '{name}/{count - 1}'", field="vchannel"
                 )
             return log, log.vchannels[0]
         if parsed.index >= count:
@@ -361,7 +362,7 @@ class Broker:
         return log, log.vchannels[parsed.index]
 
     def find_to_read(self, name: str) -> tuple[ChannelLog, VchannelLog]:
-        """Return the vchannel called ``name``, which may also be the server's own. Raises as ``find``."""
+        """As ``find``; ``name`` may also be one of the server's own channels."""
         channel, _, index = name.partition("/")
         if not is_own_channel(channel) or index not in ("", "0"):
             return self.find(name)
@@ -369,7 +370,7 @@ class Broker:
         return log, log.vchannels[0]
 
     async def ensure_own_channel(self, name: str) -> None:
-        """Create one of the server's own channels, with one vchannel, unless it is there."""
+        """Create one of the server's own channels, with one vchannel, if it does not exist."""
         assert is_own_channel(name)
         wanted = NewChannels(vchannels=1, owner=Owner(role="tidelog"), is_placed=False)
         own_name = own_channel_name(name, self._node_id)
@@ -380,24 +381,24 @@ class Broker:
         return self._log_of(name, name)
 
     def vchannel_name(self, vchannel_id: int) -> str | None:
-        """Return the name of a vchannel by its number in the store; None if it is gone."""
+        """Return the name of a vchannel by its id in the store; None if it was destroyed."""
         return self._node.vchannel_name(vchannel_id)
 
     # -- Vchannels -----------------------------------------------------------------------------------------
 
     def scanner(self, sources: Sequence[ScanSource], plan: ScanPlan, reader: str = "") -> Scanner:
-        """Return a scanner over vchannels of this node; its memory is that of ``reader``, by default the node's own."""
+        """Return a scanner over this node's vchannels; its memory is charged to ``reader``, or if empty to the node."""
         memory = self._node.read_budget.memory(reader)
         return Scanner(self._node.shared, self._readers, self._node.metrics, sources, plan, memory=memory)
 
     async def fence(self, name: str, fencing_token: int) -> None:
-        """Set the fencing token of a vchannel, durably. Setting the one that it has is no error.
+        """Set the fencing token of a vchannel, durably. Setting its current token succeeds.
 
-        From the moment of the call, appends with another token are refused; those taken before it stand. Cancelling
+        From the call on, appends with another token are refused; appends accepted before are not affected. Cancelling
         does not stop it.
 
         Raises:
-            FencingTokenMismatchError: The vchannel has a greater one. Nothing happened.
+            FencingTokenMismatchError: The vchannel's token is greater. Nothing happened.
         """
         self._node.admission.check_storage()
         _, vchannel = self.find(name)
@@ -405,22 +406,22 @@ class Broker:
             raise FencingTokenMismatchError(
                 vchannel=vchannel.name, fencing_token=fencing_token, actual_fencing_token=vchannel.fencing_token
             )
-        # Ordering: both at once. What is appended from here on with this token is written behind the token, and
-        # nothing with an older one is appended any more. A drop of the vchannel would come behind it as well.
+        # Ordering: set and submit in one step. Appends with the new token are written after the token, and appends
+        # with an older one are refused from here on. A later drop of the vchannel is also written after the token.
         vchannel.fencing_token = fencing_token
         await self._in_order(lambda: self._node.store.fence(vchannel.vchannel_id, fencing_token))
 
     async def open_producer(
         self, name: str, producer_id: str, tenant: Tenant = NO_TENANT, *, accept_forgotten: bool = False
     ) -> ProducerWindow:
-        """Take a producer over on a vchannel, durably: raise its epoch, and return its window as it is then.
+        """Open a producer on a vchannel, durably: increment its epoch, and return its resulting window.
 
-        From the moment of the call, appends of older epochs are refused; those taken before it stand, and are durable
-        when this returns. Cancelling does not stop it.
+        From the call on, appends of older epochs are refused; appends accepted before are durable when this returns.
+        Cancelling does not stop it.
 
         Raises:
-            ProducerForgottenError: It is unknown and may have been evicted, and ``accept_forgotten`` is not set.
-                Nothing happened.
+            ProducerForgottenError: The producer is unknown and may have been evicted, and ``accept_forgotten`` is not
+                set. Nothing happened.
         """
         self._node.admission.check_storage()
         _, vchannel = self.find(name)
@@ -431,10 +432,13 @@ class Broker:
     async def trim(
         self, name: str, *, before_tick: int | None = None, before_ms: int | None = None, is_own: bool = False
     ) -> Tick:
-        """Remove a prefix of a vchannel, durably; return the first tick that is still available.
+        """Trim a vchannel, durably; return the first tick that is still available. Cancelling does not stop it.
 
-        With neither bound given, everything that was acknowledged is removed. Cancelling does not stop it. Of the
-        server's own channels, which must be meant by ``is_own``, the newest message stays.
+        Args:
+            name: The vchannel.
+            before_tick: Messages with smaller ticks are removed; with neither bound, all acknowledged messages are.
+            before_ms: The same by time, in milliseconds since the epoch; overrides ``before_tick``.
+            is_own: True to accept the server's own channels, of which the newest message is kept.
         """
         self._node.admission.check_storage()
         log, vchannel = self.find_to_read(name) if is_own else self.find(name)
@@ -445,7 +449,7 @@ class Broker:
     async def _trim(self, log: ChannelLog, vchannel: VchannelLog, before_tick: int | None) -> Tick:
         async with self._changes:
             log.check_open()
-            # Ordering: never beyond what is durable, so that an append in flight is not half trimmed.
+            # Ordering: trim durable messages only, so that an append in flight is not half trimmed.
             end_tick = vchannel.durable_tick + (not is_own_channel(log.name))
             cut = end_tick if before_tick is None else min(before_tick, end_tick)
             tail = await self._node.committer.run(lambda: self._node.store.trim(vchannel.vchannel_id, cut))
@@ -454,7 +458,7 @@ class Broker:
         return tail.trim_tick
 
     def refresh_metrics(self, *, per_group: bool = False) -> None:
-        """Bring the metrics up to date that are not kept so all the time."""
+        """Update the metrics that are computed on demand; with ``per_group``, also those of each group."""
         self.broadcasts.refresh_metrics()
         self.groups.refresh_metrics()
         self.transactions.refresh_metrics()
@@ -463,7 +467,7 @@ class Broker:
     # -- Private -------------------------------------------------------------------------------------------
 
     def _log_of(self, channel: str, name: str) -> ChannelLog:
-        """Return the log of ``channel``; ``name`` is what was asked for. Raises as ``find``."""
+        """Return the log of ``channel``; ``name`` is the requested name, for errors. Raises as ``find``."""
         if self.cluster is not None:
             self.cluster.tenure.check()
         log = self._logs.get(channel)
@@ -477,18 +481,18 @@ class Broker:
         return self.cluster.node_id if self.cluster is not None else ""
 
     def _record(self, name: str) -> ChannelRecord | None:
-        """Return the record of a channel of any node; None if there is none, or it is being destroyed here."""
+        """Return the record of any node's channel; None if it does not exist or is being destroyed on this node."""
         if name in self._logs:
             return self._catalog.records()[name]
         return self._catalog.foreign().get(name)
 
     def _check_metadata(self) -> None:
-        """Raise MetadataUnavailableError, without an effect, while the metadata does not answer."""
+        """Raise MetadataUnavailableError (effect: none) while the metadata store does not answer."""
         if self.cluster is not None:
             self.cluster.check_metadata()
 
     async def _follow_channels(self, metadata: SharedMetadataStore) -> None:
-        """Take over what other nodes do to channels, and open what they create for this one, for ever."""
+        """Apply other nodes' changes of channels, and open channels that they place on this node. Never returns."""
         async with aclosing(metadata.watch(self._catalog.channel_prefix)) as changes:
             async for watched in changes:
                 async with self._changes:
@@ -496,7 +500,7 @@ class Broker:
                     await self._open_new()
 
     async def _open_new(self) -> None:
-        """Open those channels of this node that are not, and know the names of all others."""
+        """Open this node's channels that are not open yet, and refresh the list of all names."""
         new = [
             record
             for record in self._catalog.records().values()
@@ -507,7 +511,7 @@ class Broker:
         self._names = sorted({*self._logs, *self._catalog.foreign()})
 
     async def _open_channels(self, records: Sequence[ChannelRecord]) -> None:
-        # Those that another task has opened meanwhile stay as they are.
+        # Skip channels that another task has opened meanwhile.
         records = [record for record in records if record.name not in self._logs]
         ids = [number for record in records for number in record.vchannel_ids]
         await self._node.committer.run(lambda: self._node.store.create_vchannels(ids))
@@ -515,24 +519,24 @@ class Broker:
             self._add(record)
 
     async def _in_order(self, change: Callable[[], None]) -> None:
-        """Submit a change of the store in this very step of the event loop, and wait for it."""
+        """Submit a change of the store without yielding to the event loop, and wait for it."""
         await self._tasks.finish(_ended(self._node.committer.submit_job(change)))
 
     def _held_tick(self, vchannel_name: str) -> tuple[int, str] | None:
-        """Return where retention must stop on a vchannel: the smallest next tick of its groups, and whose it is."""
-        # Of what is durable, and of what is on its way: a group may be new there, or seek back.
+        """Return a vchannel's held tick, the smallest next tick of its groups, and that group; None without one."""
+        # Both durable and submitted positions count: a group may have just subscribed, or seek back.
         tables = (self.groups.durable, self.groups.positions)
         return min((held for table in tables if (held := table.held_tick(vchannel_name)) is not None), default=None)
 
     def _add(self, record: ChannelRecord) -> None:
-        # Another node may have made it: a channel has no message, and tells no watermark, from before its creation.
+        # Another node may have created it: no message and no watermark of a channel precedes its creation.
         self._node.shared.oracle.leave_behind(record.created_tick)
         log = self._logs[record.name] = self._node.add(record.name, record.vchannel_ids, record.created_tick)
         insort(self._names, record.name)
         self._retainer.watch(record, log)
 
     def _check_shapes(self, names: Sequence[str], vchannels: int) -> None:
-        """Raise ChannelAlreadyExistsError for those that exist with another number of vchannels."""
+        """Raise ChannelAlreadyExistsError if any exist with another number of vchannels."""
         counts = {name: len(record.vchannel_ids) for name in names if (record := self._record(name)) is not None}
         others = [name for name in counts if counts[name] != vchannels]
         if len(others) == 1:
@@ -542,19 +546,19 @@ class Broker:
             )  # fmt: skip
         if others:
             raise ChannelAlreadyExistsError(
-                others[0], f"exist already with other numbers of vchannels than {vchannels}: use them as they are, or "
+                others[0], f"exist already with numbers of vchannels other than {vchannels}: use them as they are, or "
                 "choose other names", *others[1:],
             )  # fmt: skip
 
     def _positions_of(self, records: Sequence[ChannelRecord]) -> list[GroupKey]:
-        """Return the positions that are left on channels whose removal a crash interrupted."""
+        """Return the remaining group positions on channels whose removal a crash interrupted."""
         if not records:
             return []
         ids = {number for record in records for number in record.vchannel_ids}
         return [key for key, position in self._node.store.group_positions().items() if position.vchannel_id in ids]
 
     async def _destroy_marked(self, records: Sequence[ChannelRecord], positions: Sequence[GroupKey]) -> None:
-        """Remove the entries, then the records: a crash in between goes on from the records."""
+        """Delete the entries, then the records. After a crash in between, a restart resumes from the records."""
         if not records:
             return
         ids = [number for record in records for number in record.vchannel_ids]
@@ -564,13 +568,13 @@ class Broker:
         self._reclaim_wanted.set()
 
     def _check_catalog(self) -> None:
-        """Refuse to start with entries that belong to no channel: their records were lost."""
+        """Raise DataLossError if entries belong to no channel: their records were lost."""
         store = self._node.store
         batches = {number: store.tail(number).batches for number in store.vchannel_ids()}
         check_owners(self._catalog.records().values(), batches)
 
     async def _reclaim(self) -> None:
-        """Give disk back after trims and drops, one run at a time, for ever."""
+        """Reclaim disk space after trims and drops, one run at a time. Never returns."""
         while True:
             await self._reclaim_wanted.wait()
             self._reclaim_wanted.clear()
@@ -579,5 +583,5 @@ class Broker:
 
 
 async def _ended(job: Future[None]) -> None:
-    """Wait for a job of the committer. Cancelling ends the wait only: appends behind it rest on it."""
+    """Wait for a job of the committer. Cancelling ends the wait only: later appends depend on the job."""
     await asyncio.shield(asyncio.wrap_future(job))

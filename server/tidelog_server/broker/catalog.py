@@ -1,10 +1,10 @@
-"""The catalog: what the metadata store knows about channels.
+"""The catalog: records of channels in the metadata store.
 
 Keys under the root (see FORMAT.md)::
 
     <root>/timestamp              the oracle's bound, written by log.oracle
     <root>/next_vchannel_id       the next free vchannel id, decimal
-    <root>/next_channel_number    the next number for a channel that the server names, decimal
+    <root>/next_channel_number    the next number for channels named by the server, decimal
     <root>/channel/<name>         one record, JSON
 """
 
@@ -28,7 +28,7 @@ from tidelog_server.core.usage import Usage
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, Watched
 
 ROOT: Final = "tidelog"
-"""What the keys of all records begin with."""
+"""Prefix of the keys of all records."""
 
 # In the metadata since format 1.
 _RECORD_VERSION: Final = 1
@@ -37,7 +37,7 @@ assert MAX_CHANNELS_PER_REQUEST + 2 <= MAX_CHANGES_PER_COMMIT
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who created a channel, for people who find it later."""
+    """The creator of a channel; informational."""
 
     role: str = ""
     address: str = ""
@@ -49,15 +49,15 @@ NOBODY: Final = Owner()
 
 @dataclass(frozen=True, slots=True)
 class NewChannels:
-    """What channels shall be that are created together.
+    """Properties of channels that are created together.
 
     Attributes:
-        number: How many, if the server names them; 0 if the caller does.
-        vchannels: Of each.
-        owner: Who creates them.
-        retention: What they may forget.
-        is_placed: Whether a cluster chooses their nodes; else they are this node's.
-        tenant: The tenant of the principal that creates them.
+        number: Number of channels if the server names them; 0 if the caller does.
+        vchannels: Number of vchannels of each channel.
+        owner: Creator of the channels.
+        retention: Retention settings.
+        is_placed: True if a cluster chooses the nodes; False to create the channels on this node.
+        tenant: Tenant of the creating principal.
     """
 
     number: int = 0
@@ -70,19 +70,19 @@ class NewChannels:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRecord:
-    """What is remembered about a channel.
+    """The record of a channel.
 
     Attributes:
-        name: Its name.
-        vchannel_ids: Numbers of its vchannels in the log store, by index; never used again.
-        owner: Who created it.
-        created_tick: When.
-        is_destroying: Set before its entries are removed; a restart goes on with the removal.
-        retention: What it may forget by itself.
-        cuts: What the hard cap of its retention has cut past consumer groups: index of the vchannel and what,
-            in order of index.
-        node_id: The node that owns it; empty for a server that is alone.
-        tenant: The tenant of the principal that created it, hexadecimal; empty for NO_TENANT.
+        name: Name of the channel.
+        vchannel_ids: Ids of its vchannels in the log store, by index; never reused.
+        owner: Creator of the channel.
+        created_tick: Tick of the creation.
+        is_destroying: Set before the entries are deleted; a restart resumes the deletion.
+        retention: Retention settings.
+        cuts: Data that the hard cap of retention deleted past consumer groups, by index of the vchannel; sorted by
+            index.
+        node_id: Node that owns the channel; empty on a standalone server.
+        tenant: Tenant of the creating principal, hexadecimal; empty for NO_TENANT.
     """
 
     name: str
@@ -113,7 +113,7 @@ class ChannelRecord:
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> "ChannelRecord":
-        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
         try:
             fields = json.loads(value)
             version = fields.pop("version")
@@ -128,22 +128,23 @@ class ChannelRecord:
         except (ValueError, TypeError, KeyError) as error:
             raise DataLossError(f"the metadata record {key} cannot be read ({error})", key=key) from error
         if version != _RECORD_VERSION:
-            raise DataLossError(f"the metadata record {key} has the unknown version {version}", key=key)
+            raise DataLossError(f"the metadata record {key} has unknown version {version}", key=key)
         return record
 
 
 def check_owners(records: Iterable[ChannelRecord], batches: Mapping[int, int]) -> None:
-    """Check that all vchannels with entries belong to a channel; ``batches`` has the number of each, by id.
+    """Raise DataLossError if a vchannel with entries belongs to no channel.
 
-    Raises:
-        DataLossError: Records were lost.
+    Args:
+        records: Records of all channels.
+        batches: Number of entries by vchannel id.
     """
     known = {number for record in records for number in record.vchannel_ids}
     orphans = sorted(number for number, count in batches.items() if count and number not in known)
     if orphans:
         raise DataLossError(
-            f"the log has {len(orphans)} vchannels that no channel in the metadata owns (first id {orphans[0]}): "
-            "the metadata belongs to another data folder, or was lost; restore both from one backup",
+            f"the log has {len(orphans)} vchannels that belong to no channel in the metadata (first id {orphans[0]}): "
+            "the metadata is that of another data folder, or was lost; restore both from one backup",
             vchannel_ids=len(orphans),
         )
 
@@ -157,49 +158,49 @@ def _cut(*, groups: Sequence[str], **rest: Any) -> GroupCut:
 
 
 class Catalog:
-    """Channel records, with the two counters that new ones draw from. Changes are serialised by the caller.
+    """Channel records, and the two counters for new channels. The caller serialises changes.
 
-    In a cluster it has the records of all nodes, follows what others change, and changes only its own node's; new ones
-    it may make for any node. RevisionConflictError from a change means that another node was faster: ``refresh`` and
-    try again.
+    In a cluster it holds the records of all nodes and follows their changes. It creates channels for any node, and
+    changes only those of its own node. A change raises RevisionConflictError if another node was faster: call
+    ``refresh`` and retry.
     """
 
     def __init__(self, metadata: MetadataStore, root: str, node_id: str = "") -> None:
         self._metadata = metadata
         self._root = root
         self._node_id = node_id
-        # Of this node, and of all others.
+        # Records of this node, and of all other nodes.
         self._records: dict[str, ChannelRecord] = {}
         self._foreign: dict[str, ChannelRecord] = {}
         self._revisions: dict[str, int] = {}
-        # Of all records of this node, those being destroyed included.
+        # Usage by all records of this node, including channels that are being destroyed.
         self._channels_usage = Usage()
         self._vchannels_usage = Usage()
         self._counters: dict[str, tuple[int, int]] = {}
-        # Grows with each change of a record.
+        # Incremented with each change of a record.
         self.version = 0
 
     @property
     def oracle_key(self) -> str:
-        """Where the tick oracle keeps its bound."""
+        """Key of the tick oracle's bound."""
         return f"{self._root}/timestamp"
 
     async def open(self) -> None:
-        """Load everything. Raises DataLossError for a record that cannot be read."""
+        """Load all records. Raises DataLossError if one is unreadable."""
         for key, found in (await self._metadata.list(self._channel_key(""))).items():
             self._learn(ChannelRecord.decode(key, found.value), found.revision)
         await self._read_counters()
 
     def records(self) -> dict[str, ChannelRecord]:
-        """Return all records of this node by name, those being destroyed included."""
+        """Return all records of this node by name, including channels that are being destroyed."""
         return self._records
 
     def foreign(self) -> dict[str, ChannelRecord]:
-        """Return all records of other nodes by name, those being destroyed included."""
+        """Return all records of other nodes by name, including channels that are being destroyed."""
         return self._foreign
 
     def loads(self) -> dict[str, int]:
-        """Return how many vchannels each node has, those without any left out."""
+        """Return the number of vchannels of this node and of each other node that has any."""
         loads = {self._node_id: self._vchannels_usage.total}
         for record in self._foreign.values():
             loads[record.node_id] = loads.get(record.node_id, 0) + len(record.vchannel_ids)
@@ -207,11 +208,11 @@ class Catalog:
 
     @property
     def channel_prefix(self) -> str:
-        """What the keys of all records begin with."""
+        """Prefix of the keys of all channel records."""
         return self._channel_key("")
 
     def follow(self, watched: Watched) -> None:
-        """Take over what others have changed. What is older than what is known is passed over."""
+        """Apply changes of other nodes. Changes older than the known revisions are skipped."""
         prefix = self.channel_prefix
         for key, found in watched.values.items():
             record = ChannelRecord.decode(key, found.value)
@@ -225,7 +226,7 @@ class Catalog:
                 self._forget(name)
 
     async def refresh(self, names: Sequence[str]) -> None:
-        """Read again what stands in the way of a change: the counters, and the records of ``names``."""
+        """Reload the counters and the records of ``names`` after a conflict."""
         await self._read_counters()
         for name in names:
             key = self._channel_key(name)
@@ -244,14 +245,14 @@ class Catalog:
         *,
         percent: int = WHOLE_PERCENT,
     ) -> list[ChannelRecord]:
-        """Add channels under ``names``, or ``wanted.number`` of them under free names; durable, all or none.
+        """Create channels called ``names``, or ``wanted.number`` channels with free names; durable, all or none.
 
-        With ``nodes``, each for the node in its place; else all for this one.
+        ``nodes`` has the owner of each channel, in the same order; if empty, this node owns all.
 
         Raises:
             ChannelAlreadyExistsError: A name is taken. Nothing happened.
-            RateLimitRejectedError: The node has too many channels or vchannels, or the principal more than ``percent``
-                of them allows. Nothing happened.
+            RateLimitRejectedError: The node would have too many channels or vchannels, or the principal more than its
+                share, which ``percent`` bounds. Nothing happened.
             RevisionConflictError: Another node was faster. Nothing happened.
         """
         if taken := [name for name in names if name in self._revisions]:
@@ -283,14 +284,14 @@ class Catalog:
         return records
 
     async def mark_destroying(self, names: Sequence[str]) -> list[ChannelRecord]:
-        """Note that the removal of channels has begun; durable, all or none."""
+        """Mark channels as being destroyed; durable, all or none."""
         return await self._replace([replace(self._records[name], is_destroying=True) for name in names])
 
     async def alter(self, names: Sequence[str], change: RetentionChange) -> list[ChannelRecord]:
-        """Change settings of channels that exist; durable, all or none.
+        """Change settings of existing channels; durable, all or none.
 
         Raises:
-            InvalidRequestError: The settings of one would contradict each other. Nothing happened.
+            InvalidRequestError: The new settings of a channel contradict each other. Nothing happened.
         """
         records = [
             replace(self._records[name], retention=change.applied_to(self._records[name].retention)) for name in names
@@ -300,18 +301,18 @@ class Catalog:
         return await self._replace(records)
 
     async def note_cuts(self, name: str, cuts: dict[int, GroupCut]) -> None:
-        """Remember what vchannels, by index, were cut past groups; durable."""
+        """Persist cuts past consumer groups, by index of the vchannel."""
         record = self._records[name]
         await self._replace([replace(record, cuts=tuple(sorted((dict(record.cuts) | cuts).items())))])
 
     async def remove(self, names: Sequence[str]) -> None:
-        """Forget channels whose entries are gone; durable, all or none."""
+        """Delete the records of channels whose entries are deleted; durable, all or none."""
         await self._metadata.commit([Delete(self._channel_key(name), self._revisions[name]) for name in names])
         for name in names:
             self._forget(name)
 
     async def _replace(self, records: list[ChannelRecord]) -> list[ChannelRecord]:
-        """Write records of channels that exist; durable, all or none."""
+        """Replace records of existing channels; durable, all or none."""
         changes = [
             Put(self._channel_key(record.name), record.encode(), self._revisions[record.name]) for record in records
         ]
@@ -342,7 +343,7 @@ class Catalog:
         self._vchannels_usage.add(tenant, sign * len(record.vchannel_ids))
 
     def _free_names(self, count: int, number: int) -> tuple[list[str], int]:
-        """Return so many names that are not taken, from ``number`` on, and the number behind them."""
+        """Return ``count`` free names, numbered from ``number`` on, and the next number."""
         names: list[str] = []
         while len(names) < count:
             name = f"channel-{number}"

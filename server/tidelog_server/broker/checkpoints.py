@@ -1,4 +1,4 @@
-"""Checkpoints of this node for backups: few, and each lives as long as its owner keeps it."""
+"""Checkpoints of this node for backups: at most MAX_CHECKPOINTS, each under a lease that its owner renews."""
 
 import asyncio
 import secrets
@@ -28,16 +28,16 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """A checkpoint that is there.
+    """An existing checkpoint.
 
     Attributes:
-        checkpoint_id: Its name.
-        folder: Where it lies.
-        tick: Every message with this tick or a smaller one is in it, and none with a greater one.
+        checkpoint_id: Id of the checkpoint.
+        folder: Folder of its files.
+        tick: The checkpoint contains every message with a tick at or below this one, and no other.
         head: The last entry, as in HEAD.
-        created_ms: Wall clock at its creation.
-        lease_ms: How long it lives without a sign of its owner.
-        expires_s: When it goes unless it is kept, monotonic.
+        created_ms: Wall clock at creation, in milliseconds since the epoch.
+        lease_ms: Lifetime without a keepalive, in milliseconds.
+        expires_s: Monotonic time of the expiry, in seconds.
     """
 
     checkpoint_id: str
@@ -50,27 +50,27 @@ class CheckpointState:
 
 
 class Checkpoints:
-    """Makes, keeps and removes checkpoints. Lives on the event loop."""
+    """Creates, renews and deletes checkpoints. Lives on the event loop."""
 
     def __init__(self, node: LogNode, tasks: TaskOwner, store: LogStore | None, clock: Clock | None = None) -> None:
-        """Make checkpoints of ``store``; None if it has no files, and then every call is refused."""
+        """Create checkpoints of ``store``. None for a store without files: every request is then refused."""
         assert store is None or isinstance(store, RocksdbLogStore)
         self._node = node
         self._tasks = tasks
         self._store = store
         self._clock = clock or SystemClock()
         self._states: dict[str, CheckpointState] = {}
-        # One after the other: each flushes the database.
+        # One at a time: each flushes the database.
         self._making = asyncio.Lock()
         self._is_sweeping = False
 
     async def create(self, lease_ms: int) -> CheckpointState:
-        """Freeze the log. Cancelling does not stop it; what nobody then knows of goes with its lease.
+        """Create a checkpoint. Cancelling does not stop it; the checkpoint is then deleted when its lease expires.
 
         Raises:
-            CheckpointUnsupportedError: There are no files to freeze.
-            RateLimitRejectedError: There are too many checkpoints.
-            CheckpointFailedError: The disk refused.
+            CheckpointUnsupportedError: The store has no files.
+            RateLimitRejectedError: There are MAX_CHECKPOINTS checkpoints.
+            CheckpointFailedError: The disk failed.
         """
         self._node.admission.check_storage()
         return await self._tasks.finish(self._create(self._required(), lease_ms))
@@ -80,14 +80,15 @@ class Checkpoints:
             if len(self._states) >= MAX_CHECKPOINTS:
                 raise RateLimitRejectedError(
                     f"there are {len(self._states)} checkpoints, at most {MAX_CHECKPOINTS} are allowed: wait until a "
-                    "backup has ended, or release one"
+                    "backup ends, or release one"
                 )
             checkpoint_id = secrets.token_hex(8)
-            # Twice: the second one has only what came during the first, so that appends wait for little.
+            # Flush twice: the second flush writes only what arrived during the first, so the checkpoint, for which
+            # appends wait, flushes little.
             await asyncio.to_thread(store.flush)
             await asyncio.to_thread(store.flush)
-            # Ordering: both in one step. Ticks are taken and submitted in one step too, so whatever has this tick or a
-            # smaller one is written before the job, and everything else behind it.
+            # Ordering: read the tick and submit the job in one step. Appends take and submit ticks in one step too, so
+            # messages at or below this tick are written before the job, and all others after it.
             tick = self._node.shared.oracle.now()
             job = self._node.committer.submit_job(partial(store.checkpoint, checkpoint_id))
             folder, head = await asyncio.wrap_future(job)
@@ -99,14 +100,14 @@ class Checkpoints:
             return state
 
     def keep(self, checkpoint_id: str) -> None:
-        """Let a checkpoint live for another lease. Raises CheckpointNotExistError."""
+        """Renew the lease of a checkpoint. Raises CheckpointNotExistError."""
         state = self._states.get(checkpoint_id)
         if state is None:
             raise CheckpointNotExistError(checkpoint_id)
         self._states[checkpoint_id] = replace(state, expires_s=self._expiry(state.lease_ms))
 
     async def release(self, checkpoint_id: str, *, is_backed_up: bool = False) -> None:
-        """Remove a checkpoint, if it is there; note, durably, that a backup was made of it."""
+        """Delete a checkpoint if it exists. With ``is_backed_up``, persist its time as that of the last backup."""
         state = self._states.pop(checkpoint_id, None)
         if state is None:
             return
@@ -116,7 +117,7 @@ class Checkpoints:
         await self._tasks.finish(self._remove(checkpoint_id))
 
     async def open(self) -> None:
-        """Find out when the last backup was."""
+        """Load the time of the last backup into the metrics."""
         if self._store is None:
             self._node.metrics.leave_out_backups()
         else:
@@ -128,7 +129,7 @@ class Checkpoints:
         return list(self._states.values())
 
     async def close(self) -> None:
-        """Remove all checkpoints: they do not outlive the server. Idempotent; after the tasks have ended."""
+        """Delete all checkpoints: they do not outlive the server. Idempotent; called after the tasks have ended."""
         for checkpoint_id in list(self._states):
             del self._states[checkpoint_id]
             await self._remove(checkpoint_id)
@@ -147,7 +148,7 @@ class Checkpoints:
             self._tasks.start("checkpoints", self._sweep())
 
     async def _sweep(self) -> None:
-        """Remove checkpoints that nobody keeps, until there is none."""
+        """Delete expired checkpoints, until no checkpoint is left."""
         while self._states:
             now_s = self._clock.monotonic_s()
             for state in self.states():
@@ -159,5 +160,5 @@ class Checkpoints:
 
     async def _remove(self, checkpoint_id: str) -> None:
         path = self._required().checkpoint_path(checkpoint_id)
-        # What cannot be removed now goes at the next start.
+        # Files that cannot be deleted now are deleted at the next start.
         await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)

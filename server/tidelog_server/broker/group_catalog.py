@@ -49,7 +49,7 @@ class GroupRecord:
 
     @classmethod
     def decode(cls, name: str, value: bytes) -> "GroupRecord":
-        """Return the record that ``encode`` made. Raises DataLossError if it is none."""
+        """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
         try:
             fields = json.loads(value)
             start_name, *start_value = fields["start"]

@@ -400,7 +400,7 @@ async def test_records_that_contradict_each_other_are_refused() -> None:
         ("contradict", [Put(f"{root}/progress", Progress(one.tick, 8).encode(), None)]),
         ("contradict", [Put(f"{root}/task", other, None)]),
         ("cannot be read", [Put(f"{root}/task", b"{}", None)]),
-        ("is no number", [Put("tidelog/broadcast_floor", b"x", None)]),
+        ("is not a number", [Put("tidelog/broadcast_floor", b"x", None)]),
         ("belongs to no broadcast", [Put("tidelog/broadcast/x/task", task, None)]),
         (
             "both hold the resource key",
@@ -410,7 +410,7 @@ async def test_records_that_contradict_each_other_are_refused() -> None:
             ],
         ),
         (
-            "metadata and log do not belong together",
+            "metadata and log do not match",
             [
                 Put(f"{root}/progress", Progress().encode(), None),
                 Put(f"{root}/message", b"", None),
