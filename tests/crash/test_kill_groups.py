@@ -218,7 +218,7 @@ def test_a_start_refuses_positions_without_a_group(tmp_path: Path) -> None:
     _forget_record(folder, "tidelog/group/billing")
     with pytest.raises(ServerDiedError) as died:
         ServerProcess(folder)
-    assert "group 'billing' has a position on orders/0 and no record" in died.value.errors
+    assert "group 'billing' has a position on orders/0 but no record" in died.value.errors
 
 
 def _forget_record(folder: Path, key: str) -> None:

@@ -7,18 +7,18 @@ from heapq import heapify, heappop, heappush
 def balanced(
     held: Mapping[str, str], candidates: Mapping[str, Sequence[str]], leaving: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return who should have each vchannel: evenly, and otherwise as it is.
+    """Return a balanced assignment of vchannels to members that moves as few vchannels as possible.
 
-    The numbers of vchannels of two members differ by at most one, unless what they may have does not allow it; and no
-    vchannel moves that need not move for that. The idea is that of Kafka's sticky assignor (KIP-54).
+    The numbers of vchannels of two members differ by at most one, unless ``candidates`` prevents that. A vchannel moves
+    only if balance requires it. Source: Kafka's sticky assignor (KIP-54).
 
     Args:
-        held: Vchannels and the members that have them now.
-        candidates: All vchannels, each with the members that may have it; those with none are left out.
-        leaving: Vchannels that were to move already: if some of a member's move, these come first.
+        held: Current member of each assigned vchannel.
+        candidates: All vchannels, each with the members that may hold it.
+        leaving: Vchannels that are already being revoked; of a member's vchannels, these move first.
 
     Returns:
-        Vchannels and members.
+        The member of each vchannel; vchannels without candidates are left out.
     """
     loads: dict[str, list[str]] = {member: [] for members in candidates.values() for member in members}
     wanted: dict[str, str] = {}
@@ -40,9 +40,9 @@ def balanced(
 
 
 def _even_out(wanted: dict[str, str], loads: dict[str, list[str]], candidates: Mapping[str, Sequence[str]]) -> bool:
-    """Move vchannels from those who have most to those who have fewer by two or more; return whether any moved.
+    """Move vchannels from the most loaded members to members with at least two fewer; return True if any moved.
 
-    It ends: with each move the sum of the squares of the loads falls.
+    Repeated calls terminate: each move reduces the sum of the squares of the loads.
     """
     has_moved = False
     order = {member: number for number, member in enumerate(loads)}
@@ -51,7 +51,7 @@ def _even_out(wanted: dict[str, str], loads: dict[str, list[str]], candidates: M
     while heap:
         load, _, member = heappop(heap)
         if -load != len(loads[member]):
-            # It got one meanwhile, and is here a second time.
+            # A stale heap item: the member's load has changed since, and was pushed again.
             continue
         found = next(
             (vchannel for vchannel in reversed(loads[member]) if _gap(member, candidates[vchannel], loads) >= 2), None

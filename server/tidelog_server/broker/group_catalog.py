@@ -25,13 +25,13 @@ assert set(_START_NAMES) == set(get_args(Start))
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """What is remembered about a group beside its positions.
+    """The record of a group, without its positions.
 
     Attributes:
-        name: Its name.
-        created_tick: When it was made.
-        start: Where it begins on vchannels that it subscribes to.
-        tenant: The tenant of the principal that created it, hexadecimal; empty for NO_TENANT.
+        name: Name of the group.
+        created_tick: Tick of the creation.
+        start: Default start position on newly subscribed vchannels.
+        tenant: Tenant of the creating principal, hexadecimal; empty for NO_TENANT.
     """
 
     name: str
@@ -59,24 +59,24 @@ class GroupRecord:
         except (ValueError, TypeError, KeyError) as error:
             raise DataLossError(f"the metadata record of group {name} cannot be read ({error})", group=name) from error
         if version != _RECORD_VERSION:
-            raise DataLossError(f"the metadata record of group {name} has the unknown version {version}", group=name)
+            raise DataLossError(f"the metadata record of group {name} has unknown version {version}", group=name)
         return cls(name, created_tick, start, tenant)
 
 
 class GroupCatalog:
-    """Records of all groups. Changes of one group come one after the other."""
+    """Records of all groups. The caller serialises changes of one group."""
 
     def __init__(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:
         self._metadata = metadata
         self._commits = commits
         self._prefix = f"{root}/group/"
         self._revisions: dict[str, int] = {}
-        # Those that are being added count as well.
+        # Includes groups whose record is being written.
         self._usage = Usage()
         self.records: dict[str, GroupRecord] = {}
 
     async def open(self) -> None:
-        """Load everything. Raises DataLossError for a record that cannot be read."""
+        """Load all records. Raises DataLossError if one is unreadable."""
         for key, found in (await self._metadata.list(self._prefix)).items():
             name = key.removeprefix(self._prefix)
             self.records[name] = GroupRecord.decode(name, found.value)
@@ -84,18 +84,19 @@ class GroupCatalog:
             self._usage.add(bytes.fromhex(self.records[name].tenant), 1)
 
     def of_tenant(self, tenant: str) -> list[str]:
-        """Return the groups that a tenant has created."""
+        """Return the names of the groups that a tenant created."""
         return [name for name, record in self.records.items() if record.tenant == tenant]
 
     async def add(self, record: GroupRecord, percent: int) -> None:
-        """Add a group that is not there, durably.
+        """Persist a new group. No group may have its name.
 
         Raises:
-            RateLimitRejectedError: There are too many, or of its tenant more than ``percent`` allows. Nothing happened.
+            RateLimitRejectedError: There are MAX_GROUPS groups, or the tenant would exceed its share, which
+                ``percent`` bounds. Nothing happened.
         """
         if self._usage.total >= MAX_GROUPS:
             raise RateLimitRejectedError(
-                f"the node has {MAX_GROUPS} groups, as many as are allowed: destroy some first",
+                f"the node has {MAX_GROUPS} groups, the maximum: destroy some first",
                 groups=MAX_GROUPS, max_groups=MAX_GROUPS,
             )  # fmt: skip
         tenant = bytes.fromhex(record.tenant)
@@ -111,18 +112,18 @@ class GroupCatalog:
         self.records[record.name] = record
 
     async def remove(self, name: str) -> None:
-        """Forget a group that is there, durably."""
+        """Delete the record of an existing group, durably."""
         await self._commits.commit([Delete(self._prefix + name, self._revisions[name])])
         self._usage.add(bytes.fromhex(self.records[name].tenant), -1)
         del self.records[name], self._revisions[name]
 
 
 def check_positions(records: Container[str], positions: Iterable[GroupKey]) -> None:
-    """Check that the groups of all positions have records, by name. Raises DataLossError."""
+    """Raise DataLossError if a position belongs to a group that is not in ``records``."""
     for key in positions:
         if key.group not in records:
             raise DataLossError(
-                f"group '{key.group}' has a position on {key.vchannel} and no record in the metadata: restore both "
+                f"group '{key.group}' has a position on {key.vchannel} but no record in the metadata: restore both "
                 "from one backup",
                 group=key.group,
             )

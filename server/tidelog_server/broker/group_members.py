@@ -1,8 +1,10 @@
-"""The members of a consumer group: who holds which vchannel, under which epoch, until when. Pure; no clock, no I/O.
+"""The members of a consumer group: which member holds which vchannel, under which epoch. Pure: no clock, no I/O.
 
-A vchannel has one holder at a time. One that shall move is first revoked: its holder finishes, commits and releases it,
-and only then, or when his time is up, somebody else gets it, under a greater epoch. Everything else goes on meanwhile,
-as in Kafka's cooperative rebalancing (KIP-429); that the server decides who gets what is from its successor (KIP-848).
+A vchannel has one holder at a time. To move a vchannel, the server revokes it first: its holder finishes, commits and
+releases it. After that, or after ``release_within_s``, the next member gets it under a greater epoch. All other
+vchannels are consumed meanwhile.
+
+Source: Kafka's cooperative rebalancing (KIP-429), with the assignment by the server as in its successor (KIP-848).
 """
 
 from collections.abc import Callable, Mapping
@@ -19,17 +21,17 @@ class Member:
     """A consumer that joined.
 
     Attributes:
-        member_id: Unique in its group.
-        description: What it says of itself.
-        channels: Those that it wants vchannels of.
-        lease_s: How long it lives without a sign.
-        release_within_s: How long it may take to release a vchannel.
-        expires_s: When it is gone unless it gives a sign.
-        on_changed: Called when its holdings have changed, or it is gone.
-        is_gone: Whether it was removed.
-        incarnation: Of its process; 0 if it does not say.
-        cause: Why it is gone, if that is known.
-        tenant: The tenant of the principal that let it join.
+        member_id: Id, unique in the group.
+        description: Free text from the member.
+        channels: Channels of which it consumes vchannels.
+        lease_s: Lifetime without a keepalive, in seconds.
+        release_within_s: Maximum time to release a revoked vchannel, in seconds.
+        expires_s: Time of the expiry on the caller's clock, in seconds.
+        on_changed: Called when the member's holdings changed or the member was removed.
+        is_gone: True once the member was removed.
+        incarnation: Incarnation of the member's process; 0 if the member does not state one.
+        cause: Why the member was removed, if known.
+        tenant: Tenant of the member's principal.
     """
 
     member_id: str
@@ -47,14 +49,14 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A vchannel that a member holds.
+    """A vchannel held by a member.
 
     Attributes:
-        vchannel: Its full name.
-        member: Who holds it.
-        epoch: Greater than that of whoever held it before.
-        next_tick: Where it was to begin.
-        release_by_s: When it is taken away; None while nobody waits for it.
+        vchannel: Full name.
+        member: Holder of the vchannel.
+        epoch: Epoch of the holding, greater than those of all earlier ones.
+        next_tick: Tick at which the holder starts.
+        release_by_s: Time at which the vchannel is taken away; None unless it is being revoked.
     """
 
     vchannel: str
@@ -65,10 +67,10 @@ class Holding:
 
 
 class Grants(NamedTuple):
-    """Where new holdings get their values from.
+    """Sources of the values of new holdings.
 
     Attributes:
-        next_epoch: Returns a number that was never returned before, greater than all before.
+        next_epoch: Returns a number greater than all that it returned before.
         next_tick: Returns the group's position on a vchannel.
     """
 
@@ -81,8 +83,8 @@ class GroupMembers:
     """The members of one group.
 
     Attributes:
-        members: By id, in the order in which they joined.
-        holdings: By vchannel.
+        members: Members by id, in the order in which they joined.
+        holdings: Holdings by vchannel.
     """
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class GroupMembers:
         self.members[member.member_id] = member
 
     def remove(self, member: Member) -> None:
-        """Remove a member with its holdings; follow with ``rebalance``. Once more is no error."""
+        """Remove a member with its holdings; follow with ``rebalance``. Idempotent."""
         if self.members.get(member.member_id) is not member:
             return
         del self.members[member.member_id]
@@ -104,33 +106,35 @@ class GroupMembers:
         member.on_changed()
 
     def held_by(self, member: Member) -> list[str]:
-        """Return the vchannels that a member holds, in order of name."""
+        """Return the vchannels that a member holds, sorted by name."""
         return sorted(vchannel for vchannel, holding in self.holdings.items() if holding.member is member)
 
     def holds(self, vchannel: str, member_id: str, epoch: int) -> bool:
-        """Tell whether the member holds the vchannel under this epoch."""
+        """Return True if the member holds the vchannel under this epoch."""
         holding = self.holdings.get(vchannel)
         return holding is not None and (holding.member.member_id, holding.epoch) == (member_id, epoch)
 
     def release(self, vchannel: str, member_id: str, epoch: int) -> bool:
-        """Take a vchannel back that its member gives, and return whether it held it; follow with ``rebalance``."""
+        """End a member's holding; return False if there is no such holding. Follow with ``rebalance``."""
         if not self.holds(vchannel, member_id, epoch):
             return False
         self._take(self.holdings[vchannel])
         return True
 
     def restart(self, vchannel: str, grants: Grants) -> None:
-        """Let the holder of a vchannel, if there is one, begin anew at the group's position."""
+        """Restart the holder of a vchannel, if any, at the group's position, under a new epoch."""
         holding = self.holdings.get(vchannel)
         if holding is not None:
             holding.epoch, holding.next_tick = grants.next_epoch(), grants.next_tick(vchannel)
             holding.member.on_changed()
 
     def expire(self, now_s: float) -> list[Member]:
-        """Remove the members whose lease ran out, and take what was not released in time; follow with ``rebalance``.
+        """Remove members whose lease expired, and end holdings that were not released in time.
+
+        Follow with ``rebalance``.
 
         Returns:
-            Those members.
+            The removed members.
         """
         expired = [member for member in self.members.values() if member.expires_s <= now_s]
         for member in expired:
@@ -141,12 +145,12 @@ class GroupMembers:
         return expired
 
     def rebalance(self, vchannels: Mapping[str, str], grants: Grants, now_s: float) -> None:
-        """Give every vchannel a holder, and ask those for some who have too many.
+        """Assign all free vchannels, and revoke vchannels of members that hold too many.
 
         Args:
-            vchannels: All that the group is subscribed to, each with its channel.
-            grants: Where new holdings get their values from.
-            now_s: The time.
+            vchannels: Subscribed vchannels, each with its channel.
+            grants: Sources of the values of new holdings.
+            now_s: Current time in seconds.
         """
         candidates = {
             vchannel: [member.member_id for member in self.members.values() if channel in member.channels]
@@ -161,7 +165,7 @@ class GroupMembers:
             self._move(vchannel, self.members[member_id], grants, now_s)
 
     def _move(self, vchannel: str, member: Member, grants: Grants, now_s: float) -> None:
-        """Bring a vchannel one step nearer to ``member``."""
+        """Make one step of moving a vchannel to ``member``: assign it, revoke it, or cancel a revocation."""
         holding = self.holdings.get(vchannel)
         if holding is None:
             self.holdings[vchannel] = Holding(vchannel, member, grants.next_epoch(), grants.next_tick(vchannel))
@@ -170,7 +174,7 @@ class GroupMembers:
             holding.release_by_s = now_s + holding.member.release_within_s
             holding.member.on_changed()
         elif holding.member is member and holding.release_by_s is not None:
-            # Who waited for it is gone.
+            # The member that was to get it is gone: cancel the revocation.
             holding.release_by_s = None
             member.on_changed()
 

@@ -1,4 +1,4 @@
-"""Positions of all consumer groups, in memory. Pure; whoever changes them writes what is returned."""
+"""Positions of all consumer groups, in memory. Pure: changes return what the caller must write."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -13,8 +13,8 @@ _NONE: Final[Mapping[str, GroupPosition]] = MappingProxyType({})
 class GroupPositions:
     """Positions by group and by vchannel. Lives on the event loop.
 
-    A node has two: as of the last change that was submitted, for those who decide, and as of the last one that is
-    durable, for those who tell.
+    A node has two instances: one includes all submitted changes and is the basis of decisions; the other includes only
+    durable changes and is what clients see.
     """
 
     def __init__(self, positions: Mapping[GroupKey, GroupPosition]) -> None:
@@ -28,7 +28,7 @@ class GroupPositions:
         return self._count
 
     def get(self, key: GroupKey) -> GroupPosition | None:
-        """Return the position of a group on a vchannel; None if it is not subscribed to it."""
+        """Return the position of a group on a vchannel; None if the group is not subscribed to it."""
         return self._by_group.get(key.group, _NONE).get(key.vchannel)
 
     def groups(self) -> Iterable[str]:
@@ -36,7 +36,7 @@ class GroupPositions:
         return self._by_group.keys()
 
     def of_group(self, group: str) -> Mapping[str, GroupPosition]:
-        """Return the positions of a group by vchannel, in the order in which it was subscribed to them."""
+        """Return the positions of a group by vchannel, in the order of subscription."""
         return self._by_group.get(group, _NONE)
 
     def of_vchannel(self, vchannel: str) -> Mapping[str, GroupPosition]:
@@ -44,12 +44,12 @@ class GroupPositions:
         return self._by_vchannel.get(vchannel, _NONE)
 
     def held_tick(self, vchannel: str) -> tuple[int, str] | None:
-        """Return the smallest position that holds retention on a vchannel, and its group; None if no position does."""
+        """Return the smallest next tick of a position that holds back retention, and its group; None without one."""
         positions = self.of_vchannel(vchannel).items()
         return min(((each.next_tick, group) for group, each in positions if each.is_holding), default=None)
 
     def put(self, key: GroupKey, position: GroupPosition) -> PositionChange:
-        """Set a position; return what must be written for it."""
+        """Set a position; return the change to write."""
         of_group = self._by_group.setdefault(key.group, {})
         self._count += key.vchannel not in of_group
         of_group[key.vchannel] = position
@@ -57,14 +57,14 @@ class GroupPositions:
         return key, position
 
     def remove(self, key: GroupKey) -> PositionChange:
-        """Forget a position that is there; return what must be written for it."""
+        """Remove an existing position; return the change to write."""
         self._count -= 1
         _remove(self._by_group, key.group, key.vchannel)
         _remove(self._by_vchannel, key.vchannel, key.group)
         return key, None
 
     def apply(self, changes: Iterable[PositionChange]) -> None:
-        """Take changes that were submitted elsewhere."""
+        """Apply changes, such as those that another instance returned."""
         for key, position in changes:
             if position is not None:
                 self.put(key, position)

@@ -1,7 +1,7 @@
 """The members of all consumer groups of a node: drives ``group_members`` with time, epochs and positions.
 
-Members are in memory only: after a restart they join again, under greater epochs, so what somebody commits under an
-epoch of before is refused.
+Members are in memory only. After a restart they join again under greater epochs, so commits under older epochs are
+refused.
 """
 
 import asyncio
@@ -29,24 +29,24 @@ from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.tasks import TaskOwner
 
 _SWEEP_EVERY_S: Final = 0.1
-# Of one group, it is looked so often at most who gets what.
+# Minimum interval between two rebalances of a group.
 _LOOK_EVERY_S: Final = 0.05
-# A sweep that comes later than this was held up by a pause of the process, in which no lease runs out.
+# A longer delay of a sweep counts as a pause of the process, during which no lease runs out.
 _MAX_PAUSE_S: Final = 0.2
 _log = structlog.get_logger()
 
 
 class JoinTerms(NamedTuple):
-    """Who joins a group.
+    """A request to join a group.
 
     Attributes:
-        member_id: Unique in the group.
-        description: What it says of itself.
-        channels: Those that it wants vchannels of; the group is subscribed to them.
-        lease_s: How long it lives without a sign.
-        release_within_s: How long it may take to release a vchannel.
-        incarnation: Of its process; 0 if it does not say.
-        tenant: The tenant of the principal that lets it join.
+        member_id: Id, unique in the group.
+        description: Free text from the member.
+        channels: Channels of which it consumes vchannels; the group is subscribed to them.
+        lease_s: Lifetime without a keepalive, in seconds.
+        release_within_s: Maximum time to release a revoked vchannel, in seconds.
+        incarnation: Incarnation of the member's process; 0 if the member does not state one.
+        tenant: Tenant of the member's principal.
     """
 
     member_id: str
@@ -59,7 +59,7 @@ class JoinTerms(NamedTuple):
 
 
 class MemberState(NamedTuple):
-    """What can be told of a member."""
+    """The state of a member, with its vchannels and the seconds until its lease expires."""
 
     member: Member
     vchannels: list[str]
@@ -67,11 +67,11 @@ class MemberState(NamedTuple):
 
 
 class Session:
-    """A member, for the call that speaks for it.
+    """A call's access to its member. Ends when the member is removed or another call attaches to it.
 
     Attributes:
-        changed: Set when the holdings have changed, the member is gone, or another call speaks for it.
-        is_stale: Whether one of these happened since this was set to False.
+        changed: Set when the holdings changed, the member was removed, or another call attached to it.
+        is_stale: True if one of these happened since the caller set it to False.
     """
 
     def __init__(self, sessions: "GroupSessions", group: str, changed: asyncio.Event) -> None:
@@ -82,7 +82,7 @@ class Session:
         self._member: Member
 
     def attach(self, member: Member) -> None:
-        """Speak for ``member`` from now on; whoever did before does not any more."""
+        """Attach this session to ``member``; the session that was attached before ends."""
         replaced, member.on_changed = member.on_changed, self._change
         self._member = member
         replaced()
@@ -95,35 +95,35 @@ class Session:
 
     @property
     def lease_s(self) -> float:
-        """How long the member lives without a sign."""
+        """The member's lifetime without a keepalive, in seconds."""
         return self._member.lease_s
 
     @property
     def is_over(self) -> bool:
-        """Whether the member is gone, or another call speaks for it."""
+        """True once the member was removed, or another call attached to it."""
         return self._member.is_gone or self._member.on_changed != self._change
 
     def holdings(self) -> list[Holding]:
-        """Return what the member holds, in order of vchannel."""
+        """Return the member's holdings, sorted by vchannel."""
         return self._sessions.holdings(self._group, self._member)
 
     @property
     def cause(self) -> TidelogServerError | None:
-        """Why the member is gone, if that is known."""
+        """Why the member was removed, if known."""
         return self._member.cause
 
     def keep_alive(self) -> None:
-        """Note a sign of the member."""
+        """Renew the member's lease."""
         if not self.is_over:
             self._sessions.keep_alive(self._member, self._member.lease_s)
 
     def release(self, vchannels: Sequence[tuple[str, int]]) -> None:
-        """Take vchannels back that the member holds under these epochs."""
+        """Release vchannels that the member holds under these epochs."""
         if not self.is_over:
             self._sessions.release(self._group, self._member.member_id, vchannels)
 
     def leave(self) -> None:
-        """Remove the member, unless another call speaks for it."""
+        """Remove the member, unless this session is over."""
         if not self.is_over:
             self._sessions.remove(self._group, self._member)
 
@@ -132,38 +132,38 @@ class Session:
         self.changed.set()
 
     def detach(self) -> None:
-        """Note that the call has ended: the member is gone unless it comes back soon."""
+        """Handle the end of the call: the member is removed unless it rejoins within RECONNECT_WITHIN_S."""
         if not self.is_over:
             self._sessions.keep_alive(self._member, min(RECONNECT_WITHIN_S, self._member.lease_s))
 
 
 class GroupSessions:
-    """The members of all groups. Lives on the event loop; nothing here waits."""
+    """The members of all groups. Lives on the event loop; no method except ``open`` waits."""
 
     def __init__(self, node: LogNode, tasks: TaskOwner, positions: GroupPositions) -> None:
         self._node = node
         self._tasks = tasks
         self._positions = positions
-        # Of those that have members.
+        # Groups that have members.
         self._groups: dict[str, GroupMembers] = {}
         self._epoch = 0
-        # When it was last looked who gets what, and where that is about to happen.
+        # Time of each group's last rebalance, and the groups with a scheduled one.
         self._looked_s: dict[str, float] = {}
         self._due: set[str] = set()
         self._clock: AwakeClock
 
     async def open(self) -> None:
-        """Begin to look after leases."""
-        # A tick is above every epoch of an earlier run: fewer are given than the oracle has ticks in that time.
+        """Start expiring leases."""
+        # A tick is above every epoch of an earlier run: epochs are handed out more slowly than ticks pass.
         self._epoch = await self._node.shared.oracle.allocate(1)
         self._clock = AwakeClock(self._node.shared.clock, _MAX_PAUSE_S)
         self._tasks.start("groups", self._sweep())
 
     def join(self, group: str, terms: JoinTerms) -> Session:
-        """Add a member, or let a member come back.
+        """Add a member, or reattach an existing one.
 
         Raises:
-            RateLimitRejectedError: There are too many. Nothing happened.
+            RateLimitRejectedError: There are too many members. Nothing happened.
         """
         members = self._groups.get(group) or GroupMembers()
         session = Session(self, group, asyncio.Event())
@@ -178,7 +178,7 @@ class GroupSessions:
             self._groups[group] = members
             _log.info("group_member_joined", group=group, member_id=terms.member_id, members=len(members.members))
         elif member.incarnation != terms.incarnation or not terms.incarnation:
-            # Another process: it has not got what the one before had, which must commit nothing any more.
+            # A new process under this id has not received the earlier holdings; new epochs fence the old process.
             self.restart(group, members.held_by(member))
         member.incarnation = terms.incarnation
         member.description, member.channels = terms.description, terms.channels
@@ -189,11 +189,11 @@ class GroupSessions:
         return session
 
     def keep_alive(self, member: Member, lease_s: float) -> None:
-        """Let a member live for ``lease_s`` from now."""
+        """Set a member's expiry to ``lease_s`` seconds from now."""
         member.expires_s = self._clock.now_s() + lease_s
 
     def release(self, group: str, member_id: str, vchannels: Sequence[tuple[str, int]]) -> None:
-        """Take vchannels back that a member holds under these epochs, and give them to others."""
+        """Release vchannels that a member holds under these epochs, and rebalance."""
         members = self._groups.get(group)
         if members is not None:
             released = [members.release(vchannel, member_id, epoch) for vchannel, epoch in vchannels]
@@ -201,15 +201,15 @@ class GroupSessions:
                 self.changed(group)
 
     def remove(self, group: str, member: Member) -> None:
-        """Remove a member, and give its vchannels to others."""
+        """Remove a member, and rebalance."""
         self._groups[group].remove(member)
         _log.info("group_member_left", group=group, member_id=member.member_id)
         self.changed(group)
 
     def changed(self, group: str) -> None:
-        """Look anew who gets what, after members or subscriptions have changed: now, or soon after the last time.
+        """Rebalance after members or subscriptions changed: now, or _LOOK_EVERY_S after the last rebalance.
 
-        Why: each look goes through all vchannels and members, and hundreds of members may come at once.
+        Why rate-limited: a rebalance visits all vchannels and members, and hundreds of members may join at once.
         """
         if group in self._due:
             return
@@ -236,14 +236,14 @@ class GroupSessions:
             self._looked_s.pop(group, None)
 
     def restart(self, group: str, vchannels: Sequence[str]) -> None:
-        """Let the holders of vchannels begin anew at the group's positions."""
+        """Restart the holders of vchannels at the group's positions, under new epochs."""
         members = self._groups.get(group)
         if members is not None:
             for vchannel in vchannels:
                 members.restart(vchannel, self._grants(group))
 
     def destroyed(self, group: str) -> None:
-        """Remove all members of a group that goes."""
+        """Remove all members of a group that is being destroyed."""
         members = self._groups.pop(group, None)
         if members is not None:
             for member in list(members.members.values()):
@@ -251,7 +251,7 @@ class GroupSessions:
                 members.remove(member)
 
     def channels_destroyed(self, channels: Collection[str]) -> None:
-        """Remove the members that want vchannels of channels that go: they learn why, and may join without them."""
+        """Remove the members that consume destroyed channels. They receive the cause, and may rejoin without them."""
         for group, members in list(self._groups.items()):
             for member in list(members.members.values()):
                 gone = member.channels.intersection(channels)
@@ -261,7 +261,7 @@ class GroupSessions:
                     self.changed(group)
 
     def holdings(self, group: str, member: Member) -> list[Holding]:
-        """Return what a member holds, in order of vchannel."""
+        """Return a member's holdings, sorted by vchannel."""
         members = self._groups.get(group)
         return [] if members is None else [members.holdings[vchannel] for vchannel in members.held_by(member)]
 
@@ -283,17 +283,18 @@ class GroupSessions:
         ]
 
     def count(self, group: str | None = None) -> int:
-        """Return how many members a group has, or all together."""
+        """Return the number of members of a group, or of all groups."""
         if group is None:
             return sum(len(members.members) for members in self._groups.values())
         members = self._groups.get(group)
         return 0 if members is None else len(members.members)
 
     def check_may_commit(self, key: GroupKey, member_id: str, epoch: int) -> None:
-        """Raise unless the vchannel is this member's; with an empty id, nobody's.
+        """Check that a caller may commit a position.
 
         Raises:
-            GroupMemberFencedError, GroupInUseError: See above.
+            GroupMemberFencedError: The member does not hold the vchannel under this epoch.
+            GroupInUseError: ``member_id`` is empty, and a member holds the vchannel.
         """
         if not member_id:
             self.check_not_held(key.group, (key.vchannel,))
@@ -307,7 +308,7 @@ class GroupSessions:
         for vchannel in vchannels:
             if self.holder(group, vchannel):
                 raise GroupInUseError(
-                    group, self.count(group), f"share its vchannels, {vchannel} among them: stop them, or join them"
+                    group, self.count(group), f"share its vchannels, including {vchannel}: stop them, or join the group"
                 )
 
     def check_empty(self, group: str) -> None:
@@ -318,11 +319,11 @@ class GroupSessions:
     def _check_room(self, group: str, members: GroupMembers, tenant: Tenant) -> None:
         for what, count, maximum in (
             (f"group '{group}'", len(members.members), MAX_MEMBERS_PER_GROUP),
-            ("the groups of the node", self.count(), MAX_MEMBERS),
+            ("the node", self.count(), MAX_MEMBERS),
         ):
             if count >= maximum:
                 raise RateLimitRejectedError(
-                    f"{what} has {maximum} members, as many as are allowed: stop some first",
+                    f"{what} has {maximum} members, the maximum: stop some first",
                     members=count, max_members=maximum,
                 )  # fmt: skip
         usage = Usage()
@@ -342,7 +343,7 @@ class GroupSessions:
         return self._epoch
 
     async def _sweep(self) -> None:
-        """Remove members that are silent, and take what is not released, for ever."""
+        """Remove expired members, and end holdings that were not released in time. Never returns."""
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             self._clock.beat()
@@ -357,4 +358,4 @@ class GroupSessions:
 
 
 def _nobody() -> None:
-    """Be told nothing."""
+    """No-op callback."""

@@ -1,4 +1,4 @@
-"""What callers give to the groups of a node, and what they get to know of them."""
+"""Arguments and results of operations on consumer groups."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -10,15 +10,15 @@ from tidelog_server.log.lag import Lag
 
 
 class Commit(NamedTuple):
-    """How far a group got on a vchannel.
+    """A position for a group to commit on a vchannel.
 
     Attributes:
-        group: Its name.
-        vchannel: As it was given.
-        next_tick: The first tick that was not consumed.
-        member_id: The member whose vchannel it is; empty where no member has it.
-        epoch: Under which the member holds it.
-        expected_tick: Where the position must stand; None for anywhere.
+        group: Name of the group.
+        vchannel: Name of the vchannel as requested.
+        next_tick: First tick that was not consumed.
+        member_id: Member that holds the vchannel; empty if no member does.
+        epoch: Epoch of the member's holding.
+        expected_tick: Required current position; None for no condition.
     """
 
     group: str
@@ -34,11 +34,11 @@ def _always(_: str) -> bool:
 
 
 class Subscriber(NamedTuple):
-    """Who subscribes a group to channels.
+    """The principal that subscribes a group to channels.
 
     Attributes:
-        tenant: The tenant of the principal.
-        may_hold: Whether the group holds retention back on a channel.
+        tenant: Tenant of the principal.
+        may_hold: Returns True if the group may hold back retention on a channel.
     """
 
     tenant: Tenant = NO_TENANT
@@ -49,7 +49,7 @@ ANYBODY: Final = Subscriber()
 
 
 class PositionState(NamedTuple):
-    """What is known of a position; ``lag`` is None where it was not asked for."""
+    """A position with its holder; ``lag`` is None if it was not requested or the vchannel was destroyed."""
 
     vchannel: str
     position: GroupPosition
@@ -58,7 +58,7 @@ class PositionState(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """What is known of a group; positions are in order of vchannel."""
+    """A group with its positions, sorted by vchannel."""
 
     record: GroupRecord
     positions: list[PositionState]

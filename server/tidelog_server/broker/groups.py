@@ -1,7 +1,7 @@
-"""Consumer groups: records, subscriptions and durable positions. Who shares a group is in ``group_sessions``.
+"""Consumer groups: records, subscriptions and durable positions. Members are in ``group_sessions``.
 
-A record is in the metadata, positions are beside the log: so a commit is written with a transaction in one atomic
-write, and costs a share of a sync. Ordering: a record is there before its first position, and goes after the last one.
+Records are in the metadata; positions are in the log's store, so a commit shares the atomic write of a transaction and
+the sync of a group of appends. Ordering: a record is written before its first position, and deleted after the last.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ class Groups:
     """The consumer groups of a node. Lives on the event loop.
 
     Attributes:
-        positions: Of all groups, as of the last change that was submitted.
-        durable: Of all groups, as they would be after a crash now.
-        sessions: Their members.
+        positions: Positions of all groups, including submitted changes.
+        durable: Positions of all groups as a restart would find them.
+        sessions: Members of the groups.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Groups:
         find: Callable[[str], Target],
         find_channel: Callable[[str], ChannelLog],
     ) -> None:
-        """Begin with nothing; ``open`` loads what there is.
+        """Start empty; ``open`` loads the groups.
 
         Args:
             node: The logs.
-            tasks: Owner of what goes on behind the calls.
-            readers: Where the log is read for lags.
-            find: Returns a vchannel by name, or raises why there is none.
+            tasks: Owner of background tasks.
+            readers: Executor that reads the log to compute lags.
+            find: Returns a vchannel by name, or raises why it cannot.
             find_channel: The same for a channel.
         """
         self._node = node
@@ -76,7 +76,7 @@ class Groups:
         self.positions = GroupPositions({})
         self.durable = GroupPositions({})
         self.sessions = GroupSessions(node, tasks, self.positions)
-        # Changes of a group, by its name; a lock is there while somebody has it.
+        # Serialise changes of each group, by name; a lock exists only while it is in use.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:
@@ -106,14 +106,14 @@ class Groups:
         if_not_exists: bool,
         subscriber: Subscriber = ANYBODY,
     ) -> GroupState:
-        """Make a group and subscribe it to channels, durably. Cancelling does not stop it.
+        """Create a group and subscribe it to channels, durably. Cancelling does not stop it.
 
         Raises:
-            GroupAlreadyExistsError: It is there. Nothing happened.
-            ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError: It cannot be subscribed. Nothing
-                happened.
-            InvalidRequestError: It begins after one tick on several vchannels. Nothing happened.
-            RateLimitRejectedError: There are too many groups or positions. Nothing happened.
+            GroupAlreadyExistsError: The group exists, and ``if_not_exists`` is not set. Nothing happened.
+            ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError: A channel does not exist, or ``start``
+                is not available on it. Nothing happened.
+            InvalidRequestError: ``start`` is a tick, and there are several vchannels. Nothing happened.
+            RateLimitRejectedError: There would be too many groups or positions. Nothing happened.
         """
         self._node.admission.check()
         return await self._tasks.finish(self._create(name, channels, start, subscriber, if_not_exists=if_not_exists))
@@ -124,7 +124,7 @@ class Groups:
         async with self._changing(name):
             record = self._catalog.records.get(name)
             if record is None:
-                # Before anything is written: what is refused has changed nothing.
+                # Check before anything is written, so a refusal has no effect.
                 self._new_positions(name, channels, start, subscriber)
                 tick = await self._node.shared.oracle.allocate(1)
                 record = GroupRecord(name, tick, start, subscriber.tenant.hex())
@@ -143,11 +143,11 @@ class Groups:
         start: Start | None,
         subscriber: Subscriber = ANYBODY,
     ) -> GroupState:
-        """Subscribe a group to channels, or end subscriptions, durably. Cancelling does not stop it.
+        """Subscribe a group to channels and end subscriptions, durably. Cancelling does not stop it.
 
         Raises:
-            GroupNotExistError: There is none. Nothing happened.
-            GroupInUseError: Members consume what is to be left. Nothing happened.
+            GroupNotExistError: The group does not exist. Nothing happened.
+            GroupInUseError: Members hold vchannels to be unsubscribed. Nothing happened.
             ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError, RateLimitRejectedError: See ``create``.
         """
         self._node.admission.check_storage()
@@ -166,32 +166,32 @@ class Groups:
             left = dict.fromkeys(vchannel for channel in unsubscribe for vchannel in self._subscribed(name, channel))
             self.sessions.check_not_held(name, left)
             found = self._new_positions(name, subscribe, record.start if start is None else start, subscriber)
-            # In one step: channels may go meanwhile.
+            # No await between finding and setting positions: channels may be destroyed meanwhile.
             added = [self.positions.put(key, position) for key, position in found]
             await self._write([*added, *(self.positions.remove(GroupKey(name, vchannel)) for vchannel in left)])
             self.sessions.changed(name)
             return self.describe(name)
 
     async def join(self, name: str, terms: JoinTerms, subscriber: Subscriber = ANYBODY) -> Session:
-        """Add a member to a group, or let a member come back; subscribes the group to its channels if it is not.
+        """Add or reattach a member of a group; subscribe the group to the member's channels if necessary.
 
         Raises:
-            GroupNotExistError: There is none. Nothing happened.
+            GroupNotExistError: The group does not exist. Nothing happened.
             ChannelNotExistError, PositionTrimmedError, PositionBeyondEndError, RateLimitRejectedError: See ``create``.
         """
         self.record(name)
         if any(self._unsubscribed(name, channel) for channel in terms.channels):
             await self.alter(name, sorted(terms.channels), (), None, subscriber)
-        # In one step, so that the group is there when the member is.
+        # Check again, in one step with the join: the group may have been destroyed meanwhile.
         self.record(name)
         return self.sessions.join(name, terms)
 
     async def destroy(self, name: str, *, ignore_missing: bool, force: bool) -> bool:
-        """Remove a group, durably; return whether there was one. Cancelling does not stop it.
+        """Delete a group, durably; return True if it existed. Cancelling does not stop it.
 
         Raises:
-            GroupNotExistError: There is none. Nothing happened.
-            GroupInUseError: It has members, and this is not forced. Nothing happened.
+            GroupNotExistError: The group does not exist, and ``ignore_missing`` is not set. Nothing happened.
+            GroupInUseError: The group has members, and ``force`` is not set. Nothing happened.
         """
         self._node.admission.check_storage()
         return await self._tasks.finish(self._destroy(name, ignore_missing=ignore_missing, force=force))
@@ -220,14 +220,17 @@ class Groups:
         return record
 
     def names(self, prefix: str, channel: str, after: str) -> list[str]:
-        """Return groups whose names begin so and come after ``after``, in order; with a channel, its subscribers."""
+        """Return the groups whose names begin with ``prefix`` and are greater than ``after``, sorted.
+
+        A non-empty ``channel`` selects its subscribers only.
+        """
         names = (name for name in self._catalog.records if after < name and name.startswith(prefix))
         if channel:
             names = (name for name in names if self._subscribed(name, channel))
         return sorted(names)
 
     def describe(self, name: str, vchannels: Iterable[str] | None = None) -> GroupState:
-        """Return what is durable of a group, without reading the log. Raises GroupNotExistError."""
+        """Return the durable state of a group, without lag. Raises GroupNotExistError."""
         record, positions = self.record(name), self.durable.of_group(name)
         wanted = positions.keys() if vchannels is None else vchannels
         return GroupState(
@@ -240,10 +243,10 @@ class Groups:
         )
 
     async def describe_with_lag(self, name: str) -> GroupState:
-        """Return what can be told of a group; what lies behind its positions is read from the index.
+        """Return the durable state of a group with its lag, which is read from the index.
 
         Raises:
-            GroupNotExistError: There is none.
+            GroupNotExistError: The group does not exist.
             DataLossError: The index is damaged.
         """
         state, store = self.describe(name), self._node.store
@@ -255,7 +258,7 @@ class Groups:
             try:
                 return lag_of(store, position.position.vchannel_id, position.position.next_tick)
             except KeyError:
-                # Destroyed while it was read.
+                # The vchannel was destroyed meanwhile.
                 return None
 
         found = await asyncio.get_running_loop().run_in_executor(self._readers, lags)
@@ -265,16 +268,17 @@ class Groups:
     # -- Positions -----------------------------------------------------------------------------------------
 
     def changes(self, commits: Sequence[Commit], *, is_repeatable: bool) -> list[PositionChange]:
-        """Move positions forward, all or none; return what is to be written for it, in this step of the event loop.
+        """Move positions forward, all or none; return the changes, which the caller must submit without an await.
 
-        One that would go back stays where it is. If the commit is ``is_repeatable``, one that is there already is where
-        it is expected.
+        A position never moves back: a smaller ``next_tick`` leaves it unchanged. With ``is_repeatable``, a position
+        that is already at ``next_tick`` satisfies any ``expected_tick``.
 
         Raises:
             GroupNotExistError, GroupNotSubscribedError, ChannelNotExistError: There is no such position.
-            GroupMemberFencedError, GroupInUseError: The vchannel is not that member's, or somebody's if none is named.
-            PositionBeyondEndError: It lies past the end.
-            GroupPositionMovedError: The position is not where it is expected.
+            GroupMemberFencedError, GroupInUseError: The member does not hold the vchannel; or the commit names no
+                member, and a member holds it.
+            PositionBeyondEndError: ``next_tick`` is more than 1 above the watermark.
+            GroupPositionMovedError: The position is not ``expected_tick``.
         """
         checked: dict[GroupKey, GroupPosition] = {}
         for commit in commits:
@@ -285,26 +289,26 @@ class Groups:
         return [self.positions.put(key, position) for key, position in checked.items()]
 
     def mover(self, commits: Sequence[Commit]) -> MovePositions:
-        """Return what moves positions within a transaction; it raises as ``changes``."""
+        """Return a function that moves positions within a transaction; it raises as ``changes``."""
         return (lambda: self.changes(commits, is_repeatable=False)) if commits else no_positions
 
     def commit(self, commits: Sequence[Commit], on_settled: Settled) -> PendingAppend:
-        """Move positions forward; ``on_settled`` is called once that is durable or failed. Raises as ``changes``."""
+        """Move positions forward; call ``on_settled`` once they are durable or failed. Raises as ``changes``."""
         self._node.admission.check_storage()
         return self._submit(self.changes(commits, is_repeatable=True), on_settled)
 
     async def commit_and_wait(self, commits: Sequence[Commit]) -> None:
-        """Move positions forward, durably, whoever is cancelled. Raises as ``changes``, or StorageFailedError."""
+        """Move positions forward, durably. Cancelling does not stop it. Raises as ``changes``; StorageFailedError."""
         self._node.admission.check_storage()
         await self._finish(self.changes(commits, is_repeatable=True))
 
     async def seek(self, name: str, vchannels: Sequence[str], start: Start) -> GroupState:
-        """Set positions, forward or back, durably, and let members begin anew there. Cancelling does not stop it.
+        """Set positions, forward or back, durably, and restart members there. Cancelling does not stop it.
 
         Raises:
             GroupNotExistError, GroupNotSubscribedError, ChannelNotExistError: There is no such position.
-            PositionTrimmedError, PositionBeyondEndError: It is not there. Nothing happened.
-            InvalidRequestError: It is after one tick on several vchannels. Nothing happened.
+            PositionTrimmedError, PositionBeyondEndError: ``start`` is not available. Nothing happened.
+            InvalidRequestError: ``start`` is a tick, and there are several vchannels. Nothing happened.
         """
         self._node.admission.check_storage()
         self.record(name)
@@ -320,7 +324,7 @@ class Groups:
             for key, tick in zip(keys, ticks, strict=True)
         ]
         names = [vchannel.name for _, vchannel in targets]
-        # Ordering: in this step, so that no commit of before comes behind it.
+        # Ordering: in one step with the changes, so that no commit under an old epoch follows them.
         self.sessions.restart(name, names)
         await self._finish(changes)
         return self.describe(name, names)
@@ -330,7 +334,7 @@ class Groups:
 
         Raises:
             GroupNotExistError, GroupNotSubscribedError: There is no such position.
-            GroupInUseError: A member holds it.
+            GroupInUseError: A member holds the vchannel.
         """
         self.record(name)
         position = self._position(GroupKey(name, vchannel))
@@ -340,8 +344,9 @@ class Groups:
     async def consumed(
         self, key: GroupKey, position: GroupPosition, next_tick: int, consume_id: int, tenant: Tenant = NO_TENANT
     ) -> bool:
-        """Move a position behind what a caller gets, durably; return False if it is not ``position`` any more.
+        """Move a position to ``next_tick`` for a consume call, durably.
 
+        Return False, without effect, if the position is no longer ``position`` or a member holds the vchannel.
         Cancelling does not stop it.
         """
         self._node.admission.check_storage()
@@ -354,12 +359,12 @@ class Groups:
         return True
 
     async def rewrite(self, key: GroupKey, position: GroupPosition) -> None:
-        """Return once a position that was submitted before is durable."""
+        """Return once a position that was submitted earlier is durable."""
         self._node.admission.check_storage()
         await self._finish([self.positions.put(key, position)])
 
     def refresh_metrics(self) -> None:
-        """Bring the gauges up to date."""
+        """Update the gauges."""
         metrics = self._node.metrics
         metrics.groups.set(len(self._catalog.records))
         metrics.group_positions.set(len(self.positions))
@@ -368,18 +373,18 @@ class Groups:
     # -- Channels ------------------------------------------------------------------------------------------
 
     def positions_on(self, vchannels: Iterable[str]) -> list[GroupKey]:
-        """Return who has positions on vchannels."""
+        """Return the keys of all positions on vchannels."""
         return [GroupKey(group, vchannel) for vchannel in vchannels for group in self.positions.of_vchannel(vchannel)]
 
     def check_channels_unused(self, vchannels: Iterable[str]) -> None:
-        """Raise GroupInUseError if a member of any group holds one of these."""
+        """Raise GroupInUseError if a member of any group holds one of these vchannels."""
         for key in self.positions_on(vchannels):
             self.sessions.check_not_held(key.group, (key.vchannel,))
 
     def channels_left(self, vchannels: Sequence[str]) -> list[GroupKey]:
-        """Forget the positions on vchannels that are destroyed, and return them; the store is to remove them too.
+        """Remove the positions on vchannels that are being destroyed, and return their keys.
 
-        Follow with ``channels_gone``.
+        The caller deletes them from the store, then calls ``channels_gone``.
         """
         keys = self.positions_on(vchannels)
         for key in keys:
@@ -390,7 +395,7 @@ class Groups:
         return keys
 
     def channels_gone(self, keys: Iterable[GroupKey]) -> None:
-        """Note that the store has removed positions. Ordering: behind the last commit that was on its way to them."""
+        """Remove positions that the store has deleted. Ordering: after the last commit in flight to them."""
         self.durable.apply((key, None) for key in keys)
 
     # -- Private -------------------------------------------------------------------------------------------
@@ -401,19 +406,19 @@ class Groups:
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[None]:
-        """Let one change of a group end before the next begins."""
+        """Serialise changes of a group."""
         lock = self._locks.setdefault(name, asyncio.Lock())
         async with lock:
             yield
 
     def _subscribed(self, name: str, channel: str) -> list[str]:
-        """Return the vchannels of a channel, or that one of a full name, that a group has positions on."""
+        """Return the subscribed vchannels of a channel; for the full name of a vchannel, that one if subscribed."""
         if "/" in channel:
             return [channel] if channel in self.positions.of_group(name) else []
         return [vchannel for vchannel in self.positions.of_group(name) if vchannel.rpartition("/")[0] == channel]
 
     def _unsubscribed(self, name: str, channel: str) -> list[Target]:
-        """Return those that a group has no positions on, in the same way. Raises ChannelNotExistError."""
+        """The counterpart of ``_subscribed``: vchannels without a position. Raises ChannelNotExistError."""
         positions = self.positions.of_group(name)
         if "/" in channel:
             targets = [self._find(channel)]
@@ -425,9 +430,9 @@ class Groups:
     def _new_positions(
         self, name: str, channels: Sequence[str], start: Start, subscriber: Subscriber
     ) -> list[tuple[GroupKey, GroupPosition]]:
-        """Return the positions that a subscription brings; changes nothing."""
+        """Return the positions that a subscription would add, without adding them."""
         now_ms = self._node.shared.clock.wall_ms()
-        # A channel may be named, and one of its vchannels too.
+        # Deduplicated: the request may name a channel and also one of its vchannels.
         targets = {target[1].name: target for channel in channels for target in self._unsubscribed(name, channel)}
         check_start_of_several(start, len(targets), "start")
         found = [
@@ -444,20 +449,20 @@ class Groups:
         if of_group > MAX_POSITIONS_PER_GROUP:
             raise RateLimitRejectedError(
                 f"group '{name}' would be subscribed to {of_group} vchannels, at most {MAX_POSITIONS_PER_GROUP} are "
-                "allowed: make several groups",
+                "allowed: use several groups",
                 positions=of_group, max_positions=MAX_POSITIONS_PER_GROUP,
             )  # fmt: skip
         if len(self.positions) + len(found) > MAX_GROUP_POSITIONS:
             raise RateLimitRejectedError(
                 f"the groups of the node would have {len(self.positions) + len(found)} positions, at most "
-                f"{MAX_GROUP_POSITIONS} are allowed: end some subscriptions first",
+                f"{MAX_GROUP_POSITIONS} are allowed: unsubscribe some first",
                 positions=len(self.positions) + len(found), max_positions=MAX_GROUP_POSITIONS,
             )  # fmt: skip
         self._check_share(name, len(found), subscriber)
         return found
 
     def _check_share(self, name: str, positions: int, subscriber: Subscriber) -> None:
-        """Check that the principal whose group it is may have that number of further positions."""
+        """Raise RateLimitRejectedError if the group's principal may not have ``positions`` more positions."""
         record = self._catalog.records.get(name)
         tenant = subscriber.tenant if record is None else bytes.fromhex(record.tenant)
         if not (tenant and positions):
@@ -477,7 +482,7 @@ class Groups:
         self.sessions.changed(record.name)
 
     def _wanted(self, name: str, vchannels: Sequence[str]) -> list[str]:
-        """Return the vchannels that a request names, those of channels among them, once each."""
+        """Return the vchannels that a request names, with channels expanded and without duplicates."""
         if not vchannels:
             return list(self.positions.of_group(name))
         wanted: dict[str, None] = {}
@@ -500,7 +505,7 @@ class Groups:
         tick = resolve_start(
             start, vchannel=vchannel.name, trim_tick=vchannel.trim_tick, watermark=watermark, latest_tick=latest_tick
         )
-        # A time that is still to come is now: clocks differ, and a position must be there.
+        # A future time means the current end: clocks differ, and a position must not be beyond the end.
         return min(tick, watermark + 1) if isinstance(start, StartAtTime) else tick
 
     def _checked(self, commit: Commit, *, is_repeatable: bool) -> tuple[GroupKey, GroupPosition]:
@@ -519,7 +524,7 @@ class Groups:
         if commit.next_tick > watermark + 1:
             raise PositionBeyondEndError(requested_tick=commit.next_tick, latest_tick=watermark)
         if commit.next_tick <= position.next_tick:
-            # Written again all the same: it is durable when this one is.
+            # Write the position again: the commit is acknowledged only when the position is durable.
             return key, position
         return key, position._replace(next_tick=commit.next_tick, committed_ms=self._node.shared.clock.wall_ms())
 
@@ -529,7 +534,7 @@ class Groups:
         return append
 
     async def _finish(self, changes: Sequence[PositionChange]) -> None:
-        """Submit changes in this step of the event loop, and wait until they are durable, whoever is cancelled."""
+        """Submit changes without an await, and wait until they are durable. Cancelling does not stop it."""
         if changes:
             await self._tasks.finish(_settled(self._begin(changes)))
 
@@ -544,7 +549,7 @@ class Groups:
 
 
 async def _settled(done: "asyncio.Future[PendingAppend]") -> None:
-    """Wait for a submitted change. Raises StorageFailedError; then its outcome is unknown."""
+    """Wait for a submitted change. Raises StorageFailedError (effect: unknown)."""
     append = await done
     if append.failure is not None:
         raise append.failure.with_effect(Effect.UNKNOWN)

@@ -1,4 +1,4 @@
-"""How far consumer groups are behind, measured now and then, beside the work: for operators, not for decisions."""
+"""Lag of consumer groups, measured periodically in the background: for operators, not for decisions."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.storage.log_store import LogStore
 
 _PAUSE_S: Final = 5.0
-# Of the time, at most a tenth goes into measuring, however many positions there are.
+# Measuring takes at most a tenth of the time, regardless of the number of positions.
 _SHARE: Final = 10
-# Positions that a reader looks at in one go, of its four threads: others who wait for one wait no longer than that.
+# Positions measured per call on one of the four reader threads: bounds how long other reads wait for a thread.
 _POSITIONS_AT_ONCE: Final = 64
 
 
@@ -28,11 +28,11 @@ _log = structlog.get_logger()
 
 
 class GroupLag(NamedTuple):
-    """What a group has not consumed, on all its vchannels.
+    """The unconsumed messages of a group on all its vchannels.
 
     Attributes:
-        messages: How many.
-        oldest_ms: When the oldest of them was appended, in milliseconds since the epoch; None for none.
+        messages: Number of messages.
+        oldest_ms: Append time of the oldest, in milliseconds since the epoch; None if there are no messages.
     """
 
     messages: int
@@ -40,7 +40,7 @@ class GroupLag(NamedTuple):
 
 
 class LagMeter:
-    """Measures the lag of all groups in the background, and keeps the last figures."""
+    """Measures the lag of all groups in the background, and stores the latest figures."""
 
     def __init__(
         self, store: LogStore, positions: GroupPositions, readers: Executor, clock: Clock, metrics: Metrics
@@ -53,7 +53,7 @@ class LagMeter:
         self._lags: dict[str, GroupLag] = {}
 
     async def run(self) -> None:
-        """Measure for ever."""
+        """Measure periodically. Never returns."""
         while True:
             begin_s = self._clock.monotonic_s()
             await self.measure()
@@ -61,7 +61,7 @@ class LagMeter:
             await asyncio.sleep(max(_PAUSE_S, _SHARE * took_s))
 
     async def measure(self) -> None:
-        """Look at every position once. What cannot be told of a group, because the log is damaged, is left out."""
+        """Measure all groups once. Groups whose lag cannot be read because the log is damaged are left out."""
         lags: dict[str, GroupLag] = {}
         for group in list(self._positions.groups()):
             positions = list(self._positions.of_group(group).values())
@@ -71,14 +71,14 @@ class LagMeter:
                     for begin in range(0, len(positions), _POSITIONS_AT_ONCE)
                 ]
             except (DataLossError, StorageUnreadableError) as error:
-                # Who reads there is told; that nobody can be told a figure must not end the server.
+                # Readers of the damaged part get the error. A missing metric must not stop the server.
                 _log.error("lag_unknown", group=group, cause=str(error))
                 continue
             lags[group] = _sum(parts)
         self._lags = lags
 
     def refresh_metrics(self, *, per_group: bool) -> None:
-        """Bring the gauges up to date with the last figures; ages go on growing in between."""
+        """Set the gauges from the latest figures; ages are computed for the current time."""
         metrics, now_ms = self._metrics, self._clock.wall_ms()
         ages = {group: _age_s(lag, now_ms) for group, lag in self._lags.items()}
         metrics.groups_lag_messages.set(sum(lag.messages for lag in self._lags.values()))
@@ -96,7 +96,7 @@ class LagMeter:
             try:
                 lag = lag_of(self._store, position.vchannel_id, position.next_tick)
             except KeyError:
-                # Destroyed while it was read.
+                # The vchannel was destroyed meanwhile.
                 continue
             parts.append(GroupLag(lag.messages, physical_ms(lag.first_tick) if lag.messages else None))
         return _sum(parts)

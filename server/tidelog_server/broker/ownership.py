@@ -1,4 +1,4 @@
-"""Which node owns a channel, and what is done about channels of other nodes."""
+"""Ownership of channels: which node owns a channel, where new ones are placed, and how other nodes are notified."""
 
 import asyncio
 from collections import Counter
@@ -19,14 +19,14 @@ _log = structlog.get_logger()
 
 
 class Ownership:
-    """Channels and nodes together. For a server that is alone, every channel is its own."""
+    """Maps channels to the nodes that own them. A standalone server owns every channel."""
 
     def __init__(self, catalog: Catalog, cluster: Cluster | None) -> None:
         self._catalog = catalog
         self._cluster = cluster
 
     def check_here(self, channel: str, name: str) -> None:
-        """Raise NotOwnerError if ``channel`` is another node's; ``name`` is what was asked for."""
+        """Raise NotOwnerError if another node owns ``channel``; ``name`` is the requested name, for the error."""
         if self._cluster is None:
             return
         record = self._catalog.foreign().get(channel)
@@ -35,7 +35,7 @@ class Ownership:
             raise NotOwnerError(name, node_id=owner.node_id, address=owner.address, term=owner.term)
 
     def owner(self, channel: str) -> ChannelOwner | None:
-        """Return who owns a channel; None if it does not exist."""
+        """Return the owner of a channel; None if the channel does not exist."""
         record = self._catalog.records().get(channel) or self._catalog.foreign().get(channel)
         if record is None or record.is_destroying:
             return None
@@ -44,17 +44,17 @@ class Ownership:
         return self._cluster.owner(channel, record.node_id)
 
     def place(self, channels: int, vchannels: int) -> list[str]:
-        """Return a node for each of so many new channels."""
+        """Return the node id for each of ``channels`` new channels; empty on a standalone server."""
         if self._cluster is None:
             return []
         loads = self._catalog.loads()
         return place({node_id: loads.get(node_id, 0) for node_id in self._cluster.nodes}, channels, vchannels)
 
     async def tell(self, records: Sequence[ChannelRecord]) -> None:
-        """Tell the other nodes of channels that were created.
+        """Notify the other nodes of new channels.
 
-        From now on each serves its own, and says of the rest where they are; it would see their records by itself, but
-        a moment later, and say until then that they do not exist. So does one that does not answer.
+        Each then serves those that it owns and names the owner of the others. Without the notification, or if a node
+        does not answer, it learns of them a moment later from its watch, and until then reports that they do not exist.
         """
         if self._cluster is None or not records:
             return
@@ -74,16 +74,16 @@ class Ownership:
 
     @property
     def version(self) -> int:
-        """A number that grows whenever an owner may have changed."""
+        """A number that is incremented whenever an owner may have changed."""
         return self._catalog.version + (0 if self._cluster is None else self._cluster.version)
 
     def owners(self) -> dict[str, ChannelOwner]:
-        """Return who owns each channel."""
+        """Return the owner of each channel, by name."""
         names = [*self._catalog.records(), *self._catalog.foreign()]
         return {name: owner for name in names if (owner := self.owner(name)) is not None}
 
     def counts(self) -> tuple[Counter[str], Counter[str]]:
-        """Return how many channels and how many vchannels each node has."""
+        """Return the number of channels and the number of vchannels of each node."""
         channels: Counter[str] = Counter()
         vchannels: Counter[str] = Counter()
         for record in (*self._catalog.records().values(), *self._catalog.foreign().values()):

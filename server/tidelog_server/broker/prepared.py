@@ -1,7 +1,7 @@
-"""Prepared transactions: several clients stage, and one of all commits what they have, once.
+"""Prepared transactions: several clients stage messages, and one client commits them all, once.
 
-A commit names the application that it is for and the application's number of it. That and the messages are one write,
-so a repetition, by whomever and after whatever crash, finds the first one done.
+A commit names an application and its version. Both are written in one atomic write with the messages, so a retry, by
+any client and after any crash, finds the first commit done.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ from tidelog_server.runtime.tasks import TaskOwner
 
 
 class PreparedTxn(NamedTuple):
-    """Names a prepared transaction.
+    """The identity of a prepared transaction.
 
     Attributes:
-        txn_id: Its id.
-        caller: Who began it: a client of the same principal that knows its client id may commit it.
+        txn_id: Id of the transaction.
+        caller: Client that began it. Any client of the same principal that knows this client id may commit it.
     """
 
     txn_id: int
@@ -50,11 +50,11 @@ class PreparedTxn(NamedTuple):
 
 
 class CommittedPrepared(NamedTuple):
-    """Where the messages of prepared transactions are.
+    """The result of committing prepared transactions.
 
     Attributes:
-        commit: See there.
-        is_repeated: Whether the application had committed this version before.
+        commit: Position and content of the commit.
+        is_repeated: True if the application had committed this version before.
     """
 
     commit: AppCommit
@@ -62,18 +62,18 @@ class CommittedPrepared(NamedTuple):
 
 
 class PreparedTransactions:
-    """The prepared ones among the begun transactions of a node. Lives on the event loop."""
+    """The prepared transactions of a node. Lives on the event loop."""
 
     def __init__(self, node: LogNode, tasks: TaskOwner, transactions: Transactions) -> None:
         self._node = node
         self._tasks = tasks
         self._transactions = transactions
         self._apps: AppCommits
-        # By ``AppVersion.key``: of those that are committing, and of those whose commit has an unknown outcome.
+        # Commits in progress and commits with an unknown outcome, by ``AppVersion.key``.
         self._running: dict[AppKey, asyncio.Future[AppCommit]] = {}
 
     def open(self) -> None:
-        """Remember what applications have committed before."""
+        """Load the commits of applications."""
         store, evictions = self._node.store, self._node.metrics.evictions
 
         def on_evicted(table: FloorTable, count: int) -> None:
@@ -84,18 +84,20 @@ class PreparedTransactions:
     def prepare(
         self, txn: PreparedTxn, app: AppVersion, *, expected_batches: int | None, keepalive_us: int
     ) -> TxnSession:
-        """Let a transaction wait to be committed for ``app``, for ``keepalive_us`` microseconds or its keepalive.
+        """Prepare a transaction to be committed for ``app``.
+
+        Its keepalive becomes ``keepalive_us`` microseconds, or stays the same if that is 0.
 
         Raises:
-            InvalidRequestError: It has no messages, or an argument is out of range.
-            InvalidTransactionStateError: It waits for another commit already.
+            InvalidRequestError: The transaction has no messages, or an argument is out of range.
+            InvalidTransactionStateError: The transaction is prepared for another commit already.
             TidelogServerError: See ``TxnTable.session`` and ``check_whole``. Nothing happened.
         """
         app.check()
         if keepalive_us and not MIN_KEEPALIVE_US <= keepalive_us <= MAX_PREPARED_KEEPALIVE_US:
             raise InvalidRequestError(
                 f"the keepalive is {keepalive_us} us, expected {MIN_KEEPALIVE_US} to {MAX_PREPARED_KEEPALIVE_US}, or 0 "
-                "for that of the transaction",
+                "to keep that of the transaction",
                 field="keepalive_us",
             )
         session = self._transactions.open_session(*txn)
@@ -121,30 +123,30 @@ class PreparedTransactions:
     ) -> CommittedPrepared:
         """Commit prepared transactions together, once for each version of an application.
 
-        Cancelling does not stop it. After an error with the effect none they are prepared as before.
+        Cancelling does not stop it. After an error with the effect none they remain prepared.
 
         Args:
-            txns: Which, none twice.
-            app: Whose commit it is; it has a version.
-            terms: What is asked, without conditions.
-            wait_s: How long to wait for the barrier.
-            app_terms: What is said of the application.
+            txns: The transactions, without duplicates.
+            app: The application and its version, which is set.
+            terms: Terms of the commit, without conditions.
+            wait_s: Maximum wait for the barrier in seconds.
+            app_terms: Further statements about the application.
 
         Raises:
             ApplicationForgottenError: See ``AppCommits.check_new``. Nothing happened.
             AppVersionPassedError, AppCommitMismatchError: See ``AppCommits.repeated``, and ``check_same_content`` for
-                a repetition. Nothing happened.
+                a retry. Nothing happened.
             TidelogServerError: See ``TxnTable.session`` and ``try_commit``. Nothing happened.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
             StorageFailedError: See its effect.
         """
         app.check()
         app_terms.check()
-        # Before the wait, for the commit that is waited for may end these transactions as left behind.
+        # Read the contents before the wait: the awaited commit may end these transactions as leftovers.
         contents = [self._transactions.table.content(*txn) for txn in txns]
         while (running := self._running.get(app.key)) is not None:
             if running.done():
-                # Its outcome is unknown, and stays so until the server starts anew.
+                # Its outcome is unknown until the server restarts; this raises its error.
                 await running
             await asyncio.wait([running])
         if (commit := self._apps.repeated(app, app_terms.query_id)) is not None:
@@ -167,19 +169,19 @@ class PreparedTransactions:
         return CommittedPrepared(commit, is_repeated=False)
 
     def roll_back(self, txns: Sequence[PreparedTxn]) -> None:
-        """End prepared transactions; those that have ended otherwise than by a commit are skipped.
+        """Roll back prepared transactions; those that have expired or were rolled back are skipped.
 
         Raises:
-            InvalidTransactionStateError: One is committed, or is being so, or is not prepared. Nothing happened.
+            InvalidTransactionStateError: One is committed, is being committed, or is not prepared. Nothing happened.
             TransactionForeignError: One belongs to another client of the principal. Nothing happened.
-            TransactionNotExistError: There never was one, or it belongs to another principal. Nothing happened.
+            TransactionNotExistError: One never existed, or belongs to another principal. Nothing happened.
         """
         sessions = [session for txn in txns if (session := self._still_open(txn)) is not None]
         for session in sessions:
             session.check_open()
             if session.prepared_for is None:
                 raise InvalidTransactionStateError(
-                    session.txn_id, state="not prepared", advice="let its client roll it back"
+                    session.txn_id, state="not prepared", advice="its client must roll it back"
                 )
         for session in sessions:
             self._transactions.end(session, "rolled_back")
@@ -193,21 +195,21 @@ class PreparedTransactions:
         txns: Sequence[PreparedTxn],
         contents: Sequence[TxnContent | TxnOutcome | None],
     ) -> None:
-        """Check that a repetition of ``commit`` is to write what that has written.
+        """Check that a retry of ``commit`` has the same content.
 
         Raises:
-            AppCommitMismatchError: It is not.
-            TidelogServerError: What a transaction has is not known any more: why it cannot be committed.
+            AppCommitMismatchError: The content differs.
+            TidelogServerError: A transaction's content is no longer known; the error states why.
         """
         outcomes = [content for content in contents if isinstance(content, TxnOutcome)]
         if outcomes and len(outcomes) == len(contents) and all(_is_within(commit, outcome) for outcome in outcomes):
-            # The very transactions that it has committed.
+            # All are transactions that this commit committed.
             check_same_messages(app, commit, sum(outcome.messages for outcome in outcomes))
             return
         total = TxnContent()
         for txn, content in zip(txns, contents, strict=True):
             if not isinstance(content, TxnContent):
-                # This raises what became of it.
+                # This raises how the transaction ended.
                 content = self._transactions.open_session(*txn).content  # noqa: PLW2901 - a name for the same
             total = total.plus(content)
         check_same_content(app, commit, total)
@@ -230,7 +232,7 @@ class PreparedTransactions:
         wait_s: float,
         app_terms: AppTerms,
     ) -> AppCommit:
-        """Commit, and let whoever commits for the same application meanwhile go on."""
+        """Commit, then wake other commits for the same application."""
         committed = self._running[app.key]
         try:
             commit = await self._commit_once(sessions, app, terms, wait_s, app_terms)
@@ -238,7 +240,7 @@ class PreparedTransactions:
             if error.effect is Effect.NONE:
                 del self._running[app.key]
             committed.set_exception(error)
-            # Asked for, because asyncio complains of a failure that nobody looked at.
+            # Retrieve the exception: asyncio logs exceptions that are never retrieved.
             committed.exception()
             raise
         del self._running[app.key]
@@ -287,10 +289,10 @@ class PreparedTransactions:
         return commit_at(submitted.first_tick)
 
     def _end_leftovers(self, app: AppVersion, commit: AppCommit, named: Sequence[PreparedTxn]) -> None:
-        """End what other tries of a commit have prepared: those that are named, and all that were left behind.
+        """Roll back transactions prepared by other attempts at a commit: those in ``named``, and all leftovers.
 
-        One that was begun behind the commit and knows no version may be meant for the next one, so it is left alone
-        unless it is named: a repetition may come late.
+        A transaction that began after the commit and has no version may belong to the next commit, because a retry may
+        be late. It is rolled back only if named.
         """
         names = set(named)
         for session in list(self._transactions.table.open.values()):
@@ -303,5 +305,5 @@ class PreparedTransactions:
 
 
 def _is_within(commit: AppCommit, outcome: TxnOutcome) -> bool:
-    """Return whether ``commit`` has committed the transaction of an outcome."""
+    """Return True if ``commit`` includes the transaction of an outcome."""
     return commit.first_tick <= outcome.first_tick and outcome.last_tick <= commit.last_tick

@@ -1,4 +1,4 @@
-"""What a start finds out about the records in the metadata, without changing any: all that opening a broker refuses."""
+"""The checks of metadata records that opening a broker makes, without changing any record."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,16 +17,16 @@ from tidelog_server.runtime.tasks import TaskOwner
 async def check_records(
     metadata: MetadataStore, root: str, batches: Mapping[int, int], positions: Iterable[GroupKey]
 ) -> Mapping[str, ChannelRecord]:
-    """Check the records of a node that has its metadata by itself; return those of its channels, by name.
+    """Check the records of a standalone node; return those of its channels, by name.
 
     Args:
-        metadata: The records; nothing is changed.
-        root: What their keys begin with.
-        batches: How many entries each vchannel of the log has, by id.
-        positions: The positions of groups beside the log.
+        metadata: The records; they are not changed.
+        root: Prefix of their keys.
+        batches: Number of entries of each vchannel in the log, by id.
+        positions: Positions of groups in the log's store.
 
     Raises:
-        DataLossError: A record cannot be read, or records and log contradict each other.
+        DataLossError: A record is unreadable, or contradicts another one or the log.
     """
     catalog = Catalog(metadata, root)
     await catalog.open()
@@ -55,4 +55,4 @@ def _check_broadcasts(tasks: Iterable[Task], channels: Mapping[str, ChannelRecor
 
 
 def _no_task(name: str, _: BaseException) -> None:
-    raise AssertionError(f"a check begins no task, and not {name}")
+    raise AssertionError(f"a check must not start tasks, but started {name}")

@@ -1,11 +1,11 @@
-"""Resource keys: who holds which, and who waits for them. Pure: no clock, no I/O, no asyncio.
+"""Resource keys: their holders and waiters. Pure: no clock, no I/O, no asyncio.
 
-All keys of an owner are acquired in one step or none is, so that two owners never wait for each other. Who waits is not
-overtaken by a later one that wants the same key in a mode that excludes him; but who does not wait at all is refused by
-holders only, for he asks what is so now.
+An owner acquires all of its keys in one step or none, so no two owners wait for each other. A waiter is not overtaken
+by a later waiter whose mode conflicts. An attempt without waiting (``try_acquire``) conflicts with holders only, not
+with waiters.
 
-Source: the lock manager of Milvus' broadcaster, with the defects of its issues left out: waits that cannot be called
-back, a key that one owner wants twice, and attempts that fail because somebody merely waits (PR #51083, PR #53071).
+Source: the lock manager of Milvus' broadcaster, without the defects of its issues: waits that cannot be cancelled, a
+key that one owner requests twice, and attempts that fail because of a mere waiter (PR #51083, PR #53071).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +16,11 @@ from tidelog_server.core.broadcasts import KeyName, ResourceKey
 
 
 class Conflict(NamedTuple):
-    """Why keys are not to be had.
+    """Why keys cannot be acquired.
 
     Attributes:
-        key: The first that is not, in order of the names.
-        owner: Who holds it, or wants it and came before.
+        key: First key in conflict, in order of the names.
+        owner: Its conflicting holder or earlier waiter.
     """
 
     key: ResourceKey
@@ -28,21 +28,21 @@ class Conflict(NamedTuple):
 
 
 class _Waiter(NamedTuple):
-    """One that waits, and how many came before it ever."""
+    """A waiter, with its arrival number."""
 
     arrival: int
     keys: Sequence[ResourceKey]
 
 
 class ResourceKeys:
-    """All resource keys of a node. An owner is a number; it has one set of keys, and holds it or waits for it.
+    """All resource keys of a node. An owner is a number; it has one set of keys, which it holds or waits for.
 
-    Invariant: a key has one exclusive holder, or any number of shared ones.
-    Invariant: whoever waits has a reason to: a holder, or an earlier waiter, whose mode excludes his.
+    Invariant: a key has one exclusive holder, or any number of shared holders.
+    Invariant: every waiter has a conflict: a holder or an earlier waiter whose mode conflicts with its own.
     """
 
     def __init__(self) -> None:
-        # Each with whether it is shared; those who wait are in order of arrival.
+        # Owners of each key, with True for shared mode; waiters are in order of arrival.
         self._holders: dict[KeyName, dict[int, bool]] = {}
         self._queues: dict[KeyName, dict[int, bool]] = {}
         self._held: dict[int, Sequence[ResourceKey]] = {}
@@ -51,26 +51,26 @@ class ResourceKeys:
 
     @property
     def waiters(self) -> int:
-        """How many wait."""
+        """Number of waiting owners."""
         return len(self._waiting)
 
     def holds(self, owner: int) -> bool:
-        """Tell whether ``owner`` has its keys."""
+        """Return True if ``owner`` holds its keys."""
         return owner in self._held
 
     def holders(self, name: KeyName) -> list[int]:
-        """Return who holds a key, in order of acquisition."""
+        """Return the holders of a key, in order of acquisition."""
         return list(self._holders.get(name, ()))
 
     def try_acquire(self, owner: int, keys: Sequence[ResourceKey]) -> Conflict | None:
-        """Take all keys, no name twice, unless somebody holds one; return what is in the way, if anything."""
+        """Acquire all keys, whose names are distinct, and return None; or acquire none and return a conflict."""
         conflict = self._conflict(owner, keys, ())
         if conflict is None:
             self._hold(owner, keys)
         return conflict
 
     def request(self, owner: int, keys: Sequence[ResourceKey]) -> bool:
-        """Take all keys, no name twice, and return True; or wait for them, and return False."""
+        """Acquire all keys, whose names are distinct, and return True; or enqueue ``owner`` and return False."""
         assert owner not in self._held
         assert owner not in self._waiting
         if self._conflict(owner, keys, self._queues) is None:
@@ -83,15 +83,15 @@ class ResourceKeys:
         return False
 
     def conflict(self, owner: int) -> Conflict:
-        """Return what a waiter waits for."""
+        """Return the first conflict of a waiter."""
         conflict = self._conflict(owner, self._waiting[owner].keys, self._queues)
         assert conflict is not None
         return conflict
 
     def release(self, owner: int) -> list[int]:
-        """Take from ``owner`` what it holds or waits for; return who has its keys now because of that, in order.
+        """Release the keys that ``owner`` holds or waits for; return the owners that acquired theirs, in order.
 
-        One that has nothing is no error.
+        No effect if ``owner`` neither holds nor waits.
         """
         waiter = self._waiting.pop(owner, None)
         keys = self._held.pop(owner, ()) if waiter is None else waiter.keys
@@ -104,7 +104,7 @@ class ResourceKeys:
         return self._grant(key.name for key in keys)
 
     def _grant(self, freed: Iterable[KeyName]) -> list[int]:
-        """Give keys to those who waited for one of ``freed`` and have no reason to wait any more."""
+        """Grant keys to waiters for one of ``freed`` that no longer have a conflict."""
         candidates = {owner for name in freed for owner in _foremost(self._queues.get(name, {}))}
         granted = []
         for owner in sorted(candidates, key=lambda candidate: self._waiting[candidate].arrival):
@@ -131,9 +131,9 @@ class ResourceKeys:
     def _conflict(
         self, owner: int, keys: Sequence[ResourceKey], queues: Mapping[KeyName, dict[int, bool]] | tuple[()]
     ) -> Conflict | None:
-        """Return what keeps ``owner`` from ``keys``: a holder, or in ``queues`` one that comes before it."""
+        """Return the first conflict of ``owner`` over ``keys``: a holder, or an earlier waiter in ``queues``."""
         for key in keys:
-            # One stands for all: several hold a key only if all of them share it.
+            # Checking one holder is enough: several hold a key only if all of them share it.
             for other, is_shared in islice(self._holders.get(key.name, {}).items(), 1):
                 if not (is_shared and key.is_shared):
                     return Conflict(key, other)
@@ -146,7 +146,7 @@ class ResourceKeys:
 
 
 def _foremost(queue: Mapping[int, bool]) -> list[int]:
-    """Return those that nobody else in a queue keeps from the key: the first, or all that share up to the next."""
+    """Return the waiters without a conflict in the queue: the first one, or all shared ones before an exclusive one."""
     foremost: list[int] = []
     for owner, is_shared in queue.items():
         if not is_shared and foremost:

@@ -1,11 +1,11 @@
-"""Restoring up to a tick: what a backup holds is replayed into a new store, without what came after the tick.
+"""Restoring up to a tick: a backup's messages up to the tick are replayed into a new store.
 
-The unit is the append. A batch is kept if all of its messages have the tick or a smaller one; a transaction if all of
-its messages on all vchannels have; a broadcast has one tick. So none is cut in half, and what is kept is a prefix of
+The unit is the append. A batch is kept if all of its messages are at or below the tick; a transaction, if all of its
+messages on all vchannels are; a broadcast has one tick. So none is cut in half, and the kept messages are a prefix of
 the log in the order in which it was written.
 
-Why a replay and not a cut in place: it takes the ways of every append, so the sequence, the chain of hashes, chunks and
-tails of the new store are right by construction, and it reads and checks every message that it keeps.
+Why replay and not truncate in place: replay uses the code of every append, so the sequence, the chain of hashes, chunks
+and tails of the new store are correct by construction, and every kept message is read and checked.
 """
 
 import asyncio
@@ -43,22 +43,23 @@ _Value = TypeVar("_Value")
 
 @dataclass(slots=True)
 class RestoreReport:
-    """What became of a restore up to a tick.
+    """The result of a restore up to a tick.
 
     Attributes:
-        incarnation: Of the new store, hexadecimal.
-        sequence: Number of its entries.
-        last_tick: The greatest tick of a message that was kept; 0 if there is none.
-        kept_messages, removed_messages: Counts over all vchannels.
-        kept_batches, removed_batches: As well; a batch is an append.
-        end_tick: Everything below it was kept and nothing else; at most the tick that was asked for and one more. It is
-            lower if a batch or a transaction would have been cut in half.
-        removed_broadcasts: Whose message came after the tick, or who were accepted after it.
-        moved_positions: Of consumer groups that were beyond the tick.
-        cut_producers: Windows whose last batches are gone; their producers are answered that a sequence is missing.
-        forgotten_apps: Applications whose last commit came after the tick: nothing is known of their earlier ones, so
-            repeating one of those would commit it again.
-        trimmed_vchannels: Which were trimmed beyond the tick before the backup was taken: what they had is gone.
+        incarnation: Incarnation of the new store, hexadecimal.
+        sequence: Number of entries in the new store.
+        last_tick: Greatest tick of a kept message; 0 if no message was kept.
+        kept_messages, removed_messages: Numbers of messages on all vchannels.
+        kept_batches, removed_batches: Numbers of batches on all vchannels; a batch is an append.
+        end_tick: Everything below this tick was kept and nothing else. At most the requested tick plus 1; lower if a
+            batch or a transaction would have been cut in half.
+        removed_broadcasts: Number of broadcasts whose message, or whose acceptance, came after the tick.
+        moved_positions: Number of group positions beyond the tick, which were moved back to it.
+        cut_producers: Number of windows whose last batches are removed; their producers get missing-sequence errors.
+        forgotten_apps: Number of applications whose last commit came after the tick. Their earlier commits are unknown,
+            so retrying one would commit it again.
+        trimmed_vchannels: Ids of vchannels that were trimmed beyond the tick before the backup; their messages are
+            lost.
     """
 
     incarnation: str = ""
@@ -77,17 +78,17 @@ class RestoreReport:
 
 
 async def replay(source: Path, target: Path, tick: int, meter: Meter) -> RestoreReport:
-    """Make ``target`` a new store with what the data folder ``source`` holds up to ``tick``, inclusive.
+    """Create a new store in ``target`` from the messages of data folder ``source`` up to ``tick``, inclusive.
 
     Args:
-        source: A copy that a check has let through; nothing in it is modified.
+        source: A copy that passed a check; it is not modified.
         target: An empty folder.
         tick: The last tick to keep.
-        meter: Told of the bytes that were replayed.
+        meter: Called with the number of bytes replayed.
 
     Raises:
-        DataLossError: A message on the way is damaged.
-        OSError, StorageFailedError: The system refused. What is in ``target`` is of no use then.
+        DataLossError: A message is damaged.
+        OSError, StorageFailedError: The system failed; ``target`` is unusable.
     """
     assert 0 <= tick < MAX_TICK
     report = RestoreReport(end_tick=tick + 1)
@@ -97,7 +98,7 @@ async def replay(source: Path, target: Path, tick: int, meter: Meter) -> Restore
             store = open_rocksdb_log_store(target)
             try:
                 _replay_log(log, store, tick, report, meter)
-                # No message between lies in the new store: it is as if that tick had been asked for.
+                # The new store has no message between this tick and the requested one, so the two are equivalent.
                 last_tick = report.end_tick - 1
                 _replay_beside(log, store, last_tick, report)
                 await _replay_metadata(log.metadata, store, last_tick, report)
@@ -126,10 +127,10 @@ def _replay_log(log: StoredLog, store: RocksdbLogStore, tick: int, report: Resto
             report.end_tick = min(report.end_tick, header.base_tick if header.txn is None else header.txn.first_tick)
             continue
         if report.removed_batches:
-            # Ticks grow with the sequence, so what is kept is a prefix. The chain of hashes has proven the sequence.
+            # Ticks grow with the sequence, so the kept entries are a prefix. The chain of hashes proves the sequence.
             raise DataLossError(
-                f"entry {header.sequence} lies at tick {header.base_tick}, below one before it that is removed: this "
-                "log cannot be cut at a tick; restore all of it",
+                f"entry {header.sequence} is at tick {header.base_tick}, below that of an earlier entry that is "
+                "removed: this log cannot be cut at a tick; restore all of it",
                 sequence=header.sequence, tick=header.base_tick,
             )  # fmt: skip
         if page and (page_bytes + header.columns_bytes > MAX_GROUP_BYTES or len(page) == MAX_GROUP_BATCHES):
@@ -140,13 +141,13 @@ def _replay_log(log: StoredLog, store: RocksdbLogStore, tick: int, report: Resto
     _write(log, store, page, report, meter)
     for vchannel_id, cut in wanted.items():
         if store.tail(vchannel_id).batches:
-            # Through the first entry, if the trim was.
+            # This may cut within the first entry, as the original trim did.
             store.trim(vchannel_id, cut)
             report.kept_messages -= cut - adopted[vchannel_id]
 
 
 def _before_first(log: StoredLog, vchannel_id: int, trim_tick: int, tick: int) -> int:
-    """Return a trim tick that is not above the first entry that is kept of a vchannel: a part of it may be trimmed."""
+    """Return ``trim_tick``, lowered to the first kept entry of a vchannel if the trim cuts within that entry."""
     first = log.reader.page_of_headers(vchannel_id, 0, MAX_TICK, 1)
     return min(trim_tick, first[0].base_tick) if first and _is_kept(first[0], tick) else trim_tick
 
@@ -171,7 +172,7 @@ def _write(
         return
     entries, staged, size_bytes = [], [], 0
     for header, columns in zip(headers, log.reader.columns(headers), strict=True):
-        assert columns is not None, "nothing is trimmed meanwhile"
+        assert columns is not None, "nothing is trimmed during a restore"
         place = None
         if header.staged_sequence and header.txn is not None:
             place = StagedColumns(header.staged_sequence, header.columns_bytes, header.stored_crc32c)
@@ -200,7 +201,7 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
     for group, position in log.positions().items():
         positions[group] = position
         if tick + 1 < position.next_tick:
-            # What was taken beyond the tick is not there any more, so no repeated call can be answered with it.
+            # Messages consumed beyond the tick no longer exist, so a retried consume call cannot get them again.
             positions[group] = position._replace(next_tick=tick + 1, taken=b"")
             report.moved_positions += 1
     outcomes = {txn_id: outcome for txn_id, outcome in log.outcomes.items() if outcome.last_tick <= tick}
@@ -214,26 +215,26 @@ def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: Re
         store.write([], Beside(outcomes=outcome_page))
     for app_page in _pages(app_commits):
         store.write([], Beside(app_commits=app_page))
-    # What was evicted before the tick is as unknown as before, and nothing says when it was.
+    # Keep the floors: rows evicted before the tick stay unknown, and the time of an eviction is not recorded.
     store.write([], Beside(floors=log.floors))
     for vchannel_id, fencing_token in log.fencing_tokens.items():
         store.fence(vchannel_id, fencing_token)
 
 
 def _is_before(commit: AppCommit, tick: int) -> bool:
-    """Tell whether a commit was made up to ``tick``: one without messages has a tick all the same."""
+    """Return True if a commit was made at or before ``tick``; a commit without messages has a tick too."""
     return max(commit.first_tick, commit.last_tick) <= tick
 
 
 def window_until(window: ProducerWindow, tick: int) -> ProducerWindow | None:
-    """Return a producer's window without the batches that came after ``tick``; None if nobody knows what it was then.
+    """Return a producer's window without the batches after ``tick``; None if the window at ``tick`` is unknown.
 
-    The epoch stays: whoever was fenced off stays so.
+    The epoch is kept, so fenced producers stay fenced.
     """
     kept = window
     while kept.results and kept.last_tick > tick:
         kept = kept._replace(last_sequence=kept.last_sequence - 1, results=kept.results[:-RESULT_BYTES])
-    # All that is remembered came after the tick: how many batches before it did as well is not known.
+    # All remembered batches came after the tick: how many older batches did as well is unknown.
     is_unknown = kept.results == b"" != window.results and kept.last_sequence > 0
     return None if is_unknown else kept
 
@@ -266,15 +267,15 @@ async def _replay_metadata(table: Table, store: RocksdbLogStore, tick: int, repo
 
 
 def _broadcast_of(key: str) -> int | None:
-    """Return the broadcast that a record of the metadata belongs to."""
+    """Return the id of the broadcast to which a metadata record belongs; None for other records."""
     number, slash, _ = key.removeprefix(f"{_ROOT}/broadcast/").partition("/")
     return int(number) if slash and key.startswith(f"{_ROOT}/broadcast/") and number.isdecimal() else None
 
 
 def _broadcasts_after(records: dict[str, Versioned], tick: int) -> set[int]:
-    """Return the broadcasts whose message came after ``tick``, or who were accepted after it and have none yet.
+    """Return the broadcasts whose message came after ``tick``, and pending ones that were accepted after it.
 
-    Those that are pending and were accepted before it stay: they reach every vchannel, as they were promised to.
+    Pending broadcasts accepted before it are kept: an accepted broadcast always reaches every vchannel.
     """
     gone: set[int] = set()
     for key, found in records.items():

@@ -1,8 +1,8 @@
-"""The driver of retention: looks at channels, asks ``retention_plan`` what goes, and trims.
+"""The driver of retention: checks channels, plans cuts with ``retention_plan``, and trims.
 
-A channel is looked at when it may have something to lose: when it has grown beyond a bound by its tails, or when its
-oldest chunk, as of the last look, has become too old. So a look at all channels costs a look at their tails, on a
-reader's thread; chunks are read only where something is due.
+A channel is due when it may have something to delete: when its size, by its tails, exceeds a bound, or when its oldest
+chunk, as of the last check, has become too old. So a check of all channels reads only their tails, on a reader thread;
+chunks are read only where something is due.
 """
 
 import asyncio
@@ -25,27 +25,27 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.runtime.tasks import TaskOwner
 
 DEFAULT_CHECK_INTERVAL_MS: Final = 10_000
-# Between two intervals a look follows what was appended: so often at most, and after so many bytes.
+# Between two full checks, a check follows appends: at most this often, and after this number of bytes.
 _MAX_PAUSE_S: Final = 0.1
 _LOOK_AFTER_BYTES: Final = 2 * CHUNK_BYTES
-# A channel beyond a bound is looked at again once it has grown by this share, for a look reads chunks.
+# A channel beyond a bound is checked again once it has grown by 1/32, because a check reads chunks.
 _GROWTH_SHARE: Final = 32
-# Of the time, at most one part in so many goes into looking for what is due.
+# Finding due channels takes at most 1/20 of the time.
 _BUSY_SHARE: Final = 20
 _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 HeldTick = Callable[[str], tuple[int, str] | None]
-"""Of a vchannel by name: the smallest next tick of the groups on it, with that group's name; None without groups."""
+"""Returns the smallest next tick of the groups on a vchannel, given by name, and that group; None without groups."""
 
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """A channel with settings.
+    """A channel with retention settings.
 
     Attributes:
-        looked_bytes: What it had left after the last look.
-        not_before_ms: Nothing of it is too old before this moment.
+        looked_bytes: Size after the last check, in bytes.
+        not_before_ms: Time before which no message is too old, in milliseconds since the epoch.
     """
 
     log: ChannelLog
@@ -56,7 +56,7 @@ class _Watched:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What a look has found. The last two are as in _Watched."""
+    """The result of a check. ``bytes_left`` and ``not_before_ms`` update _Watched."""
 
     cuts: Sequence[Cut]
     bytes_left: int
@@ -66,11 +66,12 @@ class _Verdict:
 class Retainer:
     """Keeps channels within their bounds. Lives on the event loop; ``run`` is its task.
 
-    Invariant: what a group has not committed goes only past a hard cap, and only once that is durably told.
+    Invariant: messages that a group has not committed are deleted only by a hard cap, and only after that loss is
+    persisted in the channel's record.
     """
 
     def __init__(self, node: LogNode, tasks: TaskOwner, readers: Executor, changes: asyncio.Lock) -> None:
-        """``changes`` serialises changes of the catalog; held for one trim at a time."""
+        """``changes`` serialises changes of the catalog; it is held for one trim at a time."""
         self._node = node
         self._tasks = tasks
         self._readers = readers
@@ -82,23 +83,23 @@ class Retainer:
         self._looked_at_bytes = 0
 
     def open(self, catalog: Catalog, held_tick: HeldTick, on_trimmed: Callable[[], None]) -> None:
-        """Learn where records are, what groups hold, and whom to tell that disk can be reclaimed."""
+        """Set the catalog, the source of held ticks, and the callback for disk space that can be reclaimed."""
         self._catalog = catalog
         self._held_tick = held_tick
         self._on_trimmed = on_trimmed
 
     def watch(self, record: ChannelRecord, log: ChannelLog) -> None:
-        """Keep a channel within the bounds of its record from now on; call it again when they have changed."""
+        """Keep a channel within the bounds of its record from now on; call again after they changed."""
         self._watched.pop(record.name, None)
         if record.retention != KEEP_FOR_EVER:
             self._watched[record.name] = _Watched(log, record.retention)
 
     def forget(self, name: str) -> None:
-        """Leave a channel alone that is being destroyed."""
+        """Stop retention of a channel."""
         self._watched.pop(name, None)
 
     async def run(self, check_interval_s: float) -> None:
-        """Look every ``check_interval_s`` at everything, and in between at what grows; for ever."""
+        """Check all channels every ``check_interval_s``, and growing ones in between. Never returns."""
         clock = self._node.shared.clock
         pause_s = min(check_interval_s, _MAX_PAUSE_S)
         next_full_s = 0.0
@@ -122,8 +123,8 @@ class Retainer:
                 try:
                     await self._look(watched)
                 except DataLossError as error:
-                    # Left alone until the next start, which will refuse the store: what is damaged must not be trimmed,
-                    # and other channels go on.
+                    # Damaged data must not be trimmed: stop retention of this channel until the next start, which
+                    # will refuse the store. Retention of other channels continues.
                     self.forget(watched.log.name)
                     _log.error("retention_met_damage", channel=watched.log.name, problem=error.message, **error.values)
                 except StorageUnreadableError as error:
@@ -137,11 +138,11 @@ class Retainer:
         try:
             verdict = await self._on_reader(self._judge, watched, held, cuts)
         except KeyError:
-            # Its vchannels went while it was looked at: it was destroyed, so there is nothing to keep in bounds.
+            # The channel was destroyed during the check.
             assert watched.log.is_closed
             return
         watched.looked_bytes, watched.not_before_ms = verdict.bytes_left, verdict.not_before_ms
-        # Ordering: told before anything goes, so that no crash lets a loss go untold.
+        # Ordering: losses are persisted before anything is deleted, so that no crash hides a loss.
         if not verdict.cuts or not await self._tasks.finish(self._tell(watched, verdict.cuts, held)):
             return
         for cut in verdict.cuts:
@@ -149,7 +150,7 @@ class Retainer:
         self._on_trimmed()
 
     async def _tell(self, watched: _Watched, cuts: Sequence[Cut], held: Sequence[tuple[int, str] | None]) -> bool:
-        """Write down what will be cut past groups; return False if the channel went or was altered meanwhile."""
+        """Persist what will be cut past groups; return False if the channel was destroyed or altered meanwhile."""
         name = watched.log.name
         async with self._changes:
             if self._watched.get(name) is not watched:
@@ -178,14 +179,14 @@ class Retainer:
         node = self._node
         async with self._changes:
             if self._watched.get(watched.log.name) is not watched:
-                return  # Destroyed or altered since: what was decided rests on settings that are no more.
+                return  # Destroyed or altered since: the decision is based on outdated settings.
             tick = min(cut.tick, vchannel.durable_tick + 1)
             if not cut.is_past_hold and (hold := self._held_tick(vchannel.name)) is not None:
                 tick = min(tick, hold[0])
             if tick <= vchannel.trim_tick:
                 return
-            # Ordering: known to everybody on the event loop before it is on its way, so that a group that is registered
-            # or seeks from here on is refused a position that is about to go.
+            # Ordering: set the trim tick before submitting the trim, so that groups that subscribe or seek from here on
+            # are refused positions that are about to be deleted.
             vchannel.trim_tick = Tick(tick)
             before = node.store.tail(vchannel.vchannel_id)
             tail = await node.committer.run(lambda: node.store.trim(vchannel.vchannel_id, tick))
@@ -197,7 +198,7 @@ class Retainer:
     # -- On a reader's thread ------------------------------------------------------------------------------
 
     def _due(self, candidates: Sequence[_Watched], is_full: bool) -> list[_Watched]:
-        """Return the channels that may have something to lose."""
+        """Return the channels that may have something to delete."""
         now_ms = self._node.shared.clock.wall_ms()
         return [watched for watched in candidates if self._is_due(watched, now_ms, is_full=is_full)]
 
@@ -218,7 +219,7 @@ class Retainer:
     def _judge(
         self, watched: _Watched, held: Sequence[tuple[int, str] | None], cuts: Mapping[int, GroupCut]
     ) -> _Verdict:
-        """Read chunks, and decide what goes. KeyError if the channel was destroyed meanwhile."""
+        """Read chunks, and decide what to delete. Raises KeyError if the channel was destroyed meanwhile."""
         store, retention = self._node.store, watched.retention
         now_ms = self._node.shared.clock.wall_ms()
         expired_tick = compose(max(0, now_ms - retention.age_ms)) if retention.age_ms else NO_TICK
@@ -245,7 +246,7 @@ class Retainer:
 
 
 def _next_expiry_ms(retention: Retention, views: Sequence[VchannelView], planned: Sequence[Cut], now_ms: int) -> int:
-    """Return before when nothing more can be too old: the oldest chunk that is left lives on until then at least."""
+    """Return the time at which the oldest remaining chunk becomes too old; no message is too old before it."""
     cut_ticks = {cut.index: cut.tick for cut in planned}
     left_from = [max(view.tail.trim_tick, cut_ticks.get(index, NO_TICK)) for index, view in enumerate(views)]
     oldest = [

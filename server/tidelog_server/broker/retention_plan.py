@@ -1,15 +1,15 @@
-"""What retention removes: chunks, bounds and groups in, cuts out. Pure; no I/O and no clock.
+"""Planning of retention: computes cuts from chunks, bounds and held ticks. Pure: no I/O, no clock.
 
-The chunks of all vchannels of a channel are walked from the oldest to the newest, by their last messages::
+The chunks of all vchannels of a channel are visited from the oldest to the newest, by their last messages::
 
     oldest                                                            newest
     | chunk | chunk | chunk | chunk | chunk | chunk | chunk | chunk | chunk |
     --------------------^-----------------------^------------------------
        expired_tick: all before it        the newest ``bytes`` begin here:
-       are older than age_ms              what is before them may go
+       are older than age_ms              chunks before them may be deleted
 
-A chunk goes if it lies wholly before one of the two marks and nobody holds it. Only a hard cap takes more: first what
-nobody holds, and what is left to take then is cut past the groups that hold it.
+A chunk is deleted if it is entirely before one of the two marks and no group holds it. Only a hard cap deletes more:
+first chunks that no group holds, then held ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ from tidelog_server.storage.log_store import Chunk, VchannelTail
 
 @dataclass(frozen=True, slots=True)
 class VchannelView:
-    """A vchannel as retention sees it.
+    """The state of a vchannel that retention needs.
 
     Attributes:
-        tail: Its state, taken before the chunks were read.
-        chunks: Its oldest, as ``LogStore.oldest_chunks`` returns them for ``bytes_over`` of the channel.
-        held_tick: Messages from here on are not committed by all groups; None if there is no group.
-        told_tick: Below it, what was cut past groups is accounted for; a crash may have kept it from going.
+        tail: Tail of the vchannel, read before the chunks.
+        chunks: Oldest chunks, as ``LogStore.oldest_chunks`` returns them for ``bytes_over`` of the channel.
+        held_tick: First tick that not all groups have committed; None without groups.
+        told_tick: Losses below this tick are already persisted, even if a crash prevented the deletion.
     """
 
     tail: VchannelTail
@@ -39,20 +39,20 @@ class VchannelView:
 
     @property
     def bytes_left(self) -> int:
-        """Bytes of columns that were not trimmed."""
+        """Bytes of columns that are not trimmed."""
         return self.tail.columns_bytes - self.tail.trimmed_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A prefix of a vchannel that goes.
+    """A prefix of a vchannel to delete.
 
     Attributes:
-        index: Of the vchannel, in the order in which they were given.
-        tick: What is smaller goes; the tick after the last message of a chunk.
-        messages, bytes: That are in it, counted by whole chunks.
-        is_past_hold: Whether a group holds messages of it.
-        lost_messages, lost_bytes: Those in chunks that a group holds, if they are not accounted for yet.
+        index: Index of the vchannel in the argument of ``plan_cuts``.
+        tick: End of the prefix, exclusive: the tick after the last message of a chunk.
+        messages, bytes: Size of the prefix, counted by whole chunks.
+        is_past_hold: True if a group holds messages of the prefix.
+        lost_messages, lost_bytes: Size of held chunks whose loss is not persisted yet.
     """
 
     index: int
@@ -65,7 +65,7 @@ class Cut:
 
 
 class _Piece(NamedTuple):
-    """What is left of a chunk. Sorts by age."""
+    """The untrimmed part of a chunk. Sorts by age."""
 
     last_tick: int
     vchannel: int
@@ -76,15 +76,15 @@ class _Piece(NamedTuple):
 
 
 def bytes_over(retention: Retention, bytes_left: int) -> int:
-    """Return how many bytes of a channel, which has ``bytes_left`` in all, lie beyond one of its bounds."""
+    """Return by how many bytes a channel of ``bytes_left`` bytes exceeds its smallest bound; 0 without bounds."""
     bounds = [bound for bound in (retention.bytes, retention.hard_bytes) if bound]
     return max(0, bytes_left - min(bounds)) if bounds else 0
 
 
 def plan_cuts(retention: Retention, vchannels: Sequence[VchannelView], expired_tick: int) -> list[Cut]:
-    """Return what goes of each vchannel of a channel; nothing for those that keep all they have.
+    """Return the cut of each vchannel of a channel that has something to delete.
 
-    ``expired_tick`` is the moment before which messages are too old; 0 if there is no such moment.
+    Messages below ``expired_tick`` are too old; 0 without a bound on age.
     """
     pieces = sorted(piece for index, view in enumerate(vchannels) for piece in _pieces(index, view))
     bytes_left = sum(view.bytes_left for view in vchannels)
@@ -96,11 +96,11 @@ def plan_cuts(retention: Retention, vchannels: Sequence[VchannelView], expired_t
 
 
 def _pieces(index: int, view: VchannelView) -> Iterator[_Piece]:
-    # Where the tail is older than the chunks, or a trim came in between, what differs is not counted.
+    # The tail may be older than the chunks, or a trim may have come in between: clamp chunks to the tail.
     begin_messages, begin_bytes = view.tail.trimmed_messages, view.tail.trimmed_bytes
     for chunk in view.chunks:
         if chunk.last_tick < view.tail.trim_tick:
-            continue  # The open one stays in the index until it is closed, even if all of it was trimmed.
+            continue  # The open chunk stays in the index until it is closed, even if it is trimmed entirely.
         end_messages = max(begin_messages, min(view.tail.messages, chunk.messages_before + chunk.messages))
         end_bytes = max(begin_bytes, min(view.tail.columns_bytes, chunk.bytes_before + chunk.columns_bytes))
         is_held = view.held_tick is not None and view.held_tick <= chunk.last_tick
@@ -114,13 +114,13 @@ def _pieces(index: int, view: VchannelView) -> Iterator[_Piece]:
 def _beyond_bounds(
     retention: Retention, pieces: Sequence[_Piece], bytes_left: int, expired_tick: int
 ) -> tuple[list[_Piece], list[_Piece]]:
-    """Divide pieces into those that are too old, or beyond the newest bytes, and not held; and the others."""
+    """Divide pieces into those to delete (unheld, and too old or beyond the newest bytes) and the others."""
     gone: list[_Piece] = []
     rest: list[_Piece] = []
     over_bytes = bytes_left - retention.bytes if retention.bytes else 0
     is_over = 0 < over_bytes
     for piece in pieces:
-        # A held piece takes its share of what is beyond, so that nothing newer goes in its place.
+        # A held piece counts towards the excess, so that no newer piece is deleted in its place.
         is_over = is_over and piece.bytes <= over_bytes
         over_bytes -= piece.bytes
         goes = (is_over or piece.last_tick < expired_tick) and not piece.is_held
@@ -129,9 +129,9 @@ def _beyond_bounds(
 
 
 def _beyond_cap(pieces: Sequence[_Piece], over_bytes: int) -> list[_Piece]:
-    """Return the pieces that a hard cap takes to be rid of ``over_bytes``: those that nobody holds come first."""
+    """Return the pieces that a hard cap deletes to free ``over_bytes``: unheld pieces first, then held ones."""
     gone: list[_Piece] = []
-    # Stable: of either kind, the oldest come first.
+    # The sort is stable: within held and unheld pieces, the oldest come first.
     for piece in sorted(pieces, key=lambda piece: piece.is_held):
         if over_bytes <= 0:
             break

@@ -1,4 +1,4 @@
-"""Begun transactions: drives their table by requests, time and what the log answers."""
+"""Begun transactions: drives their table by requests, time and results of the log."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -34,27 +34,27 @@ from tidelog_server.runtime.clock import AwakeClock
 from tidelog_server.runtime.failpoints import Failpoint, hit
 from tidelog_server.runtime.tasks import TaskOwner
 
-# How late it may be noticed that a keepalive has run out, where nobody asks.
+# Maximum delay of an expiry if no request concerns the transaction.
 _SWEEP_EVERY_S: Final = 0.25
-# What a pause of this process takes of a keepalive: more than a busy event loop is late.
+# Maximum time that a pause of this process counts towards a keepalive; greater than the delay of a busy event loop.
 _MAX_PAUSE_S: Final = 2 * _SWEEP_EVERY_S
-# The disk of discarded batches is given back once there are so many bytes of them.
+# Disk space is reclaimed once this number of bytes of staged batches was discarded.
 _RECLAIM_AT_BYTES: Final = 64 * MIB
-# While the store removes something, nothing is written.
+# Batches discarded per job: the committer writes nothing else during a job.
 _DISCARDED_AT_ONCE: Final = 256
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class TxnDescription:
-    """What can be told about a transaction that has not ended.
+    """The state of an open transaction.
 
     Attributes:
         txn_id, caller, is_committing, prepared_for: As in TxnSession.
-        vchannels: Their names, in the order in which they joined.
-        batches, messages, size_bytes: What it has staged.
-        keepalive_s: How long it lives without a sign of its client.
-        expires_in_s: How long it lives from now on; 0 or more.
+        vchannels: Names of its vchannels, in the order in which they were added.
+        batches, messages, size_bytes: Amount staged.
+        keepalive_s: Lifetime without a keepalive of its client, in seconds.
+        expires_in_s: Time until it expires, in seconds; 0 or more.
     """
 
     txn_id: int
@@ -70,11 +70,11 @@ class TxnDescription:
 
 
 class Committed(NamedTuple):
-    """Where a transaction is.
+    """The result of a commit.
 
     Attributes:
-        outcome: See there.
-        is_repeated: Whether it was committed before, or is being so, by another call.
+        outcome: Position of the transaction in the log.
+        is_repeated: True if another call committed the transaction, or is committing it.
     """
 
     outcome: TxnOutcome
@@ -85,21 +85,21 @@ class Transactions:
     """The begun transactions of a node. Lives on the event loop."""
 
     def __init__(self, node: LogNode, tasks: TaskOwner, on_disk_freed: Callable[[], None]) -> None:
-        """``on_disk_freed`` is called now and then, when discarded batches take enough disk to be given back."""
+        """``on_disk_freed`` is called whenever enough batches were discarded to reclaim their disk space."""
         self._node = node
         self._tasks = tasks
         self._on_disk_freed = on_disk_freed
         self.table: TxnTable
         self._clock: AwakeClock
-        # Of those that are being committed, and of those whose commit has an unknown outcome.
+        # Commits in progress and commits with an unknown outcome, by id.
         self._commits: dict[int, asyncio.Future[TxnOutcome]] = {}
-        # Ended ones whose batches are still there.
+        # Ended transactions whose batches are not discarded yet.
         self._discarding: list[TxnSession] = []
         self._discard_wanted = asyncio.Event()
         self._discarded_bytes = 0
 
     async def open(self) -> None:
-        """Remove what an earlier run left behind, and begin to look after keepalives."""
+        """Discard batches that an earlier run left behind, and start expiring transactions."""
         store, limits = self._node.store, self._node.admission.limits
         leftovers = store.staged()
         if leftovers:
@@ -115,11 +115,11 @@ class Transactions:
         self._tasks.start("discarded transactions", self._discard())
 
     async def begin(self, targets: Sequence[Target], keepalive_us: int, caller: Caller) -> TxnSession:
-        """Begin a transaction on ``targets``, or on whatever it appends to if there are none.
+        """Begin a transaction on ``targets``; if empty, on the vchannels to which it appends.
 
         Raises:
             InvalidRequestError: Too many vchannels, or a keepalive (in microseconds, 0 for the default) out of range.
-            RateLimitRejectedError: Too many are open.
+            RateLimitRejectedError: Too many transactions are open.
             StorageFailedError, ShutdownError, DiskFullError: See Admission.
         """
         admission = self._node.admission
@@ -138,16 +138,16 @@ class Transactions:
         keepalive_s = keepalive_us / 1e6 if keepalive_us else admission.limits.txn_keepalive_ms / 1e3
         self.table.check_room(caller)
         txn_id = await self._node.shared.oracle.allocate(1)
-        # Others may have begun meanwhile.
+        # Check again: other transactions may have begun meanwhile.
         self.table.check_room(caller)
         session = self.table.begin(txn_id, caller, targets, keepalive_s, self.now_s())
         hit(Failpoint.TXN_BEGUN)
         return session
 
     def stage(self, place: BatchOfTxn, target: Target, batch: Batch, on_settled: Settled) -> PendingAppend:
-        """Add a batch to a transaction; settled once it is written, which its commit makes durable.
+        """Stage a batch; it settles once written, and the transaction's commit makes it durable.
 
-        A batch with a sequence that came before is settled before this returns.
+        A batch whose sequence was staged before is a retry, and settles before this returns.
 
         Raises:
             TidelogServerError: See ``TxnTable.session``, ``TxnTable.stage`` and ``TxnSession.is_repeated``. Nothing
@@ -167,7 +167,7 @@ class Transactions:
         staged = StagedBatch(vchannel_id, txn_id, sequence, batch.columns)
         append = PendingAppend((), False, on_settled, staged=(staged,), is_duplicate=is_repeated)
         if is_repeated:
-            # The first one is written before any commit that comes behind it.
+            # The first one is written before any commit submitted after it.
             append.settled = True
             on_settled(append)
         else:
@@ -176,13 +176,13 @@ class Transactions:
         return append
 
     def keep_alive(self, txn_id: int, caller: Caller) -> TxnSession:
-        """Note a sign of a transaction's client, also while it is being committed. Raises as ``TxnTable.session``."""
+        """Restart the keepalive of a transaction, also during its commit. Raises as ``TxnTable.session``."""
         session = self.open_session(txn_id, caller)
         session.keep_alive(self.now_s())
         return session
 
     def roll_back(self, txn_id: int, caller: Caller) -> None:
-        """End a transaction without a commit. Once more is no error. Raises as ``TxnTable.session``."""
+        """Roll back a transaction. Idempotent. Raises as ``TxnTable.session``."""
         if self.table.was_rolled_back(txn_id, caller):
             return
         session = self.open_session(txn_id, caller)
@@ -190,7 +190,7 @@ class Transactions:
         self.end(session, "rolled_back")
 
     def abort(self, txn_id: int, reason: str) -> None:
-        """End a transaction of whatever client, for an operator; audited. Raises as ``TxnTable.session``."""
+        """Abort a transaction of any client, for an operator; audited. Raises as ``TxnTable.session``."""
         session = self.open_session(txn_id, None)
         session.check_open()
         self.end(session, "aborted")
@@ -199,20 +199,20 @@ class Transactions:
     async def commit(
         self, txn_id: int, caller: Caller, terms_of: Callable[[], CommitTerms], wait_s: float
     ) -> Committed:
-        """Commit a transaction, and return where it is; the same again for one that was committed before.
+        """Commit a transaction and return its outcome; a retry returns the same outcome.
 
-        Cancelling does not stop it. After an error with the effect none it is open as before.
+        Cancelling does not stop it. After an error with the effect none the transaction remains open.
 
         Args:
-            txn_id: The transaction.
-            caller: Who asks.
-            terms_of: Returns what is asked; not called for one that was committed before, or is being so.
-            wait_s: How long to wait for the barrier.
+            txn_id: Id of the transaction.
+            caller: The requesting client.
+            terms_of: Returns the terms of the commit; not called if the transaction is committed or being committed.
+            wait_s: Maximum wait for the barrier in seconds.
 
         Raises:
             TidelogServerError: See ``TxnTable.session``, ``check_whole`` and ``try_commit``. Nothing happened.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
-            TransactionOutcomeForgottenError: It may have been committed long ago.
+            TransactionOutcomeForgottenError: The transaction may have been committed, but its outcome was evicted.
             StorageFailedError: See its effect.
         """
         self._expire(txn_id)
@@ -235,34 +235,34 @@ class Transactions:
         return Committed(await asyncio.shield(self._commits[txn_id]), is_repeated=True)
 
     def describe(self, txn_id: int) -> TxnDescription | TxnOutcome:
-        """Return what is known of a transaction, or its outcome. Raises as ``TxnTable.session``."""
+        """Return the state of an open transaction or the outcome of a committed one. Raises as ``TxnTable.session``."""
         self._expire(txn_id)
         found = self.table.find(txn_id, None)
         return found if isinstance(found, TxnOutcome) else self._description(self.open_session(txn_id, None))
 
     def list(self, after_id: int = 0, count: int | None = None) -> "list[TxnDescription]":
-        """Return open transactions, oldest first: so many of those with an id above ``after_id``."""
+        """Return up to ``count`` open transactions with ids above ``after_id``, oldest first."""
         self._expire_all()
-        # They are there in the order in which they were begun, which is that of their ids.
+        # The table is in order of beginning, which is that of the ids.
         sessions = (session for session in self.table.open.values() if session.txn_id > after_id)
         return [self._description(session) for session in islice(sessions, count)]
 
     def channel_destroyed(self, log: ChannelLog) -> None:
-        """End the transactions that a channel takes along; one that is being committed is in the log first."""
+        """End the transactions on a destroyed channel, except those whose commit is already in progress."""
         for session in self.table.on_vchannels(vchannel.vchannel_id for vchannel in log.vchannels):
             if not session.is_committing:
                 self.end(session, "channel_destroyed")
 
     def refresh_metrics(self) -> None:
-        """Bring the gauges up to date."""
+        """Update the gauges."""
         metrics = self._node.metrics
         metrics.open_txns.set(len(self.table.open))
         metrics.staged_bytes.set(self.table.staged_bytes)
 
-    # -- For those who commit several at once ------------------------------------------------------------------
+    # -- For prepared transactions -----------------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """Return the time on the clock that keepalives run on."""
+        """Return the time of the clock for keepalives, in seconds."""
         return self._clock.now_s()
 
     def open_session(self, txn_id: int, caller: Caller | None) -> TxnSession:
@@ -271,17 +271,17 @@ class Transactions:
         return self.table.session(txn_id, caller, self._node.shared.oracle.last)
 
     def end(self, session: TxnSession, cause: EndCause) -> None:
-        """End an open transaction without a commit."""
+        """End an open transaction without a commit, and schedule its batches for discarding."""
         self.table.end(session, cause)
         self._node.metrics.txns_ended.labels(cause).inc()
         self._discarding.append(session)
         self._discard_wanted.set()
 
     async def submit(self, commit: TxnCommit, wait_s: float) -> SubmittedCommit:
-        """Submit a commit of transactions that are marked as committing, once its ticks can be had.
+        """Submit a commit of transactions that are marked as committing, once its ticks are available.
 
         Raises:
-            TidelogServerError: See ``try_commit``. Nothing happened, and its transactions are open as before.
+            TidelogServerError: See ``try_commit``. Nothing happened, and the transactions remain open.
             BarrierNotReachedError: The barrier was not reached within ``wait_s``. Nothing happened.
         """
         node, oracle = self._node.shared, self._node.shared.oracle
@@ -304,7 +304,7 @@ class Transactions:
     # -- Private -------------------------------------------------------------------------------------------
 
     def _expire(self, txn_id: int) -> None:
-        """End a transaction if its keepalive has run out: that is noticed at once where somebody asks."""
+        """End a transaction if its keepalive has run out, so that requests need not wait for the sweep."""
         session = self.table.open.get(txn_id)
         if session is not None and not session.is_committing and session.expires_s <= self.now_s():
             self.end(session, "keepalive")
@@ -316,14 +316,14 @@ class Transactions:
     async def _commit(
         self, session: TxnSession, terms: CommitTerms, wait_s: float, committed: asyncio.Future[TxnOutcome]
     ) -> TxnOutcome:
-        """Commit, and let whoever asks again meanwhile learn what came of it."""
+        """Commit, and pass the result to retries that arrived meanwhile."""
         try:
             outcome = await self._commit_once(session, terms, wait_s)
         except TidelogServerError as error:
             if error.effect is Effect.NONE:
                 del self._commits[session.txn_id]
             committed.set_exception(error)
-            # Asked for, because asyncio complains of a failure that nobody looked at.
+            # Retrieve the exception: asyncio logs exceptions that are never retrieved.
             committed.exception()
             raise
         del self._commits[session.txn_id]
@@ -357,14 +357,14 @@ class Transactions:
         )  # fmt: skip
 
     async def _sweep(self) -> None:
-        """End transactions whose client is gone, for ever."""
+        """End expired transactions periodically. Never returns."""
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             self._clock.beat()
             self._expire_all()
 
     async def _discard(self) -> None:
-        """Remove what ended transactions have staged, many in one go, for ever."""
+        """Discard the staged batches of ended transactions, in bulk. Never returns."""
         store = self._node.store
         while True:
             await self._discard_wanted.wait()

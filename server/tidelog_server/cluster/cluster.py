@@ -164,7 +164,7 @@ class Cluster:
     # -- Registration --------------------------------------------------------------------------------------
 
     async def _identify(self, folder: Path | None) -> ClusterIdentity:
-        """Read the cluster's id, creating it if there is none. Raises DataLossError if the data folder has another."""
+        """Read or create the cluster's id. Raises DataLossError if the data folder is of another cluster or node."""
         key = f"{self._root}/cluster"
         while (found := await self._store.get(key)) is None:
             value = json.dumps({"version": 1, "cluster_id": secrets.token_hex(_ID_BYTES)}, separators=(",", ":"))
