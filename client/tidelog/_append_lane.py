@@ -51,17 +51,17 @@ class Submission:
         return len(self.messages)
 
     def succeed(self, result: AppendResult | TransactionResult) -> None:
-        """Set the result, unless the future is done."""
+        """Resolve the future with ``result``, unless it is done."""
         if not self.future.done():
             self.future.set_result(result)
 
     def fail(self, error: TidelogError) -> None:
-        """Set a copy of ``error``, unless the future is done: a shared one would collect all callers' tracebacks."""
+        """Fail the future, unless it is done, with a copy of ``error``: a shared one would gather all tracebacks."""
         if not self.future.done():
             self.future.set_exception(copy_of(error))
 
     def expire(self, now_s: float) -> bool:
-        """Return whether the deadline has passed; if so, set TimeoutError, unless the future is done."""
+        """Return whether the deadline has passed; if so, fail the future with TimeoutError, unless it is done."""
         if now_s < self.deadline_s:
             return False
         if not self.future.done():
@@ -96,8 +96,8 @@ class TransactionPart:
 
     Attributes:
         messages: Messages gathered and not yet staged.
-        is_plain: True if all of them are bytes.
-        size_bytes: Approximate size of them in batches.
+        is_plain: True if all of these are bytes.
+        size_bytes: Approximate size of these in batches.
         count: Number of messages, staged ones included.
         expected_last_tick, fencing_token: Conditions of the commit.
     """
@@ -147,14 +147,14 @@ class TransactionSubmission(Submission):
         return self.messages_in_all
 
     def succeed(self, result: AppendResult | TransactionResult) -> None:
-        """Record the result, and set it, unless the future is done."""
+        """Record ``result``, and resolve the future, unless it is done."""
         assert isinstance(result, TransactionResult)
         self.outcome = result
         if not self.future.done():
             self.future.set_result(result)
 
     def fail(self, error: TidelogError) -> None:
-        """Record a copy of ``error``, and set it, unless the future is done."""
+        """Record a copy of ``error``, and fail the future with it, unless it is done."""
         self.outcome = copy_of(error)
         if not self.future.done():
             self.future.set_exception(self.outcome)

@@ -54,7 +54,7 @@ class AppendStream:
         self._was_broken = False
         # When answers stopped, and the backoff before the next attempt; `_pauses_s` is None while answers arrive.
         self._lost_since_s: float | None = None
-        # The server's limit of a request, if it ended the current stream with that error.
+        # The server's maximum request size, known once it has rejected a larger request by ending the current stream.
         self._max_request_bytes = inf
         self._pauses_s: Iterator[float] | None = None
         # Fires when batches rejected because of overload are resent.
@@ -103,7 +103,7 @@ class AppendStream:
         Cancelling ends only the wait: the messages may still be appended.
 
         Raises:
-            TidelogError: The messages were not appended; with AppendUnknownError, they may be.
+            TidelogError: The messages were not appended; AppendUnknownError if this is not known.
         """
         deadline_s = self._loop.time() + timeout_s
         pauses_s: Iterator[float] | None = None
@@ -158,7 +158,7 @@ class AppendStream:
         Cancelling ends only the wait: the messages may still be appended.
 
         Raises:
-            TidelogError: The messages were not appended; with AppendUnknownError, no answer arrived in time.
+            TidelogError: The messages were not appended; AppendUnknownError if this is not known.
         """
         deadline_s = self._loop.time() + timeout_s
         submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
@@ -187,7 +187,7 @@ class AppendStream:
         """Wait for the outcome of a transaction passed to ``commit``. Cancelling ends only the wait.
 
         Raises:
-            TidelogError: The transaction was not committed; with AppendUnknownError, it may be.
+            TidelogError: The transaction was not committed; AppendUnknownError if this is not known.
             TimeoutError: The outcome is not known yet. If the transaction was not sent by then, it never will be.
         """
         if isinstance(submission.outcome, TidelogError):

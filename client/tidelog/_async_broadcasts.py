@@ -129,8 +129,8 @@ class AsyncBroadcastCalls(ABC):
         """Wait until a broadcast is acknowledged, or all broadcasts that hold a resource key now (exclusive or shared).
 
         ``AckMode.ALL`` waits for all vchannels, ``AckMode.ONCE`` for one vchannel of one broadcast. Returns at once if
-        no broadcast holds the key, or if the broadcast is finished. The wait continues across lost connections and
-        restarts of the server.
+        no broadcast holds the key, or if the broadcast was finished long ago. The wait continues across lost
+        connections and restarts of the server.
 
         Args:
             key_or_id: Resource key, or id of a broadcast.

@@ -199,17 +199,16 @@ class AsyncClient(
         max_bytes_per_split: int = 0,
         created_ticks: Mapping[str, int] | None = None,
     ) -> Plan:
-        """Divide the messages with begin_tick <= tick < end_tick into splits. A bound of 0 is chosen by the server.
-
-        Without ``end_tick`` the cut is consistent: it has everything acknowledged before the call, and nothing later.
+        """Divide the messages with begin_tick <= tick < end_tick into splits.
 
         Args:
-            vchannels: Names of vchannels.
-            begin_tick: First tick, inclusive.
-            end_tick: Last tick, exclusive.
-            min_splits: Minimum number of splits.
-            max_messages_per_split: Maximum messages in a split.
-            max_bytes_per_split: Maximum bytes in a split.
+            vchannels: 1 to 1,024 distinct names of vchannels.
+            begin_tick: Lower bound, inclusive; 0 for all available messages.
+            end_tick: Upper bound, exclusive. 0 for a consistent cut: everything acknowledged before the call, and
+                nothing later.
+            min_splits: Minimum number of splits, at most 100,000; a hint. 0 for no minimum.
+            max_messages_per_split: Approximate maximum of messages per split; 0 for no limit.
+            max_bytes_per_split: Approximate maximum of bytes per split; 0 for 64 MiB.
             created_ticks: Expected creation tick of the channel, by vchannel as named in ``vchannels``. The call fails
                 if that channel was destroyed, even if another channel has its name now.
 

@@ -143,8 +143,8 @@ class AsyncWal:
         Args:
             vchannel: Vchannel to read.
             message_handler: Function of one batch, or an object with ``handle`` and optionally ``close``.
-            deliver_policy: Start: ``At.earliest()``, ``At.latest()``, ``At.tick``, ``At.after``, ``At.message_id``,
-                ``At.after_message_id`` or ``At.time``, or the positions of an earlier scan or read.
+            deliver_policy: Where to start: ``At.earliest()``, ``At.latest()``, ``At.tick``, ``At.after``,
+                ``At.message_id``, ``At.after_message_id`` or ``At.time``, or the positions of an earlier scan or read.
             deliver_filters: Filters; a message is delivered if it passes all of them.
             until: End of the read. Default: it never ends.
             on_event: Callback for each ReaderEvent of the read.
@@ -207,8 +207,8 @@ class AsyncWal:
 class AsyncWalTransaction:
     """A transaction on one vchannel: leaving the ``async with`` block commits, and an exception in it rolls back.
 
-    See ``AsyncTransaction``: appends are sent with the commit, or staged before if they are large. A transaction that
-    is neither committed nor rolled back expires after its keepalive and delays no other call.
+    See ``AsyncTransaction``: appends are sent with the commit, or staged before it if they are large. If a transaction
+    is neither committed nor rolled back, the server discards it within its keepalive; no call waits for it.
 
     Attributes:
         vchannel: Vchannel that it appends to.
@@ -240,7 +240,7 @@ class AsyncWalTransaction:
     ) -> None:
         """Add one message or several to the transaction, after earlier ones.
 
-        For ``barrier_tick``, the conditions and the errors see ``AsyncTransaction.append``.
+        See ``AsyncTransaction.append`` for the barrier, the conditions and the errors.
         """
         self.check_open()
         await self.transaction.append(

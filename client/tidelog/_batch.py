@@ -49,7 +49,7 @@ class Batch(Sequence[StoredMessage]):
 
     @property
     def last_tick(self) -> Tick:
-        """Tick of the last message; a scan of this vchannel alone resumes after the batch with ``At.after`` of it."""
+        """Tick of the last message. A scan of this vchannel alone resumes with ``At.after(last_tick)``."""
         return Tick(self.ticks[-1])
 
     @cached_property
