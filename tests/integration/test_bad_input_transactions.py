@@ -76,7 +76,7 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("other content", "Append", append("four/0", message(b"y"), txn_id=OPEN, txn_sequence=1),
      R.REASON_TRANSACTION_SEQUENCE_REUSED, FAILED, "with different content"),
     ("a barrier", "Append", append("four/0", txn_id=OPEN, barrier_tick=1), R.REASON_INVALID_ARGUMENT, INVALID,
-     "ask for it in CommitTxn"),
+     "set it in CommitTxn"),
     ("a durability", "Append", append("four/0", txn_id=OPEN, durability=1), R.REASON_INVALID_ARGUMENT, INVALID,
      "durability is set with txn_id"),
     ("a condition", "Append", append("four/0", txn_id=OPEN, expected_last_tick=0), R.REASON_INVALID_ARGUMENT, INVALID,

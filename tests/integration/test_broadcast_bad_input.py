@@ -92,9 +92,10 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
      R.REASON_INVALID_NAME, INVALID, "<channel>/<index>"),
     ("an ack of an unknown one", "Ack", pb.AckRequest(broadcast_id=5, vchannels=["one"]),
      R.REASON_BROADCAST_NOT_EXIST, MISSING, "broadcast 5 is unknown"),
-    ("a wait for nothing", "WaitAcked", pb.WaitAckedRequest(), R.REASON_INVALID_ARGUMENT, INVALID, "say what to wait"),
+    ("a wait for nothing", "WaitAcked", pb.WaitAckedRequest(),
+     R.REASON_INVALID_ARGUMENT, INVALID, "nothing to wait for"),
     ("a wait for no id", "WaitAcked", pb.WaitAckedRequest(broadcast_ids=[0]),
-     R.REASON_INVALID_ARGUMENT, INVALID, "stands for none"),
+     R.REASON_INVALID_ARGUMENT, INVALID, "the broadcast id is 0"),
     ("a wait for many", "WaitAcked", pb.WaitAckedRequest(broadcast_ids=range(1, 10_002)),
      R.REASON_INVALID_ARGUMENT, INVALID, "at most 10000"),
     ("an endless wait", "WaitAcked", pb.WaitAckedRequest(resource_key=KEY, timeout_ms=60_001),
@@ -108,7 +109,7 @@ CALLS: list[tuple[str, str, Proto, int, Code, str]] = [
     ("a large page", "ListBroadcasts", pb.ListBroadcastsRequest(page_size=101),
      R.REASON_INVALID_ARGUMENT, INVALID, "at most 100"),
     ("a made up token", "ListBroadcasts", pb.ListBroadcastsRequest(page_token="x"),
-     R.REASON_INVALID_ARGUMENT, INVALID, "none of this server's"),
+     R.REASON_INVALID_ARGUMENT, INVALID, "the page token is invalid"),
     ("an unknown state", "ListBroadcasts", pb.ListBroadcastsRequest(states=[7]),  # type: ignore[list-item]  # the point of the test
      R.REASON_INVALID_ARGUMENT, INVALID, "state 7 is unknown"),
     ("no state", "ListBroadcasts", pb.ListBroadcastsRequest(states=[0]),  # type: ignore[list-item]  # the point of the test

@@ -316,13 +316,13 @@ BROKEN: list[tuple[str, Callable[[], message_pb2.Columns], type[Exception], str]
     ("no messages", lambda: with_fields(count=0), errors.EmptyBatchError, "append at least one"),
     ("huge count", lambda: with_fields(count=(1 << 32) - 1), errors.BatchTooLargeError, "at most 10000 are allowed"),
     ("offsets that fall", lambda: with_fields(payload_offsets=struct.pack("<3i", 0, 4, 3)),
-     errors.MalformedColumnsError, "falls from 4 to 3 at item 1"),
+     errors.MalformedColumnsError, "decreases from 4 to 3 at item 1"),
     ("first offset", lambda: with_fields(payload_offsets=struct.pack("<3i", 1, 2, 3)),
      errors.MalformedColumnsError, "begins at 1, expected 0"),
     ("last offset", lambda: with_fields(payload_offsets=struct.pack("<3i", 0, 1, 2)),
      errors.MalformedColumnsError, "ends at 2, but payloads has 3"),
     ("difference beyond int32", lambda: with_fields(payload_offsets=struct.pack("<3i", 0, -(1 << 31), (1 << 31) - 1)),
-     errors.MalformedColumnsError, "falls"),
+     errors.MalformedColumnsError, "decreases"),
     ("too few offsets", lambda: with_fields(payload_offsets=bytes(8)), errors.MalformedColumnsError, "has 8 bytes"),
     ("odd offsets", lambda: with_fields(payload_offsets=bytes(13)), errors.MalformedColumnsError, "has 13 bytes"),
     ("large message", lambda: a_columns([b"", bytes(65), bytes(70)]), errors.MessageTooLargeError,
@@ -340,7 +340,7 @@ BROKEN: list[tuple[str, Callable[[], message_pb2.Columns], type[Exception], str]
     ("offset in a character", lambda: two_texts(1), errors.MalformedColumnsError, "within a UTF-8 character"),
     ("large properties", lambda: one_property(b"a", b"v" * 8_192), errors.MessageTooLargeError, "the properties of"),
     ("too many properties", lambda: a_columns([Message(b"", properties={f"k{i}": "" for i in range(17)})]),
-     errors.MalformedColumnsError, "17 properties, at most 16"),
+     errors.MalformedColumnsError, "17 properties to a message, at most 16"),
     ("lists without keys", lambda: with_fields(property_list_offsets=bytes(12)),
      errors.MalformedColumnsError, "property_key_offsets"),
     ("keys without lists", lambda: with_fields(property_keys=b"k"), errors.MalformedColumnsError, "property_keys"),
@@ -350,9 +350,9 @@ BROKEN: list[tuple[str, Callable[[], message_pb2.Columns], type[Exception], str]
     ("time after the year 9999", lambda: with_times([limits.MAX_EVENT_TIME_MS + 1, 1 << 62], b"\1"),
      errors.MalformedColumnsError, "is 253402300800000 at message 0"),
     ("key twice", lambda: with_keys([b"a"], [b"b", "é".encode(), b"b"]), errors.MalformedColumnsError,
-     "gives message 1 the key 'b' twice"),
+     "the key 'b' twice in message 1"),
     ("key twice in all", lambda: with_keys(*[[b"ab", b"a", b"ab"]] * 3), errors.MalformedColumnsError,
-     "gives message 0 the key 'ab' twice"),
+     "the key 'ab' twice in message 0"),
     ("times' validity alone", lambda: with_fields(event_time_validity=b"\3"), errors.MalformedColumnsError, "without"),
 ]  # fmt: skip
 
@@ -453,7 +453,7 @@ def test_a_cut_batch_keeps_each_message_in_its_transaction(messages: list[Messag
 
 @pytest.mark.parametrize(
     ("txn_ends", "text"),
-    [(b"\1\0\0", "3 bytes, expected 4 for each"), ([2, 1, 3], "falls"), ([2], "ends at 2, but the batch has 3")],
+    [(b"\1\0\0", "3 bytes, expected 4 per"), ([2, 1, 3], "decreases"), ([2], "ends at 2, but the batch has 3")],
 )
 def test_txn_ends_that_do_not_divide_the_batch_are_refused(txn_ends: bytes | list[int], text: str) -> None:
     columns = a_columns([b"a", b"b", b"c"])

@@ -1,1 +1,1 @@
-"""The only layer that speaks gRPC and protobuf: checks what comes in once, and turns domain errors into statuses."""
+"""The only layer that uses gRPC and protobuf. It validates requests, once, and maps domain errors to statuses."""

@@ -1,6 +1,6 @@
-"""What the caller of the call that runs may do. Handlers ask here; with authentication off there is nothing to ask.
+"""The permissions of the current call's principal, for handlers. Not set if authentication is off.
 
-The call's wrapper in ``rpc.calls`` sets it, tasks that a handler begins inherit it.
+The wrapper of the call in ``rpc.calls`` sets them; tasks that a handler starts inherit them.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from tidelog_server.security.grants import Verb
 
 
 class Access:
-    """Who makes one call, and what that one may do.
+    """The principal of one call and its permissions.
 
     Attributes:
         method: Full name of the method.
-        shown: What the call showed.
-        principal: Who makes it; replaced when permissions change.
-        tenant: The tenant of the principal.
-        quota: What the principal has left.
-        task: What runs the call; cancelled to end it.
-        is_ended: Set when the credentials ran out, before the task is cancelled.
+        shown: Credentials and origin of the call.
+        principal: Authenticated caller; replaced when its permissions change.
+        tenant: Tenant of the principal.
+        quota: Remaining quota of the principal.
+        task: Task that runs the call; cancelled to end it.
+        is_ended: Set when the credentials expire, before the task is cancelled.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Access:
         self.method = method
         self.shown = shown_by
         self.principal = principal
-        # Asked for with each batch; a call's principal keeps its name.
+        # Cached, because each batch needs it; the name of a call's principal never changes.
         self.tenant = tenant_of(principal.name)
         self.quota = quota
         self.task: asyncio.Task[object] | None = None
@@ -55,32 +55,32 @@ class Access:
         self._denied: set[tuple[Verb, str]] = set()
 
     def require(self, verb: Verb, name: str) -> None:
-        """Check that ``verb`` is permitted on a channel, vchannel, group or domain. One look-up for what came before.
+        """Check that ``verb`` is permitted on a channel, vchannel, group or domain. A repeated check is one look-up.
 
         Raises:
-            PermissionDeniedError: It is not, or there may be nothing of this name.
+            PermissionDeniedError: It is not permitted. Raised whether or not the name exists.
         """
         key = (verb, name)
         if key not in self._allowed:
-            # A domain of keys is any text, and has no part.
+            # A domain of resource keys may contain a slash; it has no index.
             pattern_name = name if verb is Verb.BROADCAST_KEY else name.partition("/")[0]
             if not self.principal.grants.allow(verb, pattern_name):
                 raise self.denial((verb,), name)
             _remember(self._allowed, key)
 
     def require_somewhere(self, verb: Verb) -> None:
-        """Check that ``verb`` is permitted on anything at all. Raises PermissionDeniedError."""
+        """Check that ``verb`` is permitted on at least one name. Raises PermissionDeniedError."""
         if not self.principal.grants.allow_somewhere(verb):
             raise self.denial((verb,), "")
 
     def may(self, verbs: Iterable[Verb], name: str) -> bool:
-        """Tell whether one of ``verbs`` is permitted on ``name``; a no is no denial."""
+        """Return whether one of ``verbs`` is permitted on ``name``. False is not recorded as a denial."""
         return self.principal.grants.allow_any_of(verbs, name.partition("/")[0])
 
     def denial(self, verbs: Sequence[Verb], name: str) -> PermissionDeniedError:
         """Return the error for a call that needs one of ``verbs`` on ``name``.
 
-        The first of them is recorded, once for each call, verb and name.
+        The denial of the first verb is recorded, once per call, verb and name.
         """
         self.quota.note_denied()
         verb = verbs[0]
@@ -91,8 +91,8 @@ class Access:
         return PermissionDeniedError(verbs, shown(name))
 
     def renewed(self, principal: Principal) -> None:
-        """Go on under permissions that may have changed."""
-        # Identity first: thousands of streams are looked at each second, and nothing has changed.
+        """Replace the principal, whose permissions may have changed."""
+        # Identity first: thousands of streams are checked each second, mostly without a change.
         if principal.grants is not self.principal.grants and principal.grants != self.principal.grants:
             self._allowed.clear()
         self.principal = principal
@@ -102,23 +102,23 @@ _current: ContextVar[Access | None] = ContextVar("tidelog-access", default=None)
 
 
 def current_access() -> Access | None:
-    """Return what the caller of the running call may do; None where everybody may do everything."""
+    """Return the access of the current call; None if authentication is off."""
     return _current.get()
 
 
 def current_tenant() -> Tenant:
-    """Return the tenant of the running call's principal; NO_TENANT where everybody may do everything."""
+    """Return the tenant of the current call's principal; NO_TENANT if authentication is off."""
     access = _current.get()
     return NO_TENANT if access is None else access.tenant
 
 
 def set_access(access: Access) -> None:
-    """Set it for the running task, which is the call's own."""
+    """Set the access of the current task, which must be the task of the call."""
     _current.set(access)
 
 
 def current_principal() -> str:
-    """Return the name of the principal of the running call; empty with authentication off."""
+    """Return the name of the current call's principal; empty if authentication is off."""
     access = _current.get()
     return "" if access is None else access.principal.name
 

@@ -55,10 +55,10 @@ from tidelog_server.runtime.eager import Eager
 from tidelog_server.security.grants import Verb
 
 _ROOM_POLL_S: Final = 0.001
-# A stream that outlives the decision to shut down is ended once its client has sent nothing for so long, or at last.
+# At shutdown, a stream is closed after its client has sent nothing for _REST_S, or after _DRAIN_S at the latest.
 _REST_S: Final = 0.1
 _DRAIN_S: Final = 1.0
-# About what the server holds for a request beside its bytes: a stream of tiny ones is bounded all the same.
+# Approximate memory of a request in addition to its bytes, so that a stream of tiny requests is bounded too.
 _SLOT_BYTES: Final = 512
 
 # Tags of AppendStreamRequest.
@@ -72,10 +72,10 @@ _MAX_KNOWN: Final = protowire.tag_of(5, protowire.MAX_WIRE_TYPE)
 
 @dataclass(slots=True)
 class StreamRequest:
-    """An AppendStreamRequest whose batches are still bytes.
+    """An AppendStreamRequest with its batches still serialised.
 
     Attributes:
-        transaction: The transaction, with which ``vchannel`` and ``columns`` are empty.
+        transaction: The transaction, or None. If it is set, ``vchannel`` and ``columns`` must be empty.
     """
 
     request_id: int = 0
@@ -86,20 +86,20 @@ class StreamRequest:
 
     @property
     def columns_bytes(self) -> int:
-        """Length of all columns."""
+        """Total bytes of all columns."""
         if self.transaction is None:
             return len(self.columns)
         return len(self.columns) + sum(len(columns) for part in self.transaction.parts for columns in part.batches)
 
 
 def parse_stream_request(encoded: bytes) -> StreamRequest:
-    """Return the parts of a serialised AppendStreamRequest.
+    """Return the fields of a serialised AppendStreamRequest.
 
     Raises:
-        protowire.WireFormatError, UnicodeDecodeError, DecodeError: It is no such message.
+        protowire.WireFormatError, UnicodeDecodeError, DecodeError: The bytes are not a valid AppendStreamRequest.
     """
     request = StreamRequest()
-    # Parts of a message that come several times are merged, which for serialised messages means joined.
+    # Repeated occurrences of an embedded message are merged: for serialised messages, concatenated.
     columns: list[memoryview] = []
     options: list[memoryview] = []
     for tag, value in protowire.fields(encoded):
@@ -112,12 +112,12 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
         elif tag == _OPTIONS:
             options.append(value)
         elif tag == _TRANSACTION:
-            # Parts that come in several pieces are joined, as above.
+            # Repeated occurrences are merged, as above.
             request.transaction = request.transaction or TransactionRequest()
             parse_transaction(value, request.transaction)
         elif tag <= _MAX_KNOWN:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
-        # A field of a later version is passed over.
+        # Fields of later versions are skipped.
     # The only copy of the batch between the network and RocksDB.
     request.columns = b"".join(columns)
     if options:
@@ -126,7 +126,7 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
 
 
 def check_permitted(access: Access, request: StreamRequest) -> None:
-    """Check that a request of a stream is permitted, by its names alone. Raises PermissionDeniedError."""
+    """Check that the caller may append to the vchannels that a request names. Raises PermissionDeniedError."""
     if request.transaction is None:
         access.require(Verb.APPEND, request.vchannel)
         if request.options is not None and request.options.txn_id:
@@ -140,11 +140,11 @@ def check_permitted(access: Access, request: StreamRequest) -> None:
 
 
 class Intent(Protocol):
-    """An append that was checked and has no ticks yet."""
+    """A validated append that has no ticks yet."""
 
     @property
     def options(self) -> AppendOptions:
-        """What is asked of it."""
+        """Options of the append."""
         ...
 
     @property
@@ -153,7 +153,7 @@ class Intent(Protocol):
         ...
 
     def attempt(self) -> PendingAppend | None:
-        """Submit it; None if the oracle cannot give ticks now. Raises as ``ChannelLog.try_append`` does."""
+        """Submit the append; None if the oracle has no ticks ready. Raises as ``ChannelLog.try_append`` does."""
         ...
 
 
@@ -178,7 +178,7 @@ class BatchIntent:
 
 
 class AppendCalls:
-    """Takes batches in, in both forms."""
+    """Handlers of Append and AppendStream."""
 
     def __init__(self, broker: Broker, node: LogNode, *, syncs_by_default: bool) -> None:
         self._broker = broker
@@ -192,7 +192,7 @@ class AppendCalls:
         if not request.messages:
             raise EmptyBatchError
         if len(request.messages) > MAX_MESSAGES_PER_BATCH:
-            # Before they are encoded, which takes the event loop's time.
+            # Checked before the rows are encoded, which blocks the event loop.
             raise BatchTooLargeError(actual=len(request.messages), maximum=MAX_MESSAGES_PER_BATCH, unit="messages")
         batch = self._batch(encode_rows(request.messages))
         self._node.admission.check_room(len(batch.columns))
@@ -212,25 +212,25 @@ class AppendCalls:
         return wal_service_pb2.AppendResponse(result=result_of(append))
 
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        """Append batches in columns until the client closes its side."""
+        """Append batches of columns until the client closes its side of the stream."""
         await AppendStreamCall(self, self._node, context, caller_of(context)).run(requests)
 
     def parse(self, encoded: bytes) -> StreamRequest:
-        """Return the parts of a request. Raises MalformedRequestError."""
+        """Return the fields of a request. Raises MalformedRequestError."""
         try:
             return parse_stream_request(encoded)
         except (protowire.WireFormatError, UnicodeDecodeError, DecodeError) as error:
             raise MalformedRequestError("AppendStream") from error
 
     def check(self, request: StreamRequest, caller: Caller, on_settled: Settled) -> Intent:
-        """Return what a request of a stream asks for. Raises TidelogServerError."""
+        """Validate a request of a stream, and return its append. Raises TidelogServerError."""
         if request.transaction is not None:
             options = self._default_options if request.options is None else self._options(request.options)
             return self._check_transaction(request, request.transaction, options, on_settled)
         target = Target(*self._broker.find(request.vchannel))
         batch = self._batch(request.columns)
         if batch.txns > 1:
-            raise MalformedColumnsError("txn_ends", "divides a batch that is no part of a transaction")
+            raise MalformedColumnsError("txn_ends", "divides a batch that is not part of a transaction")
         return self._intent(target, batch, request.options, caller, on_settled)
 
     def _intent(
@@ -241,7 +241,7 @@ class AppendCalls:
         caller: Caller,
         on_settled: Settled,
     ) -> Intent:
-        """Return what is asked for with a batch. Raises InvalidRequestError."""
+        """Return the append of one batch. Raises InvalidRequestError."""
         if options is None:
             return BatchIntent(*target, batch, self._default_options, on_settled)
         if options.txn_id:
@@ -255,7 +255,7 @@ class AppendCalls:
     ) -> Intent:
         if request.vchannel or request.columns:
             raise InvalidRequestError(
-                "the request has a transaction and a batch of its own: put the batch into a part", field="transaction"
+                "the request has both a transaction and a batch: put the batch into a part", field="transaction"
             )
         check_shape(wanted.parts, options, request.columns_bytes, self._node.admission.limits.max_batch_bytes)
         parts = []
@@ -268,17 +268,17 @@ class AppendCalls:
         return TxnIntent(self._node.shared, parts, options, on_settled, positions)
 
     async def submit_later(self, intent: Intent, wait_s: float) -> PendingAppend:
-        """Submit an append once the oracle can give it ticks, which are past its barrier.
+        """Wait until the oracle has ticks beyond the barrier, and submit the append.
 
         Raises:
-            BarrierNotReachedError: Not so within ``wait_s``.
+            BarrierNotReachedError: It does not have them within ``wait_s`` seconds.
         """
         oracle, barrier_tick = self._node.shared.oracle, intent.options.barrier_tick
         append: PendingAppend | None = None
         try:
             async with asyncio.timeout(wait_s):
                 while append is None:
-                    # Not allocated here: ticks must be taken and submitted without an await in between.
+                    # Ordering: ``attempt`` allocates the ticks: no await may come between allocation and submission.
                     await oracle.prepare(intent.count, barrier_tick)
                     append = intent.attempt()
         except TimeoutError:
@@ -295,10 +295,10 @@ class AppendCalls:
         return Batch(view.count, view.message_type, view.crc32c, columns, view.txns)
 
     def _options(self, options: wal_service_pb2.AppendOptions) -> AppendOptions:
-        """Return what ``options`` ask for. Raises InvalidRequestError."""
+        """Return the validated options. Raises InvalidRequestError."""
         if options.txn_id or options.txn_sequence:
             raise InvalidRequestError(
-                "txn_id and txn_sequence are for one batch of a begun transaction: leave both out here, or set txn_id",
+                "txn_id and txn_sequence are for single batches of begun transactions: set neither here, or set txn_id",
                 field="txn_id",
             )
         return AppendOptions(
@@ -309,7 +309,7 @@ class AppendCalls:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """One request of a stream that was not answered yet."""
+    """A request of a stream that was not answered yet."""
 
     request_id: int
     size_bytes: int
@@ -322,12 +322,12 @@ class _Slot:
 
 
 class AppendStreamCall:
-    """One AppendStream: reads ahead of what is durable, answers in the order of the requests.
+    """One AppendStream: reads requests ahead of the acknowledgements, and answers in the order of the requests.
 
-    No coroutine for each step: besides the disk, a lone append waits for Python only.
+    Why not a coroutine per step: apart from the disk, the latency of a lone append is Python's overhead.
 
     Invariant: ``_in_flight_bytes`` is the sum over all slots, and at most the limit plus one request.
-    Invariant: one answer is being written at a time, for gRPC takes no second one.
+    Invariant: at most one answer is being written, because gRPC allows only one write at a time.
     """
 
     def __init__(self, calls: AppendCalls, node: LogNode, context: Context, caller: Caller) -> None:
@@ -343,7 +343,7 @@ class AppendStreamCall:
         self._has_room.set()
         self._is_read_to_end = False
         self._malformed: MalformedRequestError | None = None
-        # Whether an answer is being written; by ``_begun`` if that is set, which nobody awaits yet.
+        # True while an answer is being written; by ``_begun`` if that is set, which is awaited later.
         self._is_writing = False
         self._begun: Eager[None] | None = None
 
@@ -351,8 +351,8 @@ class AppendStreamCall:
         """Serve the stream to its end.
 
         Raises:
-            MalformedRequestError: A request was no message of this method. Those before it are answered.
-            ShutdownError: The node is shutting down. What was read is answered; nothing else had an effect.
+            MalformedRequestError: A request is not a valid message. The requests before it are answered.
+            ShutdownError: The node is shutting down. All requests that were read are answered; no other had an effect.
         """
         self._node.watchers.add(self._changed)
         try:
@@ -363,7 +363,7 @@ class AppendStreamCall:
                 reader.cancel()
         finally:
             self._node.watchers.discard(self._changed)
-            # Where the call was cancelled, nobody is left to answer.
+            # If the call was cancelled, unanswered requests stay unanswered.
             self._slots.clear()
             self._in_flight_bytes = 0
             if self._begun is not None:
@@ -388,12 +388,12 @@ class AppendStreamCall:
         self._changed.set()
 
     def _submit(self, encoded: bytes) -> Coroutine[None, None, None] | None:
-        """Submit a request at once, or return what must be awaited for that.
+        """Submit a request, or return a coroutine that submits it.
 
-        Here rather than in ``_read``, whose variables would keep the batch while the stream rests.
+        Why not in ``_read``: its local variables would keep the batch in memory while the stream is idle.
 
         Raises:
-            MalformedRequestError: It is no message of this method.
+            MalformedRequestError: The request is not a valid message.
         """
         request = self._calls.parse(encoded)
         slot = self._open_slot(request.request_id, len(encoded) + _SLOT_BYTES)
@@ -428,7 +428,7 @@ class AppendStreamCall:
         return slot
 
     def _close_slot(self) -> _Slot:
-        """Return the oldest slot, whose answer is about to be written."""
+        """Remove and return the oldest slot, whose answer is to be written."""
         slot = self._slots.popleft()
         self._in_flight_bytes -= slot.size_bytes
         if not self._has_room.is_set() and self._is_under_limit():
@@ -436,7 +436,7 @@ class AppendStreamCall:
         return slot
 
     async def _wait_for_room(self, size_bytes: int) -> None:
-        """Wait until the node has room. Back-pressure: the stream is not read on, so HTTP/2 stops the client."""
+        """Wait until the node has room. Back-pressure: meanwhile the stream is not read, so HTTP/2 stops the client."""
         admission = self._node.admission
         while not admission.has_room(size_bytes):
             admission.check()
@@ -446,14 +446,14 @@ class AppendStreamCall:
         return self._in_flight_bytes < self._node.admission.limits.max_in_flight_bytes_per_stream
 
     def _on_settled(self, append: PendingAppend) -> None:
-        """Begin to answer at once if it is this one's turn: the task would come to it a turn of the loop later."""
+        """Answer immediately if this append is the oldest: the task would run one turn of the event loop later."""
         if not self._is_writing and self._slots and self._slots[0].append is append:
             self._is_writing = True
             self._begun = Eager(self._write(self._close_slot()))
         self._changed.set()
 
     async def _answer(self) -> None:
-        """Write answers until everything is answered and the client has closed its side, or the node stops."""
+        """Write answers until all requests are answered and the client has closed its side, or the node stops."""
         while True:
             self._changed.clear()
             await self._write_answers()
@@ -462,9 +462,9 @@ class AppendStreamCall:
             await self._changed.wait()
 
     async def _drain(self) -> None:
-        """After the decision to shut down, refuse what the client still sends until it closes its side or rests.
+        """During shutdown, refuse further requests until the client closes its side or is idle for _REST_S.
 
-        Why: a gRPC client that writes to a stream that has ended loses every answer that it has not read yet.
+        Why: a gRPC client that writes to a closed stream loses all answers that it has not read yet.
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _DRAIN_S
@@ -479,7 +479,7 @@ class AppendStreamCall:
         await self._write_answers()
 
     async def _write_answers(self) -> None:
-        """Write the answers that are due, in order, behind the one that was begun."""
+        """Write the answers that are ready, in order, after the one that was started."""
         if self._begun is not None:
             begun, self._begun = self._begun, None
             await begun
@@ -514,5 +514,5 @@ class AppendStreamCall:
 
 
 def unknown_outcome(failure: LogFailure) -> LogFailure:
-    """Return the failure of an append that was in flight: it may be there after a restart."""
+    """Return the failure of an append that was in flight, with effect unknown: it may be in the log after a restart."""
     return failure.with_effect(Effect.UNKNOWN)

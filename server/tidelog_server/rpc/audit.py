@@ -1,10 +1,10 @@
-"""The audit log: administrative calls and refusals, as JSON in the channel ``_audit``, chained by hashes.
+"""The audit log: administrative calls and denials, as JSON in the channel ``_audit``, chained by hashes.
 
-Each event is one line of JSON and one message. ``previous`` in it is the SHA-256 of the line before, so a line that is
-missing or was changed is noticed by a reader of all lines. No caller can append to the channel or destroy it.
-Administrators can trim old events, which is an event itself; the newest one always stays, so the chain continues.
+Each event is one message with one line of JSON. Its ``previous`` is the SHA-256 of the previous line, so a reader of
+all lines detects missing and changed ones. No caller can append to the channel or destroy it. Administrators can trim
+old events, which is an event itself; the newest event is always kept, so the chain continues.
 
-A refusal costs its caller nothing, so refusals must not fill the disk: ``audit_limits`` says which are written.
+A denied call costs its caller nothing, so denials must not fill the disk: ``audit_limits`` decides which are written.
 """
 
 import asyncio
@@ -45,16 +45,16 @@ _log = structlog.get_logger()
 
 NO_EVENT: Final = ""
 _SYNCED: Final = AppendOptions(needs_sync=True)
-# Of the request in an event; a longer one is cut.
+# Maximum length of the request in an event; longer requests are truncated.
 _MAX_REQUEST_CHARACTERS: Final = 2_048
 
 
 class AuditChainError(Exception):
-    """Lines of the audit log are missing, or were changed."""
+    """Lines of the audit log are missing or were changed."""
 
 
 def encode_event(event: Mapping[str, object], number: int, time_ms: int, previous: str) -> bytes:
-    """Return one line: fields in a fixed order, everything escaped that is not printable ASCII."""
+    """Return one line: fields in a fixed order, with all characters escaped that are not printable ASCII."""
     request = event.get("request")
     if request is not None and len(text := json.dumps(request)) > _MAX_REQUEST_CHARACTERS:
         event = {**event, "request": {"cut": text[:_MAX_REQUEST_CHARACTERS]}}
@@ -63,15 +63,15 @@ def encode_event(event: Mapping[str, object], number: int, time_ms: int, previou
 
 
 def hash_of_line(line: bytes) -> str:
-    """Return what the next line has as its ``previous``."""
+    """Return the value of ``previous`` in the next line."""
     return hashlib.sha256(line).hexdigest()
 
 
 def check_chain(lines: Iterable[bytes]) -> int:
-    """Check that lines follow each other without a gap; return their number.
+    """Check that the lines form a chain without gaps, and return their number.
 
     Raises:
-        AuditChainError: One is missing, changed, or no event.
+        AuditChainError: A line is missing, was changed, or is not an event.
     """
     previous: str | None = None
     number = count = 0
@@ -80,11 +80,11 @@ def check_chain(lines: Iterable[bytes]) -> int:
             event = json.loads(line)
             own_number, own_previous = event["number"], event["previous"]
         except (ValueError, KeyError, TypeError):
-            raise AuditChainError(f"what follows event {number} is no event") from None
+            raise AuditChainError(f"the line after event {number} is not an event") from None
         if previous is None:
-            # A log may have been cut by retention; from its first line on it must be whole.
+            # Old events may have been trimmed; from the first line on the chain must be complete.
             if (own_number == 1) != (own_previous == NO_EVENT):
-                raise AuditChainError(f"the first event, {own_number}, contradicts itself")
+                raise AuditChainError(f"the number of the first event, {own_number}, contradicts its `previous`")
         elif own_number != number + 1 or own_previous != previous:
             raise AuditChainError(f"event {own_number} does not follow event {number}: lines are missing or changed")
         number, previous = own_number, hash_of_line(line)
@@ -94,7 +94,7 @@ def check_chain(lines: Iterable[bytes]) -> int:
 
 @dataclass(slots=True)
 class _Waiting:
-    """An event that is not written yet."""
+    """An event that is queued for writing."""
 
     event: Mapping[str, object]
     time_ms: int
@@ -103,7 +103,7 @@ class _Waiting:
 
 
 class AuditLog:
-    """Writes events one after the other, several at once where several wait. Lives on the event loop."""
+    """Writes events in order, queued events in groups. Lives on the event loop."""
 
     def __init__(self, broker: Broker, node: LogNode) -> None:
         self._broker = broker
@@ -118,7 +118,7 @@ class AuditLog:
         self._vchannel: VchannelLog
 
     async def open(self) -> None:
-        """Make the channel if it is missing, and find the end of the chain. DataLossError if it cannot be read."""
+        """Create the channel if needed, and read the last event. Raises DataLossError if it cannot be read."""
         await self._broker.ensure_own_channel(AUDIT_CHANNEL)
         self._log, self._vchannel = self._broker.find_to_read(AUDIT_CHANNEL)
         if self._vchannel.durable_tick > NO_TICK:
@@ -126,12 +126,12 @@ class AuditLog:
             self._number, self._previous = json.loads(last)["number"], hash_of_line(last)
 
     def note(self, event: Mapping[str, object]) -> None:
-        """Have an event written soon, whatever the disk has left; for few events only."""
+        """Queue an event, regardless of free disk space. For rare events only."""
         self._waiting.append(_Waiting(event, self._now_ms()))
         self._wake.set()
 
     def note_refusal(self, event: Mapping[str, object], caller: str) -> None:
-        """Have a refusal written soon, or only count it: if its caller has too many, or the disk is full."""
+        """Queue a denial, or only count it if its caller exceeds its rate or the disk is full."""
         is_full = self._node.admission.is_disk_full or len(self._waiting) >= MAX_WAITING_AUDIT_EVENTS
         if is_full or not self._refusals.admits(caller, self._now_s()):
             self._lose(caller)
@@ -143,11 +143,11 @@ class AuditLog:
         """Write an event, durably.
 
         Raises:
-            AuditFailedError: It cannot be written, so what it records must not be done. While the disk is too full for
-                appends, events have a reserve, half of which is for administrators.
+            AuditFailedError: The event cannot be written, so the operation that it records must not be executed. While
+                the disk is too full for appends, events use a reserve, half of which is for administrators.
         """
         if len(self._waiting) >= MAX_WAITING_AUDIT_EVENTS:
-            raise AuditFailedError("too many events wait to be written")
+            raise AuditFailedError(f"{MAX_WAITING_AUDIT_EVENTS} events wait to be written, the maximum: retry later")
         self._check_disk(event, is_administrator=is_administrator)
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(event, self._now_ms(), written))
@@ -159,7 +159,7 @@ class AuditLog:
             raise AuditFailedError(f"it took longer than {AUDIT_WITHIN_S:.0f} s") from None
 
     async def run(self) -> None:
-        """Write what waits, for ever."""
+        """Write queued events. Never returns."""
         while True:
             await self._woken()
             if not self._waiting and self._may_tell_lost():
@@ -190,7 +190,7 @@ class AuditLog:
                 waiting.written.set_result(None)
 
     def _failed(self, group: Sequence[_Waiting], error: TidelogServerError) -> None:
-        """Refuse administrative calls; data goes on, with an alarm."""
+        """Fail the administrative calls of ``group``. Data calls are still served; the metric audit_failing is set."""
         self._node.metrics.audit_failing.set(1)
         _log.error("audit_not_written", events=len(group), cause=error.message)
         for waiting in group:
@@ -206,16 +206,16 @@ class AuditLog:
         self._refusals.lose(caller)
         self._node.metrics.audit_lost.inc()
         if is_first:
-            # So that it is recorded in time, also if nothing else happens.
+            # Wake the writer, so that the count is recorded in time even without further events.
             self._wake.set()
 
     def _may_tell_lost(self) -> bool:
         return self._refusals.due_in_s(self._now_s()) == 0.0 and not self._node.admission.is_disk_full
 
     async def _woken(self) -> None:
-        """Wait until there is something to write, or lost refusals are due."""
+        """Wait until there is an event to write, or the count of lost denials is due."""
         due_in_s = self._refusals.due_in_s(self._now_s())
-        # Not at once: they are due all the time while the disk is full or storage fails.
+        # Wait at least one interval: the count is always due while the disk is full or storage fails.
         within_s = None if due_in_s is None else max(due_in_s, LOST_EVENT_INTERVAL_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -231,8 +231,8 @@ class AuditLog:
         line_bytes = len(encode_event(event, self._number, self._now_ms(), self._previous))
         if not self._reserve.take(line_bytes, admission.limits.min_free_disk_bytes, is_administrator=is_administrator):
             raise AuditFailedError(
-                "the disk is nearly full, and what the audit log may still take is used up: have an administrator trim "
-                "channels, or enlarge the disk"
+                "the disk is nearly full, and the reserve of the audit log is used up: trim channels as an "
+                "administrator, or enlarge the disk"
             )
 
     async def _append(self, lines: Sequence[bytes]) -> None:
@@ -265,7 +265,7 @@ class AuditLog:
                     view = ColumnsView.parse(piece.columns)
                     offsets = view.offsets("payload_offsets")
                     return bytes(view.column("payloads")[offsets[piece.end - 1] : offsets[piece.end]])
-        raise AuditFailedError("its last event cannot be found")
+        raise AuditFailedError("its last event was not found")
 
     def _now_s(self) -> float:
         return self._node.shared.clock.monotonic_s()

@@ -1,4 +1,4 @@
-"""How much of the disk the audit log may take: which refusals are recorded, and what is kept for a full disk. Pure."""
+"""Disk usage of the audit log: which denials are recorded, and the reserve for a full disk. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ from tidelog_server.core.limits import (
 from tidelog_server.runtime.buckets import Bucket, Buckets
 
 OTHERS: Final = "(others)"
-# What an event takes of the disk beyond its line: its header, the write-ahead log, and both once more when they move.
+# Disk space of an event in addition to its line: its header, the write-ahead log, and both again for compaction.
 _OVERHEAD_BYTES: Final = 512
 
 
 class Refusals:
-    """Decides which refusals become events of their own, and counts the others by caller.
+    """Decides which denials become events, and counts the others by caller.
 
     Attributes:
-        lost: How many are counted and not written.
+        lost: Number of denials that were counted and not written.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -38,7 +38,7 @@ class Refusals:
         self.lost = 0
 
     def admits(self, caller: str, now_s: float) -> bool:
-        """Return whether a refusal of a caller is written, and count it in if it is."""
+        """Return whether a denial is written; if so, charge it to its caller and to the node."""
         own = self._callers.of(caller, now_s)
         if own.wait_s(now_s, 1) > 0 or self._node.wait_s(now_s, 1) > 0:
             return False
@@ -47,24 +47,24 @@ class Refusals:
         return True
 
     def lose(self, caller: str, count: int = 1) -> None:
-        """Count refusals that are not written."""
+        """Count denials that are not written."""
         self.lost += count
         known = caller in self._by_caller or len(self._by_caller) < MAX_LOST_CALLERS
         self._by_caller[caller if known else OTHERS] += count
 
     def due_in_s(self, now_s: float) -> float | None:
-        """Return how long until the lost ones may be recorded; None if no event was lost."""
+        """Return the seconds until the count of lost denials may be written; None if it is 0."""
         return max(0.0, self._told_s + LOST_EVENT_INTERVAL_S - now_s) if self.lost else None
 
     def take_lost(self, now_s: float) -> dict[str, object]:
-        """Return the event that records all that were lost so far, and reset the counts."""
+        """Return the event with the counts of lost denials, and reset the counts."""
         event: dict[str, object] = {"event": "lost", "denials": self.lost, "callers": dict(self._by_caller)}
         self.lost, self._told_s = 0, now_s
         self._by_caller.clear()
         return event
 
     def give_back(self, event: Mapping[str, object]) -> None:
-        """Count again what an event records that could not be written."""
+        """Add the counts of an event that could not be written."""
         callers = event["callers"]
         assert isinstance(callers, dict)
         for caller, count in callers.items():
@@ -72,20 +72,20 @@ class Refusals:
 
 
 class DiskReserve:
-    """What audited calls may still write while appends are refused because the disk is nearly full.
+    """The bytes that audited calls may write while appends are refused because the disk is nearly full.
 
-    The second half is for administrators, who make room, so that no other principal can use it up.
+    Half of it is for administrators, who free disk space, so that other principals cannot use it up.
     """
 
     def __init__(self) -> None:
         self._used_bytes = 0
 
     def refill(self) -> None:
-        """Note that there is room."""
+        """Reset the reserve, because the disk has space again."""
         self._used_bytes = 0
 
     def take(self, line_bytes: int, min_free_disk_bytes: int, *, is_administrator: bool) -> bool:
-        """Return whether an event may be written, and count it in if it may."""
+        """Return whether an event may be written; if so, charge it to the reserve."""
         whole = min(AUDIT_RESERVE_BYTES, min_free_disk_bytes // 4)
         used = self._used_bytes + 2 * line_bytes + _OVERHEAD_BYTES
         if used > (whole if is_administrator else whole // 2):

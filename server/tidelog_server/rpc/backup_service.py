@@ -11,7 +11,7 @@ from tidelog_server.rpc.context import Context
 
 
 class BackupService:
-    """Makes, keeps and removes checkpoints."""
+    """Handlers of BackupService: checkpoints."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
@@ -26,7 +26,7 @@ class BackupService:
         }
 
     async def create_checkpoint(self, request: pb.CreateCheckpointRequest, _: Context) -> pb.CreateCheckpointResponse:
-        """Freeze the log."""
+        """Create a checkpoint of the log."""
         lease_ms = request.lease_ms or DEFAULT_CHECKPOINT_LEASE_MS
         if not MIN_CHECKPOINT_LEASE_MS <= lease_ms <= MAX_CHECKPOINT_LEASE_MS:
             raise InvalidRequestError(
@@ -36,19 +36,19 @@ class BackupService:
         return pb.CreateCheckpointResponse(checkpoint=_described(await self._checkpoints.create(lease_ms)))
 
     async def keep_checkpoint(self, request: pb.KeepCheckpointRequest, _: Context) -> pb.KeepCheckpointResponse:
-        """Let a checkpoint live on."""
+        """Renew the lease of a checkpoint."""
         self._checkpoints.keep(request.checkpoint_id)
         return pb.KeepCheckpointResponse()
 
     async def release_checkpoint(
         self, request: pb.ReleaseCheckpointRequest, _: Context
     ) -> pb.ReleaseCheckpointResponse:
-        """Remove a checkpoint."""
+        """Delete a checkpoint."""
         await self._checkpoints.release(request.checkpoint_id, is_backed_up=request.is_backed_up)
         return pb.ReleaseCheckpointResponse()
 
     async def list_checkpoints(self, _: pb.ListCheckpointsRequest, __: Context) -> pb.ListCheckpointsResponse:
-        """Tell of all checkpoints."""
+        """Return all checkpoints."""
         return pb.ListCheckpointsResponse(checkpoints=map(_described, self._checkpoints.states()))
 
 

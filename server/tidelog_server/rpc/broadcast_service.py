@@ -54,7 +54,7 @@ _MAX_ID_DIGITS: Final = 20
 
 
 class BroadcastService:
-    """Broadcasts and their acknowledgements."""
+    """Handlers of BroadcastService: broadcasts and their acknowledgements."""
 
     def __init__(self, broker: Broker, node: LogNode) -> None:
         self._broker = broker
@@ -103,7 +103,7 @@ class BroadcastService:
         try:
             result = await self._broker.broadcasts.broadcast(wanted)
         except ResourceAcquiredError as error:
-            # One that waits for the key is not known yet.
+            # The holder may be a broadcast that waits for the key and has no record yet.
             if self._may_know(int(error.values["broadcast_id"]), if_unknown=False):
                 raise
             values = error.values
@@ -129,7 +129,7 @@ class BroadcastService:
         if request.HasField("resource_key"):
             name = _key_name(request.resource_key)
         elif not request.broadcast_ids:
-            raise InvalidRequestError("say what to wait for: a resource_key or broadcast_ids", field="resource_key")
+            raise InvalidRequestError("nothing to wait for: set resource_key or broadcast_ids", field="resource_key")
         for broadcast_id in request.broadcast_ids:
             _check_id(broadcast_id)
         known = self._known(request.broadcast_ids)
@@ -138,17 +138,17 @@ class BroadcastService:
         waiting_for = await self._broker.broadcasts.acks.wait(
             known, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE, tenant=current_tenant()
         )
-        # All or none: a caller that asks again with none of them asks for those that hold the key then.
+        # All ids or no ids: a caller that repeats the call without ids waits for the holders of the key at that time.
         shown = waiting_for if all(map(self._may_know, waiting_for)) else ()
         return pb.WaitAckedResponse(acked=not waiting_for, broadcast_ids=shown)
 
     def _known(self, broadcast_ids: Sequence[int]) -> list[int]:
-        """Return those of ``broadcast_ids`` that the caller may know.
+        """Return those of ``broadcast_ids`` that the caller may see.
 
-        The others are answered as ids that were never accepted: those that may be forgotten count as finished.
+        Other ids are treated as if they had never been accepted: those at or below the highest floor count as finished.
 
         Raises:
-            BroadcastNotExistError: One of the others is above all that are forgotten.
+            BroadcastNotExistError: Such an id is above the highest floor.
         """
         known = []
         for broadcast_id in broadcast_ids:
@@ -159,7 +159,7 @@ class BroadcastService:
         return known
 
     def _may_know(self, broadcast_id: int, *, if_unknown: bool = True) -> bool:
-        """Return whether the caller may learn of a broadcast: its own, or an open one on a vchannel that it reads."""
+        """Return whether the caller may see a broadcast: its own, or an open one on a vchannel that it may read."""
         access, found = current_access(), self._broker.broadcasts.find(broadcast_id)
         if access is None or access.principal.grants.allow_somewhere(Verb.ADMIN_READ):
             return True
@@ -176,10 +176,12 @@ class BroadcastService:
         unknown = set(request.states).difference(_OF_WIRE)
         if unknown:
             raise InvalidRequestError(f"state {min(unknown)} is unknown: use 1 to {len(_OF_WIRE)}", field="states")
-        # The token is the last id of the page before, so broadcasts may come and go between pages.
+        # The token is the last id of the previous page, so broadcasts may be added or removed between pages.
         token = request.page_token
         if token and (len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal())):
-            raise InvalidRequestError("the page token is none of this server's: leave it out", field="page_token")
+            raise InvalidRequestError(
+                "the page token is invalid: use next_page_token of the previous page, or none", field="page_token"
+            )
         found, has_more = self._broker.broadcasts.page(
             [_OF_WIRE[state] for state in request.states] or OPEN_STATES,
             int(request.page_token or "0"),
@@ -202,7 +204,7 @@ class BroadcastService:
         return response
 
     async def abort_broadcast(self, request: pb.AbortBroadcastRequest, _: Context) -> pb.AbortBroadcastResponse:
-        """Give a broadcast up."""
+        """Abort a broadcast."""
         _check_id(request.broadcast_id)
         _check_text(request.reason, MAX_ABORT_REASON_BYTES, "reason")
         tombstone = await self._broker.broadcasts.abort(request.broadcast_id, request.reason)
@@ -233,7 +235,7 @@ def _id_of(found: Task | Tombstone) -> int:
 
 
 def _resource_keys(wire: Sequence[pb.ResourceKey]) -> tuple[ResourceKey, ...]:
-    """Return checked keys, in order of their names."""
+    """Return validated keys, sorted by name. Raises InvalidRequestError."""
     _check_at_most(len(wire), MAX_RESOURCE_KEYS, "resource_keys")
     keys = sorted(ResourceKey(_key_name(key), key.shared) for key in wire)
     for key, other in pairwise(keys):
@@ -261,7 +263,7 @@ def _check_vchannels(names: Sequence[str]) -> None:
 
 def _check_id(broadcast_id: int) -> None:
     if not broadcast_id:
-        raise InvalidRequestError("the broadcast id is 0, which stands for none: name one", field="broadcast_id")
+        raise InvalidRequestError("the broadcast id is 0: expected the id of a broadcast", field="broadcast_id")
 
 
 def _check_tick(tick: int, field: str) -> None:

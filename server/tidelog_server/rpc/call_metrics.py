@@ -1,4 +1,4 @@
-"""Counts and times calls, by method. Once a call, never once a message of a stream."""
+"""Metrics of calls, by method. Updated per call, never per message of a stream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,14 +17,14 @@ _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class CallMeter:
-    """Wraps handlers so that each call is counted by how it ended, and timed if it is unary."""
+    """Wraps handlers to count calls by status code, and to time unary calls."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
 
     def metered(self, name: str, call: Call, *, is_stream: bool) -> Call:
-        """Return ``call``, counted under ``name``. How long streams last is up to their clients, and not kept."""
+        """Return ``call``, counted under ``name``. Streams are not timed: their duration is the client's choice."""
         metrics, monotonic_s = self._metrics, self._clock.monotonic_s
         open_calls = metrics.calls_open.labels(name)
         handled_ok = metrics.calls_handled.labels(name, grpc.StatusCode.OK.name)
@@ -50,7 +50,7 @@ class CallMeter:
 
 
 def code_of(error: BaseException, context: Context) -> grpc.StatusCode:
-    """Return what a call that raised ``error`` was answered with."""
+    """Return the status code of a call that raised ``error``."""
     if isinstance(error, asyncio.CancelledError):
         return grpc.StatusCode.CANCELLED
     code: Any = context.code()

@@ -21,7 +21,7 @@ from tidelog_server.security.grants import OF_CHANNELS
 
 
 class ChannelService:
-    """Creates, alters, destroys and describes channels."""
+    """Handlers of ChannelService."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -39,7 +39,7 @@ class ChannelService:
     async def create_channels(self, request: pb.CreateChannelsRequest, _: Context) -> pb.CreateChannelsResponse:
         """Create channels."""
         if bool(request.names) == bool(request.number):
-            raise InvalidRequestError("give either names or a number greater than 0, not both", field="names")
+            raise InvalidRequestError("set either names or a number greater than 0, not both", field="names")
         if request.names:
             _check_names(request.names)
         elif request.number > MAX_CHANNELS_PER_REQUEST:
@@ -71,7 +71,7 @@ class ChannelService:
         wire = request.retention
         changed = {field.name: value for field, value in wire.ListFields()}
         if not changed:
-            raise InvalidRequestError("the request changes nothing: give at least one setting", field="retention")
+            raise InvalidRequestError("the request changes nothing: set at least one setting", field="retention")
         states = await self._broker.alter_channels(request.names, RetentionChange(**changed))
         return pb.AlterChannelsResponse(channels=map(_description, states))
 
@@ -103,9 +103,9 @@ class ChannelService:
             raise InvalidRequestError(
                 f"page_size is {request.page_size}, expected 1 to {MAX_LIST_PAGE}, or 0", field="page_size"
             )
-        # The token is the last name of the page before, so channels may come and go between pages.
+        # The token is the last name of the previous page, so channels may be created or destroyed between pages.
         size = request.page_size or MAX_LIST_PAGE
-        # One more, to know whether there is another page.
+        # One more, to find out whether there is another page.
         names = self._visible(request.prefix, request.page_token, size + 1)
         page = names[:size]
         return pb.ListChannelsResponse(
@@ -114,7 +114,7 @@ class ChannelService:
         )
 
     def _visible(self, prefix: str, after: str, limit: int) -> list[str]:
-        """Return names that the caller has any permission on: the next ``limit`` of them, if there are so many."""
+        """Return the next names, at most ``limit``, on which the caller has a permission."""
         access = current_access()
         if access is None:
             return self._broker.names(prefix, after=after, limit=limit)

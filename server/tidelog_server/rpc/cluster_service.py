@@ -1,4 +1,4 @@
-"""ClusterService: where channels are, and what nodes ask of each other."""
+"""ClusterService: the owners of channels, and calls between nodes."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from tidelog_server.security.grants import OF_CHANNELS
 
 
 class ClusterService:
-    """The cluster as one of its nodes sees it."""
+    """Handlers of ClusterService, from the view of one node."""
 
     def __init__(self, broker: Broker, node: LogNode) -> None:
         self._broker = broker
@@ -40,7 +40,7 @@ class ClusterService:
         return self._broker.cluster
 
     async def describe_cluster(self, _request: pb.DescribeClusterRequest, _: Context) -> pb.DescribeClusterResponse:
-        """Tell of all nodes."""
+        """Return all nodes."""
         cluster = self._cluster
         if cluster is None:
             return pb.DescribeClusterResponse()
@@ -65,7 +65,7 @@ class ClusterService:
         )
 
     async def locate_channels(self, request: pb.LocateChannelsRequest, _: Context) -> pb.LocateChannelsResponse:
-        """Tell who owns channels."""
+        """Return the owners of channels."""
         _check_names(request.names)
         owners = {name: self._broker.ownership.owner(name) for name in request.names}
         return pb.LocateChannelsResponse(
@@ -74,9 +74,9 @@ class ClusterService:
         )
 
     async def watch_owners(self, _request: pb.WatchOwnersRequest, context: Context) -> None:
-        """Tell who owns every channel, then what changes.
+        """Stream the owners of all channels, then the changes.
 
-        What is told is what differs from what was told before: changes that undo each other in between are not seen.
+        A response has the differences from the previous one: changes that cancel each other in between are not sent.
         """
         told: dict[str, ChannelOwner] = {}
         version = -1
@@ -98,7 +98,7 @@ class ClusterService:
     async def allocate_tick_range(
         self, request: pb.AllocateTickRangeRequest, _: Context
     ) -> pb.AllocateTickRangeResponse:
-        """Hand out ticks to another node."""
+        """Allocate ticks to another node."""
         if not 1 <= request.count <= MAX_TICK_RANGE:
             raise InvalidRequestError(f"count is {request.count}, expected 1 to {MAX_TICK_RANGE}", field="count")
         if self._cluster is None:
@@ -107,13 +107,13 @@ class ClusterService:
         return pb.AllocateTickRangeResponse(first_tick=first_tick)
 
     async def note_channels(self, request: pb.NoteChannelsRequest, _: Context) -> pb.NoteChannelsResponse:
-        """Learn of channels that another node has created, and open those that are this one's."""
+        """Note channels that another node has created, and open those that this node owns."""
         _check_names(request.names)
         await self._broker.note_created(request.names)
         return pb.NoteChannelsResponse()
 
     async def _changed(self, watcher: asyncio.Event) -> None:
-        """Wait until an owner may have changed, or the node ends."""
+        """Wait until an owner may have changed or the node stops, at most OWNERS_LOOK_INTERVAL_S."""
         watcher.clear()
         try:
             async with asyncio.timeout(OWNERS_LOOK_INTERVAL_S):
@@ -123,7 +123,7 @@ class ClusterService:
 
 
 def _changes(told: Mapping[str, ChannelOwner], owners: Mapping[str, ChannelOwner]) -> Iterator[pb.WatchOwnersResponse]:
-    """Yield what is new since ``told``, in pages; the last one is complete."""
+    """Yield the differences from ``told``, in pages; the last page has ``is_complete`` set."""
     new = [_owner(owner) for name, owner in owners.items() if told.get(name) != owner]
     gone = [name for name in told if name not in owners]
     pages = [new[begin : begin + MAX_LIST_PAGE] for begin in range(0, len(new), MAX_LIST_PAGE)] or [[]]
@@ -133,7 +133,7 @@ def _changes(told: Mapping[str, ChannelOwner], owners: Mapping[str, ChannelOwner
 
 
 def _visible(owners: dict[str, ChannelOwner]) -> dict[str, ChannelOwner]:
-    """Return those of channels that the caller has any permission on."""
+    """Return the owners of the channels on which the caller has a permission."""
     access = current_access()
     if access is None:
         return owners

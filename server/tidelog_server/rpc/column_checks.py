@@ -1,6 +1,6 @@
-"""Checks of a batch in columns, made once on its arrival. No work per message but in numpy.
+"""Validation of a batch in columns, once on arrival. Work per message is done in numpy only.
 
-Readers rely on them: a batch that is in the log comes out again in rows, in Arrow and in Spark.
+Readers rely on it: every batch in the log can be decoded as rows, in Arrow and in Spark.
 """
 
 import struct
@@ -32,22 +32,22 @@ from tidelog_server.core.names import RESERVED_PREFIX, shown
 from tidelog_server.rpc.columns import ColumnsView, Offsets
 
 _LONE: Final = struct.Struct("<2i")
-# Messages whose property keys are hashed at once, and bytes of a key that are: half of them at its end.
+# Messages per pass of hashing property keys, and bytes hashed per key: half from its beginning, half from its end.
 _HASHED_MESSAGES: Final = 1_000
 _HASHED_KEY_BYTES: Final = 32
-# What a byte of a key counts for by its place, in a sum modulo 2^64. Drawn anew by each process, so that nobody can
-# make keys that look the same.
+# Weights of the bytes of a key by position, for a sum modulo 2^64. Random per process, so that a client cannot
+# construct keys with equal hashes.
 _WEIGHTS: Final = np.random.default_rng().integers(0, 1 << 64, _HASHED_KEY_BYTES, np.uint64) | np.uint64(1)
 _OWNER_AND_SIZE_WEIGHT: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 def check(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
-    """Raise unless ``view`` is a batch that may be stored. Nothing else checks it again.
+    """Check that ``view`` is a batch that may be stored. It is not checked again later.
 
     Raises:
-        EmptyBatchError, BatchTooLargeError, MessageTooLargeError: By count and size.
-        ChecksumMismatchError: Its CRC is not that of its columns.
-        MalformedColumnsError, ReservedPropertyError: Its columns contradict each other or the limits.
+        EmptyBatchError, BatchTooLargeError, MessageTooLargeError: A count or size exceeds a limit.
+        ChecksumMismatchError: The CRC does not match the columns.
+        MalformedColumnsError, ReservedPropertyError: The columns contradict each other or the limits.
     """
     if view.count == 0:
         raise EmptyBatchError
@@ -72,13 +72,13 @@ def check(view: ColumnsView, size_bytes: int, limits: Limits) -> None:
 
 
 def _is_lone_payload(view: ColumnsView, max_bytes: int) -> bool:
-    """Tell whether there is one payload and it is sound: numpy takes longer to begin than this takes."""
+    """Return whether there is one payload and it is valid: numpy's overhead is larger than this check."""
     size_bytes = len(view.column("payloads"))
     return view.count == 1 and size_bytes <= max_bytes and view.column("payload_offsets") == _LONE.pack(0, size_bytes)
 
 
 def _check_divided(view: ColumnsView, offsets_name: str, values_name: str, count: int) -> Offsets:
-    """Check an offsets column against the column that it divides; return the sizes."""
+    """Check an offsets column against the column that it divides, and return the sizes of the items."""
     return _check_offsets(view, offsets_name, count, len(view.column(values_name)), values_name)
 
 
@@ -89,11 +89,11 @@ def _check_offsets(view: ColumnsView, name: str, count: int, end: int, divided: 
     offsets = np.frombuffer(column, "<i4")
     if offsets[0] != 0:
         raise MalformedColumnsError(name, f"begins at {offsets[0]}, expected 0")
-    # In 64 bits: the difference of two int32 may not fit.
+    # In 64 bits: the difference of two int32 may overflow.
     sizes = np.diff(offsets.astype(np.int64))
     if sizes.size and sizes.min() < 0:
         index = int(np.argmin(sizes >= 0))
-        raise MalformedColumnsError(name, f"falls from {offsets[index]} to {offsets[index + 1]} at item {index}")
+        raise MalformedColumnsError(name, f"decreases from {offsets[index]} to {offsets[index + 1]} at item {index}")
     if offsets[-1] != end:
         raise MalformedColumnsError(name, f"ends at {offsets[-1]}, but {divided} has {end}")
     return sizes.astype(np.int32)
@@ -150,10 +150,10 @@ def _check_event_times(view: ColumnsView) -> None:
 
 def _check_txn_ends(view: ColumnsView) -> None:
     if len(view.txn_ends) % 4:
-        raise MalformedColumnsError("txn_ends", f"has {len(view.txn_ends)} bytes, expected 4 for each transaction")
+        raise MalformedColumnsError("txn_ends", f"has {len(view.txn_ends)} bytes, expected 4 per transaction")
     ends = np.frombuffer(view.txn_ends, "<u4").astype(np.int64)
     if np.diff(ends, prepend=0).min() < 0:
-        raise MalformedColumnsError("txn_ends", "falls")
+        raise MalformedColumnsError("txn_ends", "decreases")
     if ends[-1] != view.count:
         raise MalformedColumnsError("txn_ends", f"ends at {ends[-1]}, but the batch has {view.count} messages")
 
@@ -161,7 +161,7 @@ def _check_txn_ends(view: ColumnsView) -> None:
 def _check_validity(view: ColumnsView, name: str) -> None:
     column, expected = view.column(name), -(-view.count // 8)
     if column and len(column) != expected:
-        raise MalformedColumnsError(name, f"has {len(column)} bytes, expected {expected} or none")
+        raise MalformedColumnsError(name, f"has {len(column)} bytes, expected {expected} or 0")
 
 
 def _check_absent(view: ColumnsView, name: str, without: str) -> None:
@@ -185,7 +185,7 @@ def _check_properties(view: ColumnsView) -> None:
     if (most := int(numbers.max())) > MAX_PROPERTIES_PER_MESSAGE:
         raise MalformedColumnsError(
             "property_list_offsets",
-            f"gives a message {most} properties, at most {MAX_PROPERTIES_PER_MESSAGE} are allowed",
+            f"assigns {most} properties to a message, at most {MAX_PROPERTIES_PER_MESSAGE} are allowed",
         )
     key_sizes = _check_divided(view, "property_key_offsets", "property_keys", total)
     value_sizes = _check_divided(view, "property_value_offsets", "property_values", total)
@@ -217,7 +217,7 @@ def _check_property_texts(view: ColumnsView, key_sizes: Offsets) -> None:
 
 
 def _check_starts_are_characters(values: memoryview, starts: Offsets, name: str) -> None:
-    """The whole column is UTF-8; so is each text unless an offset falls within a character."""
+    """Check that no offset is inside a character: the whole column is UTF-8, so each text is too."""
     bytes_at = np.frombuffer(values, np.uint8)
     inner = starts[starts < bytes_at.size]
     if inner.size and bool(((bytes_at[inner] & 0xC0) == 0x80).any()):
@@ -225,12 +225,12 @@ def _check_starts_are_characters(values: memoryview, starts: Offsets, name: str)
 
 
 def _check_keys_differ(view: ColumnsView, numbers: Offsets, key_sizes: Offsets) -> None:
-    """Raise if a message has a property key twice: readers have mappings, and would each choose another value.
+    """Raise if a message has a property key twice: readers build mappings, and might choose different values.
 
     Args:
-        view: The batch; its offsets are sound.
-        numbers: Of properties, by message.
-        key_sizes: By property.
+        view: The batch, with valid offsets.
+        numbers: Number of properties of each message.
+        key_sizes: Size of each property's key.
     """
     if _has_same_keys(view, numbers, key_sizes):
         _check_each_key_differs(view, range(1))
@@ -240,14 +240,14 @@ def _check_keys_differ(view: ColumnsView, numbers: Offsets, key_sizes: Offsets) 
         hashes = _key_hashes(view, numbers, key_sizes, begin, end)
         order = np.argsort(hashes)
         alike = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
-        # Equal keys, or long ones that differ in the middle, or chance.
+        # Equal keys, long keys that differ only in the middle, or a collision.
         if alike.size:
             owners = np.repeat(np.arange(begin, end), numbers[begin:end])
             _check_each_key_differs(view, np.unique(owners[order[alike + 1]]).tolist())
 
 
 def _has_same_keys(view: ColumnsView, numbers: Offsets, key_sizes: Offsets) -> bool:
-    """Tell whether all messages have the keys of the first one, as those of one program mostly do."""
+    """Return whether all messages have the keys of the first one, as is usual for messages of one program."""
     if numbers.min() != numbers.max():
         return False
     sizes = key_sizes.reshape(view.count, -1)
@@ -258,7 +258,7 @@ def _has_same_keys(view: ColumnsView, numbers: Offsets, key_sizes: Offsets) -> b
 def _key_hashes(
     view: ColumnsView, numbers: Offsets, key_sizes: Offsets, begin: int, end: int
 ) -> npt.NDArray[np.uint64]:
-    """Return a hash of each property key, its size and whose it is, of the messages from ``begin`` up to ``end``."""
+    """Return a hash of (message, key size, key) for each property of the messages from ``begin`` up to ``end``."""
     lists = view.offsets("property_list_offsets")
     sizes = key_sizes[lists[begin] : lists[end]]
     if not sizes.size:
@@ -285,5 +285,5 @@ def _check_each_key_differs(view: ColumnsView, indices: Iterable[int]) -> None:
         if len(set(keys)) < len(keys):
             key = next(key for key in keys if keys.count(key) > 1)
             raise MalformedColumnsError(
-                "property_keys", f"gives message {index} the key {shown(key.decode())!r} twice, expected each key once"
+                "property_keys", f"has the key {shown(key.decode())!r} twice in message {index}, expected each key once"
             )

@@ -1,4 +1,4 @@
-"""Batches in columns: checked once on arrival, cut and filtered on the way out. No work per message but in numpy.
+"""Batches in columns: parsed on arrival, sliced and filtered for readers. Work per message is done in numpy only.
 
 The layout is that of ``tidelog.v1.Columns``.
 """
@@ -28,7 +28,7 @@ _CRC32C: Final = protowire.tag_of(16, protowire.FIXED32)
 _TXN_ENDS: Final = protowire.tag_of(17, protowire.LENGTH)
 _MAX_KNOWN: Final = protowire.tag_of(17, protowire.MAX_WIRE_TYPE)
 _UINT32: Final = 0xFFFF_FFFF
-# Length-delimited columns by field number; the CRC covers them in this order.
+# Length-delimited columns by field number, in the order in which the CRC covers them.
 COLUMN_NAMES: Final = {
     2: "payload_offsets", 3: "payloads", 4: "key_offsets", 5: "keys", 6: "key_validity", 8: "types",
     9: "property_list_offsets", 10: "property_key_offsets", 11: "property_keys", 12: "property_value_offsets",
@@ -46,7 +46,7 @@ _PAYLOAD_COLUMNS: Final = frozenset(("payload_offsets", "payloads"))
 
 @dataclass(slots=True)
 class ColumnsView:
-    """A batch whose columns are views into the bytes it came in.
+    """A batch whose columns are views into the received bytes.
 
     Attributes:
         count, uniform_type, crc32c: As in ``tidelog.v1.Columns``.
@@ -62,10 +62,10 @@ class ColumnsView:
 
     @classmethod
     def parse(cls, encoded: bytes) -> "ColumnsView":
-        """Return a view of serialised Columns, unchecked.
+        """Return a view of serialised Columns, without validation.
 
         Raises:
-            protowire.WireFormatError: It is no such message.
+            protowire.WireFormatError: The bytes are not a protobuf message of this type.
         """
         view = cls()
         columns = view.columns
@@ -82,7 +82,7 @@ class ColumnsView:
                 view.txn_ends = value
             elif tag <= _MAX_KNOWN:
                 raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
-            # A field of a later version: the CRC does not cover it, and readers of this version skip it as well.
+            # Fields of later versions are skipped: the CRC does not cover them, and readers of this version skip them.
         return view
 
     def column(self, name: str) -> memoryview:
@@ -91,11 +91,11 @@ class ColumnsView:
 
     @property
     def is_plain(self) -> bool:
-        """Whether there are no columns but the payloads'."""
+        """True if there are no columns other than the payloads."""
         return self.columns.keys() <= _PAYLOAD_COLUMNS
 
     def compute_crc32c(self) -> int:
-        """Return the CRC-32C that the batch should have."""
+        """Return the CRC-32C of the columns."""
         crc = self._crc32c_of_columns()
         if not self.txn_ends:
             return crc
@@ -114,7 +114,7 @@ class ColumnsView:
         return crc
 
     def sealed(self) -> bytes:
-        """Return the batch serialised, with the CRC that it should have; each column is copied once."""
+        """Return the batch serialised with its computed CRC. Each column is copied once."""
         parts: list[bytes | memoryview] = [
             wire.varint_field(_COUNT, self.count),
             wire.varint_field(_UNIFORM_TYPE, self.uniform_type),
@@ -134,7 +134,7 @@ class ColumnsView:
 
     @property
     def txns(self) -> int:
-        """Number of transactions that it is divided into; 1 if it is not divided."""
+        """Number of transactions in the batch; 1 if it is not divided."""
         return len(self.txn_ends) // 4 or 1
 
     def txn_offsets(self, indices: Indices) -> Indices:
@@ -152,11 +152,11 @@ class ColumnsView:
         return np.frombuffer(self.column(name), "<i4")
 
 
-# -- Cutting ---------------------------------------------------------------------------------------------
+# -- Slicing ---------------------------------------------------------------------------------------------
 
 
 def select(view: ColumnsView, indices: Indices) -> bytes:
-    """Return serialised Columns with only the messages at ``indices`` (growing, not empty), and a CRC of their own."""
+    """Return serialised Columns with only the messages at ``indices`` (ascending, not empty), and a new CRC."""
     columns = dict(_gather(view, "payload_offsets", "payloads", indices))
     if view.column("key_offsets"):
         columns |= _gather(view, "key_offsets", "keys", indices)
@@ -172,7 +172,7 @@ def select(view: ColumnsView, indices: Indices) -> bytes:
 
 
 def _select_txn_ends(view: ColumnsView, indices: Indices) -> memoryview:
-    """Return where the transactions end; those without a message left stay, for the number of one makes its id."""
+    """Return the ends of the transactions. Empty transactions are kept, because a transaction's number makes its id."""
     if not view.txn_ends:
         return _EMPTY
     ends = np.searchsorted(indices, np.frombuffer(view.txn_ends, "<u4"))
@@ -180,7 +180,7 @@ def _select_txn_ends(view: ColumnsView, indices: Indices) -> memoryview:
 
 
 def sealed(columns: message_pb2.Columns) -> bytes:
-    """Return ``columns`` serialised, with their CRC, which they have from then on."""
+    """Set the CRC of ``columns``, and return them serialised."""
     columns.crc32c = ColumnsView.parse(columns.SerializeToString()).compute_crc32c()
     return columns.SerializeToString()
 
@@ -191,7 +191,7 @@ _Columns = dict[str, memoryview]
 def _gather(view: ColumnsView, offsets_name: str, values_name: str, indices: Indices) -> _Columns:
     offsets, values = view.offsets(offsets_name), view.column(values_name)
     runs = [values[offsets[begin] : offsets[end]] for begin, end in _runs(indices)]
-    # One run, as at the edge of a scan, is not copied here.
+    # A single run, as at the edge of a scan, is not copied.
     gathered = runs[0] if len(runs) == 1 else memoryview(b"".join(runs))
     return {offsets_name: _offsets_of(np.diff(offsets)[indices]), values_name: gathered}
 
@@ -222,7 +222,7 @@ def _offsets_of(sizes: npt.NDArray[np.int32]) -> memoryview:
 
 
 def _runs(indices: Indices) -> Iterable[tuple[int, int]]:
-    """Yield half-open runs of consecutive indices: one copy for each run, not for each message."""
+    """Yield half-open runs of consecutive indices, to copy per run and not per message."""
     if not len(indices):
         return
     breaks = np.flatnonzero(np.diff(indices) != 1) + 1

@@ -1,4 +1,4 @@
-"""Commits of positions, from the wire."""
+"""Decoding of position commits."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from tidelog_server.rpc.pages import check_tick
 
 
 def commits_of(wire: Sequence[wal_service_pb2.PositionCommit], maximum: int, *, at_least: int = 0) -> list[Commit]:
-    """Return commits of positions. Raises InvalidRequestError."""
+    """Return validated position commits. Raises InvalidRequestError."""
     if not at_least <= len(wire) <= maximum:
         raise InvalidRequestError(
             f"the request commits {len(wire)} positions, expected {at_least} to {maximum}", field="positions"
@@ -26,5 +26,7 @@ def commits_of(wire: Sequence[wal_service_pb2.PositionCommit], maximum: int, *, 
         for each in wire
     ]
     if len({(commit.group, commit.vchannel) for commit in commits}) < len(commits):
-        raise InvalidRequestError("the request commits a position twice: give the greatest tick", field="positions")
+        raise InvalidRequestError(
+            "the request commits a position twice: send only the greatest tick", field="positions"
+        )
     return commits

@@ -33,7 +33,7 @@ _FIRST_TICK: Final = NO_TICK + 1
 
 
 class _Wanted(NamedTuple):
-    """What a request asks for, checked."""
+    """A validated request."""
 
     key: GroupKey
     log: ChannelLog
@@ -47,28 +47,29 @@ class _Wanted(NamedTuple):
 
 
 class ConsumeCalls:
-    """Hands out the next messages of groups."""
+    """Handler of Consume."""
 
     def __init__(self, broker: Broker, node: LogNode) -> None:
         self._broker = broker
         self._node = node
 
     async def consume(self, request: pb.ConsumeRequest, context: Context) -> pb.ConsumeResponse:
-        """Return the next messages, and move the position behind them if that is asked for."""
+        """Return the next messages, and move the position past them if the mode is AT_ONCE."""
         wanted = self._checked(request, context)
         groups = self._broker.groups
         deadline_s = self._node.shared.clock.monotonic_s() + wanted.wait_s
         while True:
             position = groups.consumable(*wanted.key)
             if wanted.consume_id and (taken := position.taken_by(wanted.consume_id)) is not None:
-                # The first request may still be on its way to the disk.
+                # The commit of the first request may not be durable yet.
                 await groups.rewrite(wanted.key, position)
                 return _response(wanted, await self._read(wanted, taken.begin_tick, taken.end_tick), taken.end_tick)
             if request.is_repeated and wanted.consume_id and position.may_be_forgotten(wanted.consume_id):
                 raise ConsumeForgottenError(*wanted.key, consume_id=wanted.consume_id)
             if wanted.consume_id and position.is_overtaken(wanted.consume_id):
                 raise InvalidRequestError(
-                    f"consume_id {wanted.consume_id} comes after a greater one of the same caller: count up",
+                    f"consume_id {wanted.consume_id} is smaller than an earlier one of the same caller: expected "
+                    "increasing ids",
                     field="consume_id",
                 )
             pieces = await self._read(wanted, position.next_tick, None)
@@ -77,7 +78,7 @@ class ConsumeCalls:
             next_tick = pieces[-1].base_tick + pieces[-1].end if pieces else position.next_tick
             if not pieces or not wanted.moves:
                 return _response(wanted, pieces, next_tick)
-            # If not, somebody else of the group got them meanwhile.
+            # Otherwise another consumer of the group received these messages meanwhile: retry from the new position.
             if await groups.consumed(wanted.key, position, next_tick, wanted.consume_id, current_tenant()):
                 return _response(wanted, pieces, next_tick)
 
@@ -90,7 +91,7 @@ class ConsumeCalls:
             raise InvalidRequestError(f"max_messages is 0, expected 1 to {MAX_CONSUME_MESSAGES}", field="max_messages")
         moves = request.mode == pb.CONSUME_MODE_AT_ONCE
         if request.consume_id and not moves:
-            raise InvalidRequestError("a consume_id is for the mode AT_ONCE only", field="consume_id")
+            raise InvalidRequestError("a consume_id is allowed in the mode AT_ONCE only", field="consume_id")
         wait_ms = bounded(request.wait_ms, 0, 1, MAX_CONSUME_WAIT_MS, "wait_ms")
         return _Wanted(
             GroupKey(request.group, vchannel.name), log, vchannel,
@@ -101,7 +102,7 @@ class ConsumeCalls:
         )  # fmt: skip
 
     async def _read(self, wanted: _Wanted, begin_tick: int, end_tick: int | None) -> list[Piece]:
-        """Return what is durable from ``begin_tick`` on, as much as is wanted, or all up to ``end_tick``."""
+        """Return durable messages from ``begin_tick`` on: up to the limits of ``wanted``, or all up to ``end_tick``."""
         wanted.log.check_open()
         check_not_trimmed(wanted.vchannel.name, begin_tick, wanted.vchannel.trim_tick)
         source = ScanSource(0, wanted.log, wanted.vchannel, Tick(begin_tick))
@@ -123,7 +124,7 @@ class ConsumeCalls:
         return taken
 
     async def _has_more(self, wanted: _Wanted, position: GroupPosition, deadline_s: float) -> bool:
-        """Wait until something is durable behind the position; return False if it is not so in time."""
+        """Wait until a message at or after the position is durable; return False at the deadline."""
         woken, vchannel = asyncio.Event(), wanted.vchannel
         self._node.watchers.add(woken)
         try:

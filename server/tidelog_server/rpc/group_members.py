@@ -1,4 +1,4 @@
-"""GroupService.JoinGroup: one member of a group, for as long as its stream lasts."""
+"""GroupService.JoinGroup: one member of a group, for the duration of its stream."""
 
 import asyncio
 import secrets
@@ -48,7 +48,7 @@ _MEMBER_ID_BYTES: Final = 8
 
 @dataclass(slots=True, eq=False)
 class _Answer:
-    """A commit that was not answered yet."""
+    """A commit that has not been answered yet."""
 
     commit_id: int
     append: PendingAppend | None = None
@@ -66,7 +66,7 @@ class _Answer:
 
 
 class MemberCall:
-    """One JoinGroup: takes the steps of a member, and tells it what changed."""
+    """One JoinGroup: executes the steps of a member, and sends it assignments and results of commits."""
 
     def __init__(self, groups: Groups, node: LogNode, context: Context) -> None:
         self._groups = groups
@@ -86,13 +86,13 @@ class MemberCall:
 
         Raises:
             InvalidRequestError, GroupNotExistError, ChannelNotExistError, RateLimitRejectedError: It cannot join.
-            GroupMemberFencedError: It is no member any more: its lease ran out, the group was destroyed, or another
-                call speaks for it.
-            ShutdownError: The node is shutting down. It is a member again once it has joined again.
+            GroupMemberFencedError: It was evicted: its lease expired, the group was destroyed, or another call uses
+                its member id.
+            ShutdownError: The node is shutting down. The member must join again.
         """
         first = await anext(aiter(requests), None)
         if first is None:
-            raise InvalidRequestError("the stream has no request: send `join` first", field="step")
+            raise InvalidRequestError("the stream has no requests: send `join` first", field="step")
         terms = self._terms(_parse(first))
         self._session = await self._groups.join(self._group, terms, subscriber())
         self._changed = self._session.changed
@@ -144,7 +144,7 @@ class MemberCall:
         )  # fmt: skip
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
-        """Take steps until the member leaves, or one is wrong."""
+        """Execute steps until the member leaves or a step is invalid."""
         try:
             async for encoded in requests:
                 self._take(_parse(encoded))
@@ -165,7 +165,7 @@ class MemberCall:
                 self._session.release([(each.vchannel, each.epoch) for each in request.release.vchannels])
             case _:
                 raise InvalidRequestError(
-                    "the step is none that may follow: send `heartbeat`, `commit` or `release`", field="step"
+                    "the step is unknown, or `join` again: send `heartbeat`, `commit` or `release`", field="step"
                 )
 
     def _commit(self, commit: pb.JoinGroupCommit) -> None:
@@ -195,7 +195,7 @@ class MemberCall:
         self._changed.set()
 
     async def _tell(self) -> None:
-        """Write what changed, whenever something did, until the stream ends."""
+        """Write a response after each change, until the stream ends."""
         session = self._session
         welcome = pb.JoinGroupWelcome(member_id=session.member_id, lease_ms=round(session.lease_s * 1_000))
         response = pb.JoinGroupResponse(welcome=welcome)
@@ -203,7 +203,7 @@ class MemberCall:
             self._changed.clear()
             if session.is_over and self._failed is None:
                 self._failed = self._why_over()
-            # Most wake-ups are answers to commits.
+            # Only if stale: most wake-ups are answers to commits.
             if session.is_stale and not session.is_over:
                 session.is_stale = False
                 response.assignments.CopyFrom(self._assignments())

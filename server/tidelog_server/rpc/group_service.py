@@ -1,4 +1,4 @@
-"""GroupService: consumer groups, their positions and members."""
+"""GroupService: consumer groups, with their positions and members."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ from tidelog_server.security.grants import OF_GROUPS
 
 
 class GroupService:
-    """Consumer groups."""
+    """Handlers of GroupService."""
 
     def __init__(self, broker: Broker, node: LogNode) -> None:
         self._groups = broker.groups
@@ -72,7 +72,7 @@ class GroupService:
         return pb.DestroyGroupResponse(existed=existed)
 
     async def describe_group(self, request: pb.DescribeGroupRequest, _: Context) -> pb.DescribeGroupResponse:
-        """Tell of a group, with its lag."""
+        """Return a group with its lag."""
         check_group_name(request.group)
         state = await self._groups.describe_with_lag(request.group)
         return pb.DescribeGroupResponse(group=self._description(state))

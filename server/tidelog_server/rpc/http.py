@@ -23,7 +23,7 @@ from tidelog_server.runtime.tasks import TaskOwner
 
 _log = structlog.get_logger()
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-# What a probe or a scrape that is under way gets when the server stops.
+# Time that a running probe or scrape has to finish when the server stops.
 _END_WITHIN_S: Final = 0.5
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -32,8 +32,8 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class HttpServer:
     """Serves probes and metrics.
 
-    ``/livez`` says that the process runs, ``/readyz`` whether it takes work and, if not, why. All requests together
-    are answered at a bounded rate, so that no number of callers takes the event loop from appends and scans.
+    ``/livez`` reports that the process runs; ``/readyz`` whether it accepts appends and, if not, the reason. The total
+    rate of requests is bounded, so that no number of callers can keep the event loop from appends and scans.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class HttpServer:
         self._rendered = SharedResult(
             render_metrics, METRICS_RENDERS_PER_S, METRICS_RENDERS_AT_ONCE, loop.time, self._tasks
         )
-        # Each connection has one request at a time: their number is the greatest queue.
+        # A connection has one request at a time, so the queue is at most the number of connections.
         self._requests = Bucket(MAX_HTTP_REQUESTS_PER_S, MAX_HTTP_CONNECTIONS, loop.time())
         self._listener: HttpListener | None = None
         application = web.Application(middlewares=[self._in_turn])
@@ -63,14 +63,14 @@ class HttpServer:
         self._runner = web.AppRunner(application, access_log=None, logger=logger, shutdown_timeout=_END_WITHIN_S)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen, over TLS if there is one, and return the port. Raises OSError if the address is taken."""
+        """Listen, with TLS if ``tls`` is set, and return the port. Raises OSError if the address is in use."""
         await self._runner.setup()
         assert self._runner.server is not None
         self._listener = HttpListener(self._runner.server, self._metrics, self._tasks)
         return self._listener.listen(host, port, tls)
 
     async def stop(self) -> None:
-        """Stop listening and end what runs."""
+        """Stop listening, and end running requests."""
         if self._listener is not None:
             self._listener.close()
         await self._runner.cleanup()
@@ -96,6 +96,6 @@ class HttpServer:
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         if not self._may_read_metrics(request):
-            text = "metrics need a token with admin.read here: Authorization: Bearer TOKEN\n"
+            text = "metrics need a token with the grant admin.read: Authorization: Bearer TOKEN\n"
             return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
         return web.Response(body=await self._rendered.get(), headers={"Content-Type": _METRICS_TYPE})

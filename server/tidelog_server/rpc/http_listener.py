@@ -1,6 +1,6 @@
-"""Accepts the connections of the HTTP port: a bounded number of them, at a bounded rate, none of them idle for long.
+"""Accepts the connections of the HTTP port, with bounds on their number, their rate and their idle time.
 
-Why not asyncio's own server: it accepts all that wait before anything of ours runs, so no bound on descriptors holds.
+Why not asyncio's server: it accepts all waiting connections before our code runs, so it cannot bound descriptors.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from tidelog_server.runtime.tasks import TaskOwner
 _log = structlog.get_logger()
 _BACKLOG: Final = 128
 _SWEEP_INTERVAL_S: Final = 0.5
-# Accepting failed for a reason of the system, which may pass.
+# Pause after an accept that failed for a reason of the system, which may be temporary.
 _PAUSE_AFTER_FAILURE_S: Final = 1.0
 
 
 class HttpListener:
     """Listens on one address.
 
-    Invariant: at most MAX_HTTP_CONNECTIONS are open, and MAX_HTTP_ACCEPTS_AT_ONCE that are being closed. A new
-    connection always gets in: it takes the place of that on which no request has begun for longest.
+    Invariant: at most MAX_HTTP_CONNECTIONS connections are open, and MAX_HTTP_ACCEPTS_AT_ONCE are being closed. A new
+    connection is always accepted: it replaces the one whose last request began the longest ago.
     """
 
     def __init__(self, make_protocol: Callable[[], asyncio.Protocol], metrics: Metrics, tasks: TaskOwner) -> None:
@@ -41,7 +41,7 @@ class HttpListener:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
-        # Open connections, that without a request for longest first, with the time of the last one or of the accept.
+        # Open connections with the time of the last request or of the accept, the oldest first.
         self._connections: OrderedDict[_Connection, float] = OrderedDict()
         self._by_transport: dict[asyncio.BaseTransport, _Connection] = {}
         self._accepts = Bucket(MAX_HTTP_ACCEPTS_PER_S, MAX_HTTP_CONNECTIONS, self._loop.time())
@@ -50,7 +50,7 @@ class HttpListener:
         self._resume: asyncio.TimerHandle | None = None
 
     def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Listen, over TLS if there is a context, and return the port. Raises OSError if the address is taken."""
+        """Listen, with TLS if ``tls`` is set, and return the port. Raises OSError if the address is in use."""
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
         listening.setblocking(False)
@@ -60,14 +60,14 @@ class HttpListener:
         return int(listening.getsockname()[1])
 
     def note_request(self, transport: asyncio.BaseTransport | None) -> None:
-        """Note that a request has begun on a connection."""
+        """Record that a request has begun on a connection."""
         connection = None if transport is None else self._by_transport.get(transport)
         if connection is not None:
             self._connections[connection] = self._loop.time()
             self._connections.move_to_end(connection)
 
     def close(self) -> None:
-        """Accept nothing more. Connections are ended by the server that answers on them. Idempotent."""
+        """Stop accepting. The HTTP server closes the connections. Idempotent."""
         listening, self._socket = self._socket, None
         if listening is not None:
             if self._resume is not None:
@@ -76,7 +76,7 @@ class HttpListener:
             listening.close()
 
     def _accept(self) -> None:
-        """Accept some of the connections that wait; the kernel keeps the others, which takes no descriptor."""
+        """Accept some of the waiting connections. The others stay in the kernel's backlog and take no descriptors."""
         assert self._socket is not None
         for _ in range(MAX_HTTP_ACCEPTS_AT_ONCE):
             now_s = self._loop.time()
@@ -105,7 +105,7 @@ class HttpListener:
                 self._make_protocol, connection.socket, ssl=self._tls, ssl_handshake_timeout=within_s
             )
         except OSError:
-            # The peer went away, or its handshake failed: an end like any other.
+            # The peer disconnected, or its handshake failed: no error of the server.
             connection.socket.close()
             return
         if connection.is_refused:
@@ -151,7 +151,7 @@ class HttpListener:
 
 
 class _Connection:
-    """A connection from its accept on; the handshake of TLS comes before its transport."""
+    """A connection, from its accept on; its transport exists after the TLS handshake."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self.socket = accepted
@@ -159,10 +159,10 @@ class _Connection:
         self.is_refused = False
 
     def refuse(self) -> None:
-        """Close it, and free its descriptor, whatever it does."""
+        """Close the connection and free its descriptor, in any state."""
         self.is_refused = True
         if self.transport is not None:
             self.transport.abort()
         elif self.socket.fileno() >= 0:
-            # In its handshake: with both directions shut, that ends at once.
+            # During the handshake: shutting down both directions ends it immediately.
             self.socket.shutdown(socket.SHUT_RDWR)

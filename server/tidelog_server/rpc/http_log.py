@@ -1,4 +1,4 @@
-"""What aiohttp says, in our log; of malformed requests, which any stranger can send, one line a second."""
+"""Forwards aiohttp's log to ours. Malformed requests, which anyone can send, are summed up in one line a second."""
 
 import asyncio
 import logging
@@ -11,14 +11,14 @@ from tidelog_server.core.limits import STRANGER_LOG_INTERVAL_S
 from tidelog_server.runtime.metrics import Metrics
 
 _log = structlog.get_logger()
-# What aiohttp says when a connection begins as HTTP/2 does.
+# Text of aiohttp's error for a connection that begins with the HTTP/2 preface.
 _HTTP2_PREFACE: Final = "PRI/Upgrade"
-_HTTP2: Final = "HTTP/2, which gRPC uses: its clients belong to the other port, server.grpc_port"
+_HTTP2: Final = "HTTP/2, which gRPC uses: connect gRPC clients to server.grpc_port"
 _MAX_REASON: Final = 200
 
 
 class _ToStructlog(logging.Handler):
-    """Gives what aiohttp says to our log."""
+    """Logging handler that forwards to structlog."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _ToStructlog(logging.Handler):
             loop.call_at(self._next_s, self._say, loop)
 
     def _say(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write one line for all that came since the last one. It says nothing of this server, so it is a warning."""
+        """Log one line for all malformed requests since the last line. A warning: it is not an error of this server."""
         self._next_s = loop.time() + STRANGER_LOG_INTERVAL_S
         count, self._unsaid = self._unsaid, 0
         peer, reason = self._last

@@ -1,4 +1,4 @@
-"""How many streams are open: of each caller, and of all."""
+"""Limits of open streams: per caller and in total."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +14,13 @@ _RETRY_AFTER_MS = 1_000
 
 
 def caller_of(context: Context) -> str:
-    """Return who makes the running call: its principal, or its address where there are no principals."""
+    """Return the principal of the current call, or its address if authentication is off."""
     access = current_access()
     return address_of(context.peer()) if access is None else access.principal.name
 
 
 class OpenStreams:
-    """Counts streams that are open, and refuses those above a limit."""
+    """Counts open streams, and refuses those that exceed a limit."""
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self._limits = limits
@@ -30,10 +30,10 @@ class OpenStreams:
 
     @contextmanager
     def one_more(self, caller: str) -> Iterator[None]:
-        """Count a stream while this lasts.
+        """Count a stream for the duration of the context.
 
         Raises:
-            RateLimitRejectedError: There are too many.
+            RateLimitRejectedError: The caller or the server has the maximum number of open streams.
         """
         limits, own = self._limits, self._of_caller.get(caller, 0)
         if own >= limits.max_open_streams_per_principal:
@@ -57,7 +57,7 @@ class OpenStreams:
     def _too_many(self, whose: str, count: int, limit: str) -> RateLimitRejectedError:
         self._metrics.throttled.labels("open_streams").inc()
         return RateLimitRejectedError(
-            f"{count} streams {whose} are open, which is the most (limits.{limit}): close scans that are not needed, "
-            "or have the limit raised",
+            f"{count} streams {whose} are open, the maximum (limits.{limit}): close unused scans, or ask the operator "
+            "to raise the limit",
             limit="open_streams", retry_after_ms=_RETRY_AFTER_MS,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Options of appends, from the wire."""
+"""Decoding of append options, and the deadlines and client ids of calls."""
 
 from typing import Final, cast
 
@@ -13,19 +13,19 @@ from tidelog_server.rpc.access import current_principal, current_tenant
 from tidelog_server.rpc.context import Context
 
 CLIENT_ID_KEY: Final = "tidelog-client-id"
-"""Metadata in which a client names itself."""
+"""Metadata key of the client id."""
 
-# What is left of a call's deadline for its answer: so much, or this share of it if that is more.
+# Part of a call's remaining time that is reserved for its answer: these seconds, or this share if that is more.
 _ANSWER_WITHIN_S: Final = 0.05
 _ANSWER_SHARE: Final = 0.1
-# One more still fits into a signed number of 64 bits.
+# The next sequence still fits into a signed 64-bit integer.
 _MAX_SEQUENCE: Final = (1 << 63) - 2
 
 
 def conditions_of(
     wire: wal_service_pb2.AppendOptions | wal_service_pb2.TransactionPart | transaction_service_pb2.CommitCondition,
 ) -> Conditions:
-    """Return the conditions in ``wire``; UNCONDITIONAL itself when there are none."""
+    """Return the conditions in ``wire``; UNCONDITIONAL if no condition is set."""
     expected_last_tick = wire.expected_last_tick if wire.HasField("expected_last_tick") else None
     if expected_last_tick is None and not wire.fencing_token:
         return UNCONDITIONAL
@@ -33,7 +33,7 @@ def conditions_of(
 
 
 def check_producer_id(producer_id: str) -> str:
-    """Return ``producer_id`` if it is one. Raises InvalidRequestError."""
+    """Return ``producer_id`` if it is valid. Raises InvalidRequestError."""
     size_bytes = len(producer_id.encode())
     if not 1 <= size_bytes <= MAX_PRODUCER_ID_BYTES:
         raise InvalidRequestError(
@@ -49,25 +49,26 @@ def check_producer_id(producer_id: str) -> str:
 
 
 def check_opened_id(producer_id: str) -> str:
-    """Return ``producer_id`` if it is one that can be opened. Raises InvalidRequestError."""
+    """Return ``producer_id`` if OpenProducer accepts it. Raises InvalidRequestError."""
     if is_of_one_process(producer_id):
         raise InvalidRequestError(
-            f"the producer id '{shown(producer_id)}' begins with '{ONE_PROCESS_PREFIX}', so it is used by one process "
-            "only and cannot be taken over: choose another one",
+            f"the producer id '{shown(producer_id)}' begins with '{ONE_PROCESS_PREFIX}', so it belongs to one process "
+            "and cannot be taken over: choose another id",
             field="producer_id",
         )
     return check_producer_id(producer_id)
 
 
 def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | None:
-    """Return who appends; None if nobody says so. Raises InvalidRequestError."""
+    """Return the producer and sequence in ``options``; None if not set. Raises InvalidRequestError."""
     if not options.HasField("producer"):
         return None
     producer = options.producer
     check_producer_id(producer.producer_id)
     if not 1 <= producer.sequence <= _MAX_SEQUENCE:
         raise InvalidRequestError(
-            f"the producer's sequence is {producer.sequence}, expected 1 to {_MAX_SEQUENCE}: the first batch has 1",
+            f"the producer's sequence is {producer.sequence}, expected 1 to {_MAX_SEQUENCE}: the first batch has "
+            "sequence 1",
             field="sequence",
         )
     return ProducerSequence(
@@ -76,7 +77,7 @@ def producer_of(options: wal_service_pb2.AppendOptions) -> ProducerSequence | No
 
 
 def needs_sync(durability: int, *, syncs_by_default: bool) -> bool:
-    """Tell whether an acknowledgement waits for a sync. Raises InvalidRequestError."""
+    """Return whether an acknowledgement waits for a sync. Raises InvalidRequestError."""
     match durability:
         case message_pb2.DURABILITY_UNSPECIFIED:
             return syncs_by_default
@@ -92,8 +93,8 @@ def needs_sync(durability: int, *, syncs_by_default: bool) -> bool:
 
 
 def longest_wait_s(context: Context, max_s: float) -> float:
-    """Return how long a call may wait, at most ``max_s``, so that its answer still comes before its deadline."""
-    # None without a deadline, though the type says otherwise.
+    """Return the seconds that a call may wait and still be answered before its deadline; at most ``max_s``."""
+    # None without a deadline, although the type does not allow it.
     remaining_s = cast("float | None", context.time_remaining())
     if remaining_s is None:
         return max_s
@@ -101,7 +102,7 @@ def longest_wait_s(context: Context, max_s: float) -> float:
 
 
 def caller_of(context: Context) -> Caller:
-    """Return who makes a call. Raises InvalidRequestError if the client names itself in a way that is not allowed."""
+    """Return the principal and client id of a call. Raises InvalidRequestError if the client id is invalid."""
     for key, value in context.invocation_metadata() or ():
         if key == CLIENT_ID_KEY:
             client_id = value if isinstance(value, str) else value.decode("latin-1")
@@ -112,7 +113,7 @@ def caller_of(context: Context) -> Caller:
                 )
             if not is_clean(client_id):
                 raise InvalidRequestError(
-                    f"the client id '{shown(client_id)}' has control characters: use visible ones", field=CLIENT_ID_KEY
+                    f"the client id '{shown(client_id)}' has control characters: remove them", field=CLIENT_ID_KEY
                 )
             return Caller(current_principal(), client_id)
     return Caller(current_principal(), "")

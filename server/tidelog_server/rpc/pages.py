@@ -1,4 +1,4 @@
-"""What readers get, on the wire: pages as columns or rows, filters, and the checks that all reads share."""
+"""Encoding of read responses: pages as columns or rows, filters, and validation that all reads share."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -17,12 +17,12 @@ from tidelog_server.rpc import wire
 from tidelog_server.rpc.columns import ColumnsView, Indices, select
 from tidelog_server.rpc.rows import decode_rows
 
-# Rows of one response: what the event loop builds in one go.
+# Maximum rows of a response, which the event loop builds without a pause.
 _MAX_ROWS: Final = 1_000
 
 
 class Filters:
-    """The filters of a scan, joined."""
+    """The filters of a scan, combined: a message passes if it passes all of them."""
 
     def __init__(self, filters: Sequence[wal_service_pb2.DeliverFilter]) -> None:
         if len(filters) > MAX_FILTERS_PER_SCAN:
@@ -31,7 +31,7 @@ class Filters:
             )
         self.first_tick = 0
         self.message_types: frozenset[int] | None = None
-        # Of broadcasts: only filters that ask for it hide them.
+        # Types for broadcasts: only filters with ``hides_broadcasts`` hide them.
         self.broadcast_types: frozenset[int] | None = None
         for wanted in filters:
             match wanted.WhichOneof("filter"):
@@ -56,7 +56,7 @@ class Filters:
             self.broadcast_types = found if self.broadcast_types is None else self.broadcast_types & found
 
     def indices(self, piece: Piece, view: ColumnsView) -> Indices:
-        """Return the messages of ``piece`` that pass."""
+        """Return the indices of the messages of ``piece`` that pass."""
         indices = np.arange(piece.begin, piece.end, dtype=np.int64)
         if self.message_types is None or piece.message_type != MIXED_TYPES:
             return indices
@@ -64,13 +64,13 @@ class Filters:
         return indices[np.isin(types, np.array(sorted(self.message_types), np.uint32))]
 
     def passes_whole(self, piece: Piece) -> bool:
-        """Tell whether every message of the entry passes, so that its bytes go out as they are."""
+        """Return whether every message of the entry passes, so that its bytes are sent unchanged."""
         is_whole = piece.begin == 0 and piece.end == piece.count
         return is_whole and (self.message_types is None or piece.message_type != MIXED_TYPES)
 
 
 class ColumnEncoder:
-    """Pages as serialised ScanResponses with batches."""
+    """Encodes pages as serialised ScanResponses with batches."""
 
     def __init__(self, names: Sequence[str], filters: Filters) -> None:
         self._names = names
@@ -107,7 +107,7 @@ class ColumnEncoder:
 
 
 class RowEncoder:
-    """Pages as serialised ScanResponses with rows, which are several times as large as the columns were."""
+    """Encodes pages as serialised ScanResponses with rows, which are several times as large as columns."""
 
     def __init__(self, names: Sequence[str], filters: Filters, max_bytes: int) -> None:
         self._names = names
@@ -135,7 +135,7 @@ class RowEncoder:
 
 
 def _verified(piece: Piece, names: Sequence[str]) -> ColumnsView:
-    """Return a view of stored columns, after a look at their CRC: they are about to get a new one."""
+    """Return a view of stored columns after checking their CRC, because slicing computes a new CRC."""
     try:
         view = ColumnsView.parse(piece.columns)
     except protowire.WireFormatError as error:
@@ -155,11 +155,11 @@ def _damaged(piece: Piece, names: Sequence[str]) -> DataLossError:
 
 
 def start_of(policy: wal_service_pb2.DeliverPolicy, wal_name: str) -> Start:
-    """Return where ``policy`` starts; ``wal_name`` is the kind of the log store.
+    """Return the start of ``policy``; ``wal_name`` is the kind of the log store.
 
     Raises:
-        InvalidRequestError: It is unknown, or no tick.
-        WalNameMismatchError: It has a message id of another kind of store.
+        InvalidRequestError: The policy is unknown, or its tick is invalid.
+        WalNameMismatchError: The policy has a message id of another kind of store.
     """
     match policy.WhichOneof("start"):
         case None | "all":
@@ -188,21 +188,21 @@ def _tick_of(message_id: bytes, wal_name: str) -> Tick:
 
 
 def wants_rows(scan_format: int) -> bool:
-    """Tell whether messages travel as rows. Raises InvalidRequestError."""
+    """Return whether messages are sent as rows. Raises InvalidRequestError."""
     if scan_format not in wal_service_pb2.ScanFormat.values():
         raise InvalidRequestError(f"scan format {scan_format} is unknown: use 1 (rows) or 2 (columns)", field="format")
     return scan_format != wal_service_pb2.SCAN_FORMAT_COLUMNS
 
 
 def check_tick(tick: int, name: str) -> int:
-    """Return ``tick`` if there can be such a one. Raises InvalidRequestError."""
+    """Return ``tick`` if it is at most MAX_TICK. Raises InvalidRequestError."""
     if tick > MAX_TICK:
         raise InvalidRequestError(f"{name} is {tick}, above the greatest possible tick {MAX_TICK}", field=name)
     return tick
 
 
 def bounded(value: int, default: int, minimum: int, maximum: int, name: str) -> int:
-    """Return ``value``, or the default for 0. Raises InvalidRequestError unless it lies within its bounds."""
+    """Return ``value``, or ``default`` for 0. Raises InvalidRequestError if it is not in [minimum, maximum]."""
     if value == 0:
         return default
     if not minimum <= value <= maximum:

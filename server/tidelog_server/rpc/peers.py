@@ -1,4 +1,4 @@
-"""Calls from this node to others."""
+"""Calls from this node to other nodes."""
 
 import stat
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PeerAccess:
-    """How this node shows itself to others. All are files; with None there is no such thing.
+    """Files with the credentials for calls to other nodes; None if not set.
 
     Attributes:
-        ca: Authorities of their certificates; with it, they are called over TLS.
-        cert, key: What this node shows if it is asked for a certificate.
-        token: Holds a token with the verb ``cluster``.
+        ca: CA certificates of the other nodes; if set, calls use TLS.
+        cert, key: Client certificate and key of this node, if another node requests them.
+        token: Token with the grant ``cluster``.
     """
 
     ca: Path | None = None
@@ -44,14 +44,14 @@ class PeerAccess:
 
 
 class GrpcPeers:
-    """One connection for each node that was called. Keeps the contract of ``cluster.Peers``."""
+    """One connection per called node. Implements ``cluster.Peers``."""
 
     def __init__(self, access: PeerAccess) -> None:
         self._access = access
         if access.token is not None and access.token.exists() and access.token.stat().st_mode & stat.S_IROTH:
             _log.warning(
                 "token_file_open", path=str(access.token),
-                advice="every user of this machine can read the token for other nodes: chmod 600 it",
+                advice="every user of this machine can read the token for other nodes: set its mode to 600",
             )  # fmt: skip
         self._channels: dict[str, grpc.aio.Channel] = {}
 
@@ -66,7 +66,7 @@ class GrpcPeers:
         await self._call(address, "NoteChannels", pb.NoteChannelsRequest(names=names))
 
     async def close(self) -> None:
-        """End all connections. Idempotent."""
+        """Close all connections. Idempotent."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
@@ -85,7 +85,7 @@ class GrpcPeers:
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
             if len(self._channels) >= MAX_NODES:
-                # Addresses of nodes that moved: the connections are made anew when they are needed.
+                # Some belong to former addresses of nodes; the others are reopened when needed.
                 self._channels.clear()
             self._channels[address] = self._open(address)
         return self._channels[address]
@@ -99,6 +99,6 @@ class GrpcPeers:
         return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        # Read each time, so that a token can be replaced.
+        # Read for each call, so that the token can be replaced.
         token = self._access.token
         return () if token is None else (("authorization", f"Bearer {token.read_text().strip()}"),)

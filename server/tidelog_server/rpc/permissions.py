@@ -1,6 +1,6 @@
-"""What each method needs: one table, with a row for every method of every service.
+"""The permissions that methods need: one table with a row for every method of every service.
 
-A method without a row does not start the server (``check_table``), so that nobody adds one that is open by accident.
+The server does not start if a method has no row (``check_table``), so that no method is unprotected by accident.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,17 +19,17 @@ Need = tuple[Verb, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a method needs.
+    """The permissions that a method needs.
 
     Attributes:
-        is_public: Whether it needs no credentials: probes only.
-        somewhere: What must be permitted on something at least; of the administrative verbs, what must be permitted.
-        needs: From the request, what must be permitted where. A method with a stream of requests checks itself.
+        is_public: True if it needs no credentials: probes only.
+        somewhere: Verb that must be permitted on at least one name, or the administrative verb that is needed.
+        needs: Function from the request to the needed verbs and names. Methods with request streams check themselves.
         any_of: Verbs of which one must be permitted on each of ``names``.
-        names: From the request, where.
-        is_audited: Whether it is written to the audit log before it is made.
-        is_read: Whether it changes nothing.
-        detail: From the request, what the audit log gets of it; None for all of it.
+        names: Function from the request to the names for ``any_of``.
+        is_audited: True if the call is written to the audit log before it is executed.
+        is_read: True if it changes nothing.
+        detail: Function from the request to the fields for the audit log; None to write the whole request.
     """
 
     is_public: bool = False
@@ -73,7 +73,7 @@ def _names(request: Any) -> Sequence[str]:
 
 
 def _created(request: Any) -> Sequence[str]:
-    # Names that the server gives are known to nobody before.
+    # Names that the server generates are not known in advance, so they need the pattern `*`.
     return list(request.names) or (EVERYTHING,)
 
 
@@ -103,14 +103,14 @@ def _commit(request: Any) -> Iterator[Need]:
 
 
 def commits_need(positions: Iterable[Any]) -> Iterator[Need]:
-    """Yield what it needs to move positions of groups."""
+    """Yield the permissions for committing positions of groups."""
     for position in positions:
         yield Verb.GROUP_CONSUME, position.group
         yield Verb.READ, position.vchannel
 
 
 def _group(verb: Verb, *fields: str) -> Callable[[Any], Iterator[Need]]:
-    """Return what a request needs: ``verb`` on its group, and to read what it names in ``fields``."""
+    """Return a function from a request to its needs: ``verb`` on its group, and READ on the names in ``fields``."""
 
     def needs(request: Any) -> Iterator[Need]:
         yield verb, request.group
@@ -123,7 +123,7 @@ def _group(verb: Verb, *fields: str) -> Callable[[Any], Iterator[Need]]:
 
 
 def _token(request: Any) -> dict[str, object]:
-    # Who confuses them gives the token itself, which belongs into no log.
+    # A caller may pass the token itself by mistake, which must not appear in a log.
     return {"token_id": request.token_id if is_token_id(request.token_id) else "(not an id)"}
 
 
@@ -143,11 +143,11 @@ _ADMIN_WRITE: Final = Row(somewhere=Verb.ADMIN_WRITE, is_audited=True)
 
 ROWS: Final[dict[str, Row]] = {
     f"{_CHANNELS}CreateChannels": Row(needs=_on(Verb.CHANNEL_CREATE, names=_created), is_audited=True),
-    # Retention removes messages, so changing it needs what removing them needs.
+    # Retention removes messages, so changing it needs the permission to truncate.
     f"{_CHANNELS}AlterChannels": Row(needs=_on(Verb.CHANNEL_TRUNCATE, names=_names), is_audited=True),
     f"{_CHANNELS}DestroyChannels": Row(needs=_on(Verb.CHANNEL_DELETE, names=_names), is_audited=True),
     f"{_CHANNELS}DescribeChannels": Row(any_of=OF_CHANNELS, names=_names, is_read=True),
-    # It lists what the caller has any permission on.
+    # Lists only channels on which the caller has a permission.
     f"{_CHANNELS}ListChannels": _ANYBODY,
     f"{_WAL}GetWalName": _ANYBODY,
     f"{_WAL}AllocateTicks": _ANYBODY,
@@ -163,12 +163,12 @@ ROWS: Final[dict[str, Row]] = {
     f"{_WAL}SetFencingToken": Row(needs=_on(Verb.APPEND, names=_vchannel), is_audited=True),
     f"{_WAL}Trim": Row(needs=_on(Verb.CHANNEL_TRUNCATE, names=_vchannel), is_audited=True),
     f"{_TXNS}BeginTxn": Row(somewhere=Verb.TXN, needs=_on(Verb.TXN, Verb.APPEND, names=_vchannels)),
-    # Whose a transaction is, is known by the principal and the client's id.
+    # The owner of a transaction is identified by the principal and the client id.
     f"{_TXNS}CommitTxn": Row(somewhere=Verb.TXN, needs=_commit),
     f"{_TXNS}RollbackTxn": Row(somewhere=Verb.TXN),
     f"{_TXNS}KeepaliveTxn": Row(somewhere=Verb.TXN),
     f"{_TXNS}PrepareTxn": Row(somewhere=Verb.TXN),
-    # Of the caller's principal only; of those, who knows the client of one was told so by that client.
+    # For transactions of the caller's principal only, and the request must name the client id of each.
     f"{_TXNS}CommitPreparedTxns": Row(somewhere=Verb.TXN),
     f"{_TXNS}RollbackPreparedTxns": Row(somewhere=Verb.TXN),
     f"{_TXNS}ListTxns": _ADMIN_READ,
@@ -176,7 +176,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_TXNS}AbortTxn": _ADMIN_WRITE,
     f"{_BROADCASTS}Broadcast": Row(needs=_broadcast),
     f"{_BROADCASTS}Ack": Row(needs=_on(Verb.READ, names=_vchannels)),
-    # Which broadcasts the caller may know, rpc.broadcast_service looks at.
+    # rpc.broadcast_service checks which broadcasts the caller may see.
     f"{_BROADCASTS}WaitAcked": Row(somewhere=Verb.BROADCAST, needs=_wait_acked, is_read=True),
     f"{_BROADCASTS}ListBroadcasts": _ADMIN_READ,
     f"{_BROADCASTS}DescribeBroadcast": _ADMIN_READ,
@@ -185,12 +185,12 @@ ROWS: Final[dict[str, Row]] = {
     f"{_GROUPS}AlterGroup": Row(needs=_group(Verb.GROUP_MANAGE, "subscribe", "unsubscribe"), is_audited=True),
     f"{_GROUPS}DestroyGroup": Row(needs=_group(Verb.GROUP_MANAGE), is_audited=True),
     f"{_GROUPS}DescribeGroup": Row(any_of=OF_GROUPS, names=lambda request: (request.group,), is_read=True),
-    # It lists what the caller has any permission on.
+    # Lists only groups on which the caller has a permission.
     f"{_GROUPS}ListGroups": _ANYBODY,
     f"{_GROUPS}CommitPositions": Row(needs=lambda request: commits_need(request.positions)),
     f"{_GROUPS}SeekGroup": Row(needs=_group(Verb.GROUP_MANAGE, "vchannels"), is_audited=True),
     f"{_GROUPS}Consume": Row(needs=_group(Verb.GROUP_CONSUME, "vchannel")),
-    # Its first request names the group and what is read: rpc.group_members checks it.
+    # The first request names the group and the channels: rpc.group_members checks it.
     f"{_GROUPS}JoinGroup": Row(somewhere=Verb.GROUP_CONSUME),
     f"{_TOKENS}CreateToken": _ADMIN_WRITE,
     f"{_TOKENS}ListTokens": _ADMIN_READ,
@@ -201,7 +201,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_BACKUPS}ListCheckpoints": Row(somewhere=Verb.BACKUP, is_read=True),
     f"{_CLUSTER}DescribeCluster": _ANYBODY,
     f"{_CLUSTER}LocateChannels": Row(any_of=OF_CHANNELS, names=_names, is_read=True),
-    # It tells of what the caller has any permission on.
+    # Reports only channels on which the caller has a permission.
     f"{_CLUSTER}WatchOwners": _ANYBODY,
     f"{_CLUSTER}AllocateTickRange": Row(somewhere=Verb.CLUSTER, is_read=True),
     f"{_CLUSTER}NoteChannels": Row(somewhere=Verb.CLUSTER),
@@ -213,11 +213,11 @@ ROWS: Final[dict[str, Row]] = {
 
 
 class PermissionTableError(Exception):
-    """The table and the services differ: the server must not start."""
+    """The table does not match the services; the server must not start."""
 
 
 def check_table(services: Iterable[ServiceDescriptor], rows: Iterable[str]) -> None:
-    """Raise PermissionTableError unless there is one row for every method."""
+    """Check that each method has a row and each row a method. Raises PermissionTableError."""
     methods = {f"{service.full_name}/{method.name}" for service in services for method in service.methods}
     known = set(rows)
     if missing := sorted(methods - known):

@@ -1,4 +1,4 @@
-"""Acknowledgements as they travel."""
+"""Encoding of acknowledgements."""
 
 from itertools import groupby
 from operator import attrgetter
@@ -9,7 +9,7 @@ from tidelog_server.log.committer import PendingAppend
 
 
 def result_of(append: PendingAppend) -> wal_service_pb2.AppendResult:
-    """Return where the one batch of a settled append is, in the log or in its transaction."""
+    """Return the position of the only batch of a settled append, in the log or in its transaction."""
     if append.staged:
         return wal_service_pb2.AppendResult(txn_sequence=append.staged[0].sequence, duplicate=append.is_duplicate)
     (entry,) = append.entries
@@ -17,7 +17,7 @@ def result_of(append: PendingAppend) -> wal_service_pb2.AppendResult:
 
 
 def transaction_result(append: PendingAppend) -> wal_service_pb2.TransactionResult:
-    """Return where a settled transaction is."""
+    """Return the position of a settled transaction."""
     txn = append.entries[0].txn
     assert txn is not None
     parts = []

@@ -1,4 +1,4 @@
-"""Batches in rows, for callers without columns: slow, and only at the edge."""
+"""Conversion of rows to columns and back, for clients without columns. Slow: for requests and responses only."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from tidelog_server.rpc.columns import ColumnsView, Indices, sealed
 
 
 def encode_rows(messages: Sequence[message_pb2.Message]) -> bytes:
-    """Return serialised Columns with the messages, sealed with a CRC. Unchecked otherwise."""
+    """Return serialised Columns with the messages and a CRC, without validation."""
     columns = message_pb2.Columns(count=len(messages))
     columns.payload_offsets = _offsets([len(message.payload) for message in messages])
     columns.payloads = b"".join(message.payload for message in messages)
@@ -33,7 +33,7 @@ def decode_rows(
 ) -> Iterator[message_pb2.Row]:
     """Yield the messages at ``indices`` as rows.
 
-    ``txn_id`` is that of the first transaction in ``view``, or 0; ``broadcast_id`` that of its broadcast, or 0.
+    ``txn_id`` is the id of the first transaction in ``view``, or 0; ``broadcast_id`` that of its broadcast, or 0.
     """
     payload_offsets, payloads = view.offsets("payload_offsets"), view.column("payloads")
     types = view.types()
@@ -107,5 +107,5 @@ def _bitmap(flags: Sequence[bool]) -> bytes:
 
 
 def _offsets(sizes: Sequence[int]) -> bytes:
-    # Not numpy: it takes longer to begin than a few messages take.
+    # Why not numpy: its overhead is larger than the work for a few messages.
     return struct.pack(f"<{len(sizes) + 1}i", *accumulate(sizes, initial=0))

@@ -37,7 +37,7 @@ _NO_LIMIT: Final = (1 << 63) - 1
 
 
 class ScanCalls:
-    """Hands batches out."""
+    """Handlers of Scan and PlanScan."""
 
     def __init__(self, broker: Broker, node: LogNode) -> None:
         self._broker = broker
@@ -54,18 +54,18 @@ class ScanCalls:
             if wants_rows(request.format)
             else ColumnEncoder(names, filters)
         )
-        # Told once: who opens the scan again means these channels.
+        # Sent once: a client that resumes the scan means these incarnations of the channels.
         created = wal_service_pb2.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
         prefix = created.SerializeToString()
         metrics, access = self._node.metrics, current_access()
         async with self._broker.scanner(sources, plan, caller_of(context)) as scanner:
             async for page in scanner.pages():
                 for response, messages in encoder.responses(page):
-                    # Serialised messages that stand behind each other are one message.
+                    # Concatenated serialised messages are one merged message.
                     encoded, prefix = prefix + response if prefix else response, b""
                     size_bytes = len(encoded)
                     await context.write(encoded)
-                    # Before a wait: a scan that waits holds nothing, or its memory is not counted.
+                    # Freed before the next wait: the memory of a waiting scan is not counted.
                     del response, encoded
                     metrics.scan_responses.inc()
                     metrics.scan_messages.inc(messages)
@@ -75,17 +75,19 @@ class ScanCalls:
                 del page
 
     async def plan_scan(self, request: wal_service_pb2.PlanScanRequest, _: Context) -> wal_service_pb2.PlanScanResponse:
-        """Fix a cut and divide what lies before it."""
+        """Choose an end tick, and divide the range before it into splits."""
         check_tick(request.begin_tick, "begin_tick")
         check_tick(request.end_tick, "end_tick")
         if request.min_splits > MAX_SPLITS:
-            raise InvalidRequestError(f"min_splits is {request.min_splits}, at most {MAX_SPLITS}", field="min_splits")
+            raise InvalidRequestError(
+                f"min_splits is {request.min_splits}, at most {MAX_SPLITS} is allowed", field="min_splits"
+            )
         targets = [self._broker.find_to_read(name) for name in request.vchannels]
         _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
         if request.created_ticks and len(request.created_ticks) != len(targets):
             raise InvalidRequestError(
-                f"the request has {len(request.created_ticks)} created_ticks for {len(targets)} vchannels: give one "
-                "for each, or leave them out",
+                f"the request has {len(request.created_ticks)} created_ticks for {len(targets)} vchannels: expected "
+                "one per vchannel, or an empty list",
                 field="created_ticks",
             )
         for (log, _vchannel), created_tick in zip(targets, request.created_ticks, strict=False):
@@ -130,7 +132,7 @@ class ScanCalls:
                 latest_tick=oracle.now(),
                 created_tick=log.created_tick,
             )
-            # A filter is no position: it only skips.
+            # A filter does not set the position: it only skips messages.
             sources.append(ScanSource(index, log, vchannel, Tick(max(position, filters.first_tick))))
         return sources
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from tidelog_server.rpc.tracing import CallTracer
 
 _METADATA_BYTES: Final = 8_192
-# A stop goes on at once if nobody was answered lately, else once no call came in so many steps, before and after the
-# first refusal: a client that calls again and again has been refused by then. Steps and not seconds: in a second that
-# the machine gave to others nothing comes.
+# A stop continues at once if no call was answered within _LATELY_S. Otherwise it waits for a number of steps without a
+# new call: _QUIET_STEPS before the first refusal, _QUIET_STEPS_WITH_CLIENTS after it, so that a client that keeps
+# calling has been refused. Steps, not seconds: in a second in which the process does not run, no call arrives.
 _LATELY_S: Final = 0.5
 _STEP_S: Final = 0.02
 _QUIET_STEPS: Final = 5
@@ -67,15 +67,15 @@ _SERVICES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What clients may do to connections.
+    """Limits of connections.
 
     Attributes:
-        max_connections: Of all clients, on each address that the server listens on. gRPC counts a connection from its
-            accept on, before any handshake, and closes those above at once.
-        max_streams: Calls at once on one connection.
-        max_age_s: After which one is closed and its streams have ten minutes to end; 0 for never.
-        has_reflection: Whether tools may list the services.
-        protects_from_floods: Whether streams are refused while a connection has too many that are not finished.
+        max_connections: Maximum connections per address that the server listens on. gRPC counts a connection from its
+            accept on, before any handshake, and closes excess connections immediately.
+        max_streams: Maximum concurrent calls per connection.
+        max_age_s: Seconds after which a connection is closed and its streams have ten minutes to end; 0 for no limit.
+        has_reflection: True to serve reflection.
+        protects_from_floods: True to refuse streams while a connection has too many unfinished ones.
     """
 
     max_connections: int = MAX_CONNECTIONS
@@ -89,7 +89,7 @@ _AGE_GRACE_MS: Final = 10 * 60 * 1_000
 
 
 def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, int]]:
-    """Return what gRPC's defaults leave open; each was measured to matter (ARCHITECTURE.md, "gRPC limits")."""
+    """Return the gRPC options. Each was measured to matter (ARCHITECTURE.md, "gRPC limits")."""
     largest = max(limits.max_batch_bytes, MAX_RESPONSE_BYTES) + MIB
     age = (
         [
@@ -102,13 +102,13 @@ def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, i
     return [
         *age,
         ("grpc.max_concurrent_streams", connections.max_streams),
-        # It also counts streams that Python has not let go of yet, and so refuses a third of a busy client's calls.
+        # It also counts streams that Python has not released yet, and so refuses a third of a busy client's calls.
         ("grpc.http.overload_protection", int(connections.protects_from_floods)),
         ("grpc.max_allowed_incoming_connections", connections.max_connections),
         ("grpc.server.max_pending_requests", 5_000),
         ("grpc.server.max_pending_requests_hard_limit", 10_000),
         ("grpc.max_receive_message_length", largest),
-        # A page holds at least one batch, whatever its size, after those that came before it.
+        # A page is at most MAX_RESPONSE_BYTES plus one batch of any size.
         ("grpc.max_send_message_length", largest + MAX_RESPONSE_BYTES),
         ("grpc.max_metadata_size", _METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
@@ -140,20 +140,20 @@ class RpcServer:
         connections: ConnectionLimits,
         tracer: "CallTracer | None" = None,
     ) -> None:
-        """Make the services.
+        """Create the services.
 
         Args:
-            broker: What they serve.
-            node: Its log.
-            checkpoints: Where backups are taken from.
-            security: Its tokens, and the certificate of the port.
-            guard: Lets calls in; None where everybody may do everything.
-            syncs_by_default: Whether appends that do not say are synced.
-            connections: Bounds of connections.
-            tracer: Makes spans; None for none.
+            broker: Broker to serve.
+            node: Log of the node.
+            checkpoints: Checkpoints for backups.
+            security: Tokens, and the certificate of the port.
+            guard: Authenticates and authorizes calls; None if all calls are permitted.
+            syncs_by_default: True to sync appends that request no durability.
+            connections: Limits of connections.
+            tracer: Creates spans; None to disable tracing.
 
         Raises:
-            PermissionTableError: A method has no permission.
+            PermissionTableError: A method has no row in the table of permissions.
         """
         self._server = grpc.aio.server(options=_options(node.admission.limits, connections))
         self._security = security
@@ -190,33 +190,33 @@ class RpcServer:
         self._health_names = ("", *names)
 
     def bind(self, address: str) -> int:
-        """Listen on ``host:port`` and return the port. Raises OSError or RuntimeError if it is taken."""
+        """Listen on ``host:port`` and return the port. Raises OSError or RuntimeError if it is in use."""
         if self._security.certificate is None:
             return self._server.add_insecure_port(address)
         return self._server.add_secure_port(address, server_credentials(self._security))
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         await self._server.start()
         await self.set_serving(is_serving=True)
 
     async def set_serving(self, *, is_serving: bool) -> None:
-        """Tell health checks whether this node takes work."""
+        """Set the result of health checks."""
         state = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in self._health_names:
             await self._health.set(name, state)
 
     async def refuse(self, longest_s: float) -> None:
-        """Go on answering calls, which the node refuses by now, until none came for a moment or so long.
+        """Keep answering calls, which the node refuses now, until calls stop arriving, at most ``longest_s`` seconds.
 
-        Why: a call that meets a closed server has an unknown effect for its client; one that is refused has none.
+        Why: a client cannot know the effect of a call to a closed server; a refused call has no effect.
         """
         loop, calls = asyncio.get_running_loop(), self._supervisor
         end_s = loop.time() + longest_s
         if not calls.unanswered and calls.last_answered_s < loop.time() - _LATELY_S:
             return
         last_begun, steps, quiet_steps = calls.begun, 0, _QUIET_STEPS
-        # Whoever waits for an answer may call again when it comes.
+        # A client that is waiting for an answer may call again after it.
         while (steps < quiet_steps or calls.unanswered) and loop.time() < end_s:
             await asyncio.sleep(_STEP_S)
             if calls.begun != last_begun:
@@ -227,21 +227,21 @@ class RpcServer:
                 steps += 1
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new calls; let those that run end within ``grace_s``, then cancel them."""
+        """Refuse new calls; wait up to ``grace_s`` seconds for running calls, then cancel them."""
         await self._server.stop(grace_s)
 
 
 class _Captured:
-    """Takes the handlers that generated code adds to a server, so that they get behind our checks."""
+    """Captures the handlers that generated code adds to a server, so that our checks can wrap them."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Mapping[str, grpc.RpcMethodHandler[Any, Any]]] = {}
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Nothing: the same handlers come by name."""
+        """Ignore them: the same handlers are registered by name."""
 
     def add_registered_method_handlers(
         self, service: str, handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]"
     ) -> None:
-        """Take the handlers of a service."""
+        """Store the handlers of a service."""
         self.handlers[service] = handlers

@@ -1,4 +1,4 @@
-"""One result for many callers, made at a bounded rate."""
+"""One result shared by many callers, computed at a bounded rate."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,9 +11,9 @@ Result = TypeVar("Result")
 
 
 class SharedResult(Generic[Result]):
-    """Makes a result for all that ask before it is begun. What a caller gets was begun after it asked, so is never old.
+    """Computes one result for all waiting callers. The computation begins after their calls, so it is never stale.
 
-    Callers that ask while one is made, or too soon after the last ones, wait for the next one together.
+    Callers that arrive during a computation, or before the rate allows the next one, share the next result.
     """
 
     def __init__(
@@ -24,14 +24,14 @@ class SharedResult(Generic[Result]):
         now_s: Callable[[], float],
         tasks: TaskOwner,
     ) -> None:
-        """Make nothing yet.
+        """Compute nothing yet.
 
         Args:
-            make: Makes a result.
-            rate_per_s: How often, at most.
-            burst: How often at once, after a pause.
-            now_s: Tells the time.
-            tasks: Run ``make``, which continues when the callers are gone.
+            make: Computes a result.
+            rate_per_s: Maximum computations per second.
+            burst: Maximum computations in a burst.
+            now_s: Returns the time in seconds.
+            tasks: Owner of the tasks that run ``make``, which continues if the callers are cancelled.
         """
         self._make = make
         self._now_s = now_s
@@ -41,11 +41,11 @@ class SharedResult(Generic[Result]):
         self._turn = asyncio.Lock()
 
     async def get(self) -> Result:
-        """Return a result. Raises what making it raised."""
+        """Return a result. Raises the exception of ``make``."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
             self._tasks.start("shared_result", self._make_in_turn(self._next))
-        # Shielded: the result is that of others too.
+        # Shielded: other callers wait for the same result.
         return await asyncio.shield(self._next)
 
     async def _make_in_turn(self, result: "asyncio.Future[Result]") -> None:
@@ -53,7 +53,7 @@ class SharedResult(Generic[Result]):
             if wait_s := self._bucket.wait_s(self._now_s(), 1):
                 await asyncio.sleep(wait_s)
             self._bucket.take(1, self._now_s())
-            # A caller from now on gets the one after this.
+            # Callers from now on get the next result.
             self._next = None
             try:
                 result.set_result(await self._make())

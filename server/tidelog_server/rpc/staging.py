@@ -1,4 +1,4 @@
-"""Batches of begun transactions, from the wire to the broker."""
+"""Appends of batches to begun transactions."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ _NO_OPTIONS: Final = AppendOptions(needs_sync=False)
 
 
 def check_staging(options: wal_service_pb2.AppendOptions) -> None:
-    """Check that a batch is asked for nothing that only its commit can give. Raises InvalidRequestError."""
+    """Check that no option is set that applies to the commit only. Raises InvalidRequestError."""
     for field, is_set in (
         ("barrier_tick", options.barrier_tick != 0),
         ("durability", options.durability != message_pb2.DURABILITY_UNSPECIFIED),
@@ -25,8 +25,8 @@ def check_staging(options: wal_service_pb2.AppendOptions) -> None:
     ):
         if is_set:
             raise InvalidRequestError(
-                f"{field} is set with txn_id: a batch is in the log once its transaction is committed, so ask for it "
-                "in CommitTxn, and number batches with txn_sequence",
+                f"{field} is set with txn_id: a batch enters the log with the commit of its transaction, so set it in "
+                "CommitTxn, and number batches with txn_sequence",
                 field=field,
             )
 
@@ -43,7 +43,7 @@ class StageIntent:
 
     @property
     def options(self) -> AppendOptions:
-        """See Intent; the commit has the options."""
+        """See Intent. The options belong to the commit."""
         return _NO_OPTIONS
 
     @property
@@ -52,5 +52,5 @@ class StageIntent:
         return self.batch.count
 
     def attempt(self) -> PendingAppend:
-        """See Intent; never None, for it takes no ticks."""
+        """See Intent. Never None, because staging needs no ticks."""
         return self.transactions.stage(self.place, self.target, self.batch, self.on_settled)

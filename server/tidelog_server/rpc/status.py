@@ -1,7 +1,7 @@
-"""The only place that names gRPC status codes: each domain error has one code and one reason.
+"""The status codes of domain errors: each error has one code and one reason.
 
-``UNAVAILABLE`` with our detail promises what the detail's effect says; a status without our detail comes from the
-transport, which can promise nothing.
+The effect in our error detail applies to ``UNAVAILABLE`` too. A status without our detail comes from the transport; its
+effect is unknown.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ _Code = grpc.StatusCode
 _MAX_TEXT_CHARACTERS: Final = 512
 DETAILS_KEY: Final = "grpc-status-details-bin"
 RETRY_AFTER_MS: Final = "retry_after_ms"
-"""The value of an error that says how long to wait before the same may work."""
+"""Key of the error value with the milliseconds to wait before a retry."""
 
 STATUS_BY_ERROR: Final[dict[type[TidelogServerError], tuple[grpc.StatusCode, error_pb2.Reason]]] = {
     errors.InvalidRequestError: (_Code.INVALID_ARGUMENT, error_pb2.REASON_INVALID_ARGUMENT),
@@ -108,7 +108,7 @@ _EFFECTS: Final = {Effect.NONE: error_pb2.EFFECT_NONE, Effect.UNKNOWN: error_pb2
 
 
 def detail_of(error: TidelogServerError) -> error_pb2.ErrorDetail:
-    """Return the reason, effect and values of ``error`` as they travel."""
+    """Return the reason, effect and values of ``error`` as a message."""
     return error_pb2.ErrorDetail(
         reason=STATUS_BY_ERROR[type(error)][1], effect=_EFFECTS[error.effect], values=error.values
     )
@@ -131,12 +131,12 @@ def code_number_of(error: TidelogServerError) -> int:
 
 
 def text_of(error: TidelogServerError) -> str:
-    """Return the text of ``error`` as it travels: one line, bounded."""
+    """Return the text of ``error``, truncated to _MAX_TEXT_CHARACTERS."""
     return error.message[:_MAX_TEXT_CHARACTERS]
 
 
 def trailing_metadata_of(error: TidelogServerError) -> tuple[tuple[str, bytes], ...]:
-    """Return the metadata that carries the detail of ``error``."""
+    """Return the trailing metadata with the detail of ``error``."""
     wrapped = any_pb2.Any()
     wrapped.Pack(detail_of(error))
     details = [wrapped]
@@ -147,7 +147,7 @@ def trailing_metadata_of(error: TidelogServerError) -> tuple[tuple[str, bytes], 
 
 
 def _retry_info(retry_after_ms: int) -> any_pb2.Any:
-    """Return a google.rpc.RetryInfo. Why by hand: its one field is not worth a package that clients must install."""
+    """Return a google.rpc.RetryInfo. Encoded by hand: one field is not worth a package that clients must install."""
     delay = duration_pb2.Duration(seconds=retry_after_ms // 1_000, nanos=retry_after_ms % 1_000 * 1_000_000)
     encoded = delay.SerializeToString()
     value = key_of(1, LENGTH) + varint(len(encoded)) + encoded

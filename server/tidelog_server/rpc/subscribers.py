@@ -1,4 +1,4 @@
-"""Who subscribes a group, from the access of the running call."""
+"""The subscriber of a group, from the access of the current call."""
 
 from tidelog_server.broker.group_types import ANYBODY, Subscriber
 from tidelog_server.rpc.access import current_access
@@ -6,9 +6,9 @@ from tidelog_server.security.grants import HOLDERS
 
 
 def subscriber() -> Subscriber:
-    """Return the caller as one who subscribes groups.
+    """Return the caller as a subscriber.
 
-    A group holds retention back where its subscriber may hold it, or may change it.
+    A group holds retention back on the channels where its subscriber has a verb of HOLDERS.
     """
     access = current_access()
     if access is None:

@@ -1,4 +1,4 @@
-"""TLS of both ports, from a certificate that may be replaced while the server runs."""
+"""TLS of both ports, with a certificate that can be replaced while the server runs."""
 
 import ssl
 from collections.abc import Callable
@@ -14,20 +14,20 @@ _log = structlog.get_logger()
 
 
 def server_credentials(security: Security) -> grpc.ServerCredentials:
-    """Return what gRPC serves TLS with: at each new connection the certificate that is in force then."""
+    """Return credentials for gRPC that use the current certificate for each new connection."""
     first = security.certificate
     assert first is not None
     in_use = [first]
 
     def changed() -> grpc.ServerCertificateConfiguration | None:
-        # Called by gRPC's threads, before each handshake. None keeps what was there, which costs nothing.
+        # Called on gRPC's threads before each handshake. None means no change, which costs nothing.
         certificate = security.certificate
         if certificate is None or certificate is in_use[0]:
             return None
         in_use[0] = certificate
         return _configuration(certificate)
 
-    # The types do not tell that None is an answer; gRPC's documentation does.
+    # The type does not allow None as a result; gRPC's documentation does.
     fetcher = cast("Callable[[], grpc.ServerCertificateConfiguration]", changed)
     return grpc.dynamic_ssl_server_credentials(
         _configuration(first), fetcher, require_client_authentication=first.client_ca is not None
@@ -41,9 +41,9 @@ def _configuration(certificate: ServerCertificate) -> grpc.ServerCertificateConf
 
 
 def http_context(files: CertificateFiles) -> ssl.SSLContext:
-    """Return TLS for the HTTP port; ``renew`` gives it a new certificate. Raises OSError.
+    """Return the TLS context of the HTTP port, which ``renew`` updates. Raises OSError.
 
-    Clients need no certificate there: probes and Prometheus have none.
+    It requires no client certificates, because probes and Prometheus do not have any.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -52,9 +52,9 @@ def http_context(files: CertificateFiles) -> ssl.SSLContext:
 
 
 def renew(context: ssl.SSLContext, files: CertificateFiles) -> None:
-    """Serve new connections with what is in the files now."""
+    """Reload the files for new connections. A failure is logged, and the previous certificate stays in use."""
     try:
         context.load_cert_chain(files.cert, files.key)
     except OSError as error:
-        # They were a pair a moment ago, so they are being changed again: the next look finds that.
+        # The files were valid a moment ago, so they are being replaced again: the next poll reloads them.
         _log.error("http_certificate_not_renewed", cause=str(error))

@@ -21,7 +21,7 @@ from tidelog_server.security.tokens import TokenRecord, is_token_id
 
 
 class TokenService:
-    """Makes, lists and revokes tokens."""
+    """Handlers of TokenService."""
 
     def __init__(self, security: Security) -> None:
         self._security = security
@@ -35,12 +35,12 @@ class TokenService:
         }
 
     async def create_token(self, request: pb.CreateTokenRequest, _: Context) -> pb.CreateTokenResponse:
-        """Make a token."""
+        """Create a token."""
         size_bytes = len(request.description.encode())
         if not 1 <= size_bytes <= MAX_TOKEN_DESCRIPTION_BYTES:
             raise InvalidRequestError(
-                f"the description has {size_bytes} bytes, expected 1 to {MAX_TOKEN_DESCRIPTION_BYTES}: say whom the "
-                "token is for",
+                f"the description has {size_bytes} bytes, expected 1 to {MAX_TOKEN_DESCRIPTION_BYTES}: name the owner "
+                "of the token",
                 field="description",
             )
         if not is_clean(request.description):
@@ -58,7 +58,7 @@ class TokenService:
         except GrantError as error:
             raise InvalidRequestError(str(error), field="grants") from error
         if not grants.all:
-            raise InvalidRequestError("the token would permit nothing: give at least one grant", field="grants")
+            raise InvalidRequestError("the token has no grants: set at least one", field="grants")
         access = current_access()
         created_by = "anybody" if access is None else access.principal.name
         made, record = await self._security.tokens.create(request.description, grants, lifetime_ms, created_by)
@@ -87,10 +87,10 @@ class TokenService:
         )
 
     async def revoke_token(self, request: pb.RevokeTokenRequest, _: Context) -> pb.RevokeTokenResponse:
-        """End a token."""
+        """Revoke a token."""
         if not is_token_id(request.token_id):
             raise InvalidRequestError(
-                "the token id is none: expected 12 hexadecimal digits, as they are listed, and not the token itself",
+                "the token id is invalid: expected 12 hexadecimal digits as ListTokens returns them, not the token",
                 field="token_id",
             )
         return pb.RevokeTokenResponse(description=_description(await self._security.tokens.revoke(request.token_id)))

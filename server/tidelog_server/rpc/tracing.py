@@ -1,4 +1,4 @@
-"""Spans of calls, for OpenTelemetry. Imported only where tracing is on, so that nobody else needs its packages."""
+"""OpenTelemetry spans of calls. Imported only if tracing is on, because its packages are optional."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,23 +21,23 @@ Call = Callable[[Any, Context], Awaitable[Any]]
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _CARRIED: Final = ("traceparent", "tracestate")
-# For one try and its repetitions; as long may the end of the server wait for spans that nobody takes.
+# Time for an export and its retries; also the maximum delay of a shutdown if no receiver accepts the spans.
 _EXPORT_WITHIN_S: Final = 3.0
 # Streams whose batches have spans. AppendStream answers each request once, in order.
 _BATCH_STREAMS: Final = ("AppendStream", "Scan")
-# Spans of the batches of one stream: a stream may last for days, and a trace is read by people.
+# Maximum batch spans per stream: a stream may last for days, and people must be able to read its trace.
 _MAX_BATCH_SPANS: Final = 1_000
 
 
 class CallTracer:
-    """Makes a span of each call that is sampled, and of each batch of a stream that is."""
+    """Creates a span for each sampled call, and for each batch of a sampled stream."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("tidelog_server")
 
     def traced(self, service: str, name: str, call: Call) -> Call:
-        """Return ``call`` within a span, which belongs to the one that the client's metadata name, if any."""
+        """Return ``call`` wrapped in a span, whose parent is the span in the client's metadata, if any."""
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}
         span_name = f"{service}/{name}"
 
@@ -67,15 +67,15 @@ class CallTracer:
         return traced_call
 
     def close(self) -> None:
-        """Send what is not sent yet. Blocks, for as long as the exporter's own time."""
+        """Send the remaining spans. Blocks up to the exporter's timeout, _EXPORT_WITHIN_S."""
         self._provider.shutdown()
 
 
 class _BatchSpans:
-    """Stands for the context of a call that is sampled: what arrives and is written gets spans.
+    """Wraps the context of a sampled call to create spans for requests and responses.
 
-    An append stream answers its requests in order, so a batch's span lasts from its arrival to its answer; what is
-    written without a request, as a scan's pages are, has one for the write.
+    An append stream answers its requests in order, so the span of a batch lasts from its arrival to its answer. A
+    response without a request, such as a page of a scan, has a span for its write.
     """
 
     def __init__(self, tracer: trace.Tracer, parent: Any, context: Context) -> None:
@@ -89,14 +89,14 @@ class _BatchSpans:
         return getattr(self._context, name)
 
     async def arriving(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the requests; each begins a span."""
+        """Yield the requests, and begin a span for each."""
         async for request in requests:
             if span := self._started("batch", len(request)):
                 self._waiting.append(span)
             yield request
 
     async def write(self, response: bytes) -> None:
-        """Write a response; it ends the span of its request, or has one of its own."""
+        """Write a response. It ends the span of its request, or has its own span."""
         span = self._waiting.popleft() if self._waiting else self._started("page", len(response))
         try:
             await self._context.write(response)
@@ -105,7 +105,7 @@ class _BatchSpans:
                 span.end()
 
     def end(self) -> None:
-        """End what was not answered."""
+        """End the spans of unanswered requests."""
         while self._waiting:
             self._waiting.popleft().end()
 
@@ -117,15 +117,15 @@ class _BatchSpans:
 
 
 def open_tracing(endpoint: str, sample_ratio: float) -> CallTracer:
-    """Return a tracer whose spans go to ``endpoint``, by OTLP over HTTP, from a thread of its own.
+    """Return a tracer that sends spans to ``endpoint`` by OTLP over HTTP, on its own thread.
 
-    What a client has decided to sample is sampled; of other calls ``sample_ratio``. If the receiver is away, spans
-    are dropped and the exporter says so in the log; calls do not wait.
+    Calls that the client samples are sampled, and a fraction ``sample_ratio`` of all others. If the receiver is down,
+    spans are dropped and the exporter logs it; calls do not wait.
     """
     provider = TracerProvider(
         resource=Resource.create({"service.name": "tidelog"}),
         sampler=ParentBased(TraceIdRatioBased(sample_ratio)),
-        # The server flushes when it stops; an exit handler would do it again.
+        # The server flushes when it stops; an exit handler would flush again.
         shutdown_on_exit=False,
     )
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_WITHIN_S)
@@ -134,6 +134,6 @@ def open_tracing(endpoint: str, sample_ratio: float) -> CallTracer:
 
 
 def _parent_of(context: Context) -> Any:
-    """Return what the client's metadata say of its span; where they say nothing, an empty context."""
+    """Return the context of the client's span in its metadata; an empty context if there is no span."""
     carrier = {key: str(value) for key, value in context.invocation_metadata() or () if key in _CARRIED}
     return _PROPAGATOR.extract(carrier, trace.set_span_in_context(trace.INVALID_SPAN))

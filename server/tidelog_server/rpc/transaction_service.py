@@ -24,12 +24,12 @@ from tidelog_server.security.grants import Verb
 
 _US_PER_S: Final = 1_000_000
 _MAX_ID_DIGITS: Final = 20
-# Each may have 256 vchannels with long names.
+# Small, because each transaction may have 256 vchannels with long names.
 _PAGE: Final = 100
 
 
 class TransactionService:
-    """Begun transactions, by request."""
+    """Handlers of TransactionService."""
 
     def __init__(self, broker: Broker, *, syncs_by_default: bool) -> None:
         self._broker = broker
@@ -68,7 +68,7 @@ class TransactionService:
         positions = commits_of(request.positions, MAX_COMMITS_PER_TXN)
 
         def terms() -> CommitTerms:
-            # Only for a first commit: the answer to a repeated one does not depend on channels that are gone since.
+            # Only for the first commit: a repeated one must succeed even if channels were destroyed since.
             return CommitTerms(
                 needs_sync(request.durability, syncs_by_default=self._syncs_by_default),
                 request.barrier_tick,
@@ -88,14 +88,14 @@ class TransactionService:
     async def rollback_txn(
         self, request: transaction_service_pb2.RollbackTxnRequest, context: Context
     ) -> transaction_service_pb2.RollbackTxnResponse:
-        """Roll a transaction back."""
+        """Roll back a transaction."""
         self._transactions.roll_back(_txn_id(request), caller_of(context))
         return transaction_service_pb2.RollbackTxnResponse()
 
     async def keepalive_txn(
         self, request: transaction_service_pb2.KeepaliveTxnRequest, context: Context
     ) -> transaction_service_pb2.KeepaliveTxnResponse:
-        """Note a sign of life."""
+        """Renew the keepalive of a transaction."""
         session = self._transactions.keep_alive(_txn_id(request), caller_of(context))
         return transaction_service_pb2.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
 
@@ -138,20 +138,20 @@ class TransactionService:
     async def rollback_prepared_txns(
         self, request: transaction_service_pb2.RollbackPreparedTxnsRequest, _: Context
     ) -> transaction_service_pb2.RollbackPreparedTxnsResponse:
-        """End prepared transactions."""
+        """Roll back prepared transactions."""
         self._prepared.roll_back(_prepared(request.txns))
         return transaction_service_pb2.RollbackPreparedTxnsResponse()
 
     async def list_txns(
         self, request: transaction_service_pb2.ListTxnsRequest, _: Context
     ) -> transaction_service_pb2.ListTxnsResponse:
-        """Tell of open transactions, a page of them."""
+        """Return a page of open transactions."""
         after_id = 0
         if request.page_token:
             token = request.page_token
             if len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal()):
                 raise InvalidRequestError(
-                    "the page token is none: use next_page_token of the page before", field="page_token"
+                    "the page token is invalid: use next_page_token of the previous page", field="page_token"
                 )
             after_id = int(request.page_token)
         found = self._transactions.list(after_id, _PAGE + 1)
@@ -162,7 +162,7 @@ class TransactionService:
     async def describe_txn(
         self, request: transaction_service_pb2.DescribeTxnRequest, _: Context
     ) -> transaction_service_pb2.DescribeTxnResponse:
-        """Tell of one transaction."""
+        """Describe a transaction."""
         found = self._transactions.describe(_txn_id(request))
         if isinstance(found, TxnDescription):
             return transaction_service_pb2.DescribeTxnResponse(txn=_open_txn(found))
@@ -179,7 +179,7 @@ class TransactionService:
     async def abort_txn(
         self, request: transaction_service_pb2.AbortTxnRequest, _: Context
     ) -> transaction_service_pb2.AbortTxnResponse:
-        """End a transaction for an operator."""
+        """Abort a transaction on behalf of an operator."""
         size_bytes = len(request.reason.encode())
         if not 1 <= size_bytes <= MAX_OWNER_FIELD_BYTES:
             raise InvalidRequestError(
@@ -197,17 +197,17 @@ class TransactionService:
             _, vchannel = self._broker.find(each.vchannel)
             if vchannel.vchannel_id in conditions:
                 raise InvalidRequestError(
-                    f"the commit has two conditions for {vchannel.name}: put them into one", field="conditions"
+                    f"the commit has two conditions for {vchannel.name}: combine them", field="conditions"
                 )
             conditions[vchannel.vchannel_id] = conditions_of(each)
         return conditions
 
 
 def _check_visible(txn_id: int, names: Iterable[str]) -> None:
-    """Check that the outcome of a transaction, which is kept without its client, may be told to the caller.
+    """Check that the caller may see the outcome of a transaction, which is stored without its owner.
 
     Raises:
-        TransactionNotExistError: It may not.
+        TransactionNotExistError: It may not append to all vchannels of the transaction.
     """
     access = current_access()
     if access is not None and not all(access.may((Verb.APPEND,), name) for name in names if name):
@@ -235,7 +235,7 @@ def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:
 
 
 def _result(txn_id: int, outcome: TxnOutcome, *, is_repeated: bool = False) -> wal_service_pb2.TransactionResult:
-    """Return where a committed transaction is, as it travels."""
+    """Return the position of a committed transaction as a message."""
     durability = _durability(is_synced=outcome.is_synced)
     if not outcome.runs:
         return wal_service_pb2.TransactionResult(txn_id=txn_id)
@@ -269,7 +269,7 @@ def _prepared(wire: Sequence[transaction_service_pb2.PreparedTxn]) -> list[Prepa
     """Return the transactions that a request names.
 
     Raises:
-        InvalidRequestError: They are too many, one is named twice, or one has no id.
+        InvalidRequestError: There are more than MAX_PREPARED_TXNS, one occurs twice, or one has no id.
     """
     if len(wire) > MAX_PREPARED_TXNS:
         raise InvalidRequestError(
@@ -289,9 +289,9 @@ class _OnTxn(Protocol):
 
 
 def _txn_id(request: _OnTxn) -> int:
-    """Return the id that a request names. Raises InvalidRequestError if it names none."""
+    """Return the id in a request. Raises InvalidRequestError if it is 0."""
     if not request.txn_id:
-        raise InvalidRequestError("the txn_id is 0: say which transaction, BeginTxn gave its id", field="txn_id")
+        raise InvalidRequestError("the txn_id is 0: expected the id that BeginTxn returned", field="txn_id")
     return request.txn_id
 
 

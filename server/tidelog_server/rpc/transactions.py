@@ -1,4 +1,4 @@
-"""Transactions of an append stream, from the wire to the log."""
+"""Transactions of an append stream: decoding, validation and submission."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ _FENCING_TOKEN: Final = protowire.tag_of(4, protowire.VARINT)
 
 @dataclass(slots=True)
 class TransactionRequest:
-    """A Transaction whose batches are still bytes."""
+    """A Transaction with its batches still serialised."""
 
     parts: "list[PartRequest]" = field(default_factory=list)
     positions: list[wal_service_pb2.PositionCommit] = field(default_factory=list)
@@ -39,7 +39,7 @@ class TransactionRequest:
 
 @dataclass(slots=True)
 class PartRequest:
-    """A TransactionPart whose batches are still bytes."""
+    """A TransactionPart with its batches still serialised."""
 
     vchannel: str
     batches: list[bytes]
@@ -47,10 +47,12 @@ class PartRequest:
 
 
 def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> None:
-    """Add what a serialised Transaction has to ``transaction``, one more than may be at most: that many are refused.
+    """Add the fields of a serialised Transaction to ``transaction``.
+
+    Decodes at most one more part, batch and position than allowed; ``check_shape`` refuses the excess.
 
     Raises:
-        protowire.WireFormatError, UnicodeDecodeError, DecodeError: It is no such message.
+        protowire.WireFormatError, UnicodeDecodeError, DecodeError: The bytes are not a valid Transaction.
     """
     for tag, value in protowire.fields(encoded):
         if tag == _PARTS:
@@ -61,7 +63,7 @@ def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> N
                 transaction.positions.append(wal_service_pb2.PositionCommit.FromString(bytes(value)))
         elif tag >> 3 <= _POSITIONS >> 3:
             raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
-        # A field of a later version is passed over.
+        # Fields of later versions are skipped.
 
 
 def _parse_part(encoded: memoryview) -> PartRequest:
@@ -84,14 +86,14 @@ def _parse_part(encoded: memoryview) -> PartRequest:
 
 
 def check_shape(parts: Sequence[PartRequest], options: AppendOptions, size_bytes: int, max_bytes: int) -> None:
-    """Check what can be told of a transaction without its vchannels. Raises InvalidRequestError and its kinds."""
+    """Validate a transaction without looking up its vchannels. Raises InvalidRequestError or a subclass."""
     if not 1 <= len(parts) <= MAX_TXN_VCHANNELS:
         raise InvalidRequestError(
             f"the transaction has {len(parts)} parts or more, expected 1 to {MAX_TXN_VCHANNELS}", field="parts"
         )
     if options.conditions is not UNCONDITIONAL:
         raise InvalidRequestError(
-            "the options have a condition, which a transaction has in its parts: say there for which vchannel it is",
+            "the options of a transaction have a condition: set it in the part of the vchannel that it is for",
             field="options",
         )
     if not all(part.batches for part in parts):
@@ -109,30 +111,30 @@ def check_distinct(names: Sequence[str]) -> None:
     for name in names:
         if name in seen:
             raise InvalidRequestError(
-                f"the transaction names {name} twice, maybe once without its index: use one name, and one part",
+                f"the transaction names {name} twice, perhaps once without its index: use one part per vchannel",
                 field="parts",
             )
         seen.add(name)
 
 
 def check_shared(parts: Sequence[TxnPart]) -> None:
-    """Check that transactions that share a request divide all of its batches. Raises MalformedColumnsError."""
+    """Check that all batches of a request are divided into the same transactions. Raises MalformedColumnsError."""
     batches = [batch for part in parts for batch in part.batches]
     txns = max(batch.txns for batch in batches)
     if txns == 1:
         return
     if len(batches) > len(parts) or any(batch.txns != txns for batch in batches):
         raise MalformedColumnsError(
-            "txn_ends", f"divides a batch into {txns} transactions: each part must have one batch with as many"
+            "txn_ends", f"divides a batch into {txns} transactions: each part must have one batch, divided likewise"
         )
-    # Each has an id of its own, from the first tick on, and all ids lie in the span.
+    # The ids of the transactions are consecutive from the first tick on, and must lie within the span.
     if txns > sum(batch.count for batch in batches):
-        raise MalformedColumnsError("txn_ends", f"divides the messages into {txns} transactions, more than there are")
+        raise MalformedColumnsError("txn_ends", f"divides the messages into {txns} transactions, more than messages")
 
 
 @dataclass(frozen=True, slots=True)
 class TxnIntent:
-    """A transaction that was checked and has no ticks yet; an Intent."""
+    """An Intent with a validated transaction."""
 
     node: NodeLog
     parts: Sequence[TxnPart]

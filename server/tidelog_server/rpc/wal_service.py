@@ -1,4 +1,4 @@
-"""WalService: the methods that are neither appends nor scans, and the table of all."""
+"""WalService: the table of its methods, and the handlers of those that are neither appends nor scans."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ from tidelog_server.rpc.scan import ScanCalls
 
 
 class WalService:
-    """The data plane."""
+    """Handlers of WalService: the data plane."""
 
     def __init__(self, broker: Broker, node: LogNode, *, syncs_by_default: bool) -> None:
         self._broker = broker
@@ -45,13 +45,13 @@ class WalService:
     async def get_wal_name(
         self, _request: wal_service_pb2.GetWalNameRequest, _: Context
     ) -> wal_service_pb2.GetWalNameResponse:
-        """Name the log store."""
+        """Return the name of the log store."""
         return wal_service_pb2.GetWalNameResponse(wal_name=self._node.store.wal_name)
 
     async def allocate_ticks(
         self, request: wal_service_pb2.AllocateTicksRequest, _: Context
     ) -> wal_service_pb2.AllocateTicksResponse:
-        """Hand out ticks."""
+        """Allocate ticks."""
         count = request.count or 1
         if count > MAX_TICKS_PER_REQUEST:
             raise InvalidRequestError(f"count is {count}, expected 1 to {MAX_TICKS_PER_REQUEST}", field="count")
@@ -64,14 +64,14 @@ class WalService:
     async def get_latest_mvcc_tick(
         self, request: wal_service_pb2.GetLatestMvccTickRequest, _context: Context
     ) -> wal_service_pb2.GetLatestMvccTickResponse:
-        """Tell the tick of the last acknowledged message."""
+        """Return the tick of the last acknowledged message."""
         _log, vchannel = self._broker.find_to_read(request.vchannel)
         return wal_service_pb2.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
 
     async def open_producer(
         self, request: wal_service_pb2.OpenProducerRequest, _: Context
     ) -> wal_service_pb2.OpenProducerResponse:
-        """Take a producer over."""
+        """Open a producer, and fence its previous epoch."""
         window = await self._broker.open_producer(
             request.vchannel, check_opened_id(request.producer_id), current_tenant(),
             accept_forgotten=request.accept_forgotten,
@@ -83,18 +83,16 @@ class WalService:
     async def set_fencing_token(
         self, request: wal_service_pb2.SetFencingTokenRequest, _: Context
     ) -> wal_service_pb2.SetFencingTokenResponse:
-        """Fence off whoever appends with an older token."""
+        """Fence clients that append with an older token."""
         if not request.fencing_token:
-            raise InvalidRequestError(
-                "the fencing token is 0, which stands for none: use 1 or greater", field="fencing_token"
-            )
+            raise InvalidRequestError("the fencing token is 0: expected 1 or greater", field="fencing_token")
         await self._broker.fence(request.vchannel, request.fencing_token)
         return wal_service_pb2.SetFencingTokenResponse(fencing_token=request.fencing_token)
 
     async def trim(self, request: wal_service_pb2.TrimRequest, _: Context) -> wal_service_pb2.TrimResponse:
-        """Remove a prefix."""
+        """Trim a prefix of a vchannel."""
         name, access = request.vchannel, current_access()
-        # With authentication off no call is audited, so the audit log stays as it is.
+        # If authentication is off, calls are not audited, so the audit log must not be trimmed.
         is_own = access is not None and is_own_channel(name.partition("/")[0])
         match request.WhichOneof("until"):
             case "before_tick" if request.before_tick <= MAX_TICK:
@@ -103,12 +101,12 @@ class WalService:
                 first = await self._broker.trim(name, before_ms=request.before_time_ms, is_own=is_own)
             case "all" if is_own:
                 raise InvalidRequestError(
-                    f"'{name}' is not removed as a whole: give before_tick or before_time_ms", field="until"
+                    f"'{name}' cannot be trimmed as a whole: set before_tick or before_time_ms", field="until"
                 )
             case "all":
                 first = await self._broker.trim(name)
             case None:
-                raise InvalidRequestError("say how much: before_tick, before_time_ms or all", field="until")
+                raise InvalidRequestError("`until` is not set: set before_tick, before_time_ms or all", field="until")
             case field:
-                raise InvalidRequestError(f"{field} is beyond every possible tick", field=field)
+                raise InvalidRequestError(f"{field} is beyond the greatest possible tick", field=field)
         return wal_service_pb2.TrimResponse(first_available_tick=first)
