@@ -1,4 +1,4 @@
-"""Channels as calls describe them, and what they may forget."""
+"""Descriptions of channels, and their retention."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _MAX_BYTES: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class OwnerDescription:
-    """Who created a channel, for people who find it later; each text at most 256 bytes."""
+    """Creator of a channel, for information only; each text at most 256 bytes."""
 
     role: str = ""
     address: str = ""
@@ -27,16 +27,16 @@ class OwnerDescription:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a channel may forget by itself, oldest messages first; None keeps without bound.
+    """Limits beyond which the server deletes a channel's oldest messages; None means no limit.
 
-    The server removes whole chunks, of about 4 MiB or 1,024 batches of a vchannel, a little later than it might. What a
-    consumer group has not committed stays, unless ``hard_bytes`` is exceeded. ``Retention.of`` takes texts as well.
+    The server deletes whole chunks, of about 4 MiB or 1,024 batches of a vchannel, with a short delay. It retains what
+    a consumer group has not committed, unless ``hard_bytes`` is exceeded. ``Retention.of`` also accepts texts.
 
     Attributes:
-        age: Messages that are older may go; whole milliseconds, at least one.
-        bytes: The newest so many bytes stay, over all vchannels of the channel; what is older may go.
-        hard_bytes: More than so many bytes never stay, whoever has not read them; not below ``bytes``. What was cut
-            past a group is told in ``VchannelDescription.cut``.
+        age: Maximum age of a message; whole milliseconds, at least 1.
+        bytes: Number of newest bytes to retain, over all vchannels of the channel; at least 1.
+        hard_bytes: Hard cap: beyond this, delete the oldest data even if a consumer group has not read it; not below
+            ``bytes``. ``VchannelDescription.cut`` reports what was deleted this way.
     """
 
     age: timedelta | None = None
@@ -45,10 +45,10 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.age is not None and not 1 <= self.age // _MILLISECOND <= _MAX_AGE_MS:
-            raise ValueError(f"retention.age is {self.age}, expected 1 ms to 2^43 ms, or None to keep for ever")
+            raise ValueError(f"retention.age is {self.age}, expected 1 ms to 2^43 ms, or None for no limit")
         for name, size_bytes in (("bytes", self.bytes), ("hard_bytes", self.hard_bytes)):
             if size_bytes is not None and not 1 <= size_bytes <= _MAX_BYTES:
-                raise ValueError(f"retention.{name} is {size_bytes}, expected 1 to 2^60, or None for no bound")
+                raise ValueError(f"retention.{name} is {size_bytes}, expected 1 to 2^60, or None for no limit")
         if self.bytes is not None and self.hard_bytes is not None and self.hard_bytes < self.bytes:
             raise ValueError(f"retention.hard_bytes is {self.hard_bytes}, below retention.bytes, which is {self.bytes}")
 
@@ -59,10 +59,10 @@ class Retention:
         bytes: int | str | None = None,
         hard_bytes: int | str | None = None,
     ) -> "Retention":
-        """Return the retention of texts: ages such as ``3d`` or ``1h30m``, sizes such as ``1GiB`` or ``500MB``.
+        """Return a retention from texts: ages such as ``3d`` or ``1h30m``, sizes such as ``1GiB`` or ``500MB``.
 
         Raises:
-            ValueError: A text is no age or size, or a number is out of range.
+            ValueError: A text is not a valid age or size, or a number is out of range.
         """
         return cls(
             parse_age(age) if isinstance(age, str) else age,
@@ -72,7 +72,7 @@ class Retention:
 
 
 class RetentionChange(TypedDict, total=False):
-    """Settings to change, see Retention: those that are not there stay as they are, None takes a bound away."""
+    """Settings of a Retention to change: an absent setting is not changed, None removes a limit."""
 
     age: timedelta | None
     bytes: int | None
@@ -80,21 +80,21 @@ class RetentionChange(TypedDict, total=False):
 
 
 def parse_age(text: str) -> timedelta:
-    """Return the length of ``90s``, ``1h30m``, ``250ms`` or ``2d``. Raises ValueError."""
+    """Return the duration that a text such as ``90s``, ``1h30m``, ``250ms`` or ``2d`` denotes. Raises ValueError."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"'{text}' is no age: write 90s, 1h30m, 250ms or 3d")
+        raise ValueError(f"'{text}' is not a valid age: use a form such as 90s, 1h30m, 250ms or 3d")
     try:
         return timedelta(seconds=sum(float(number) * _DURATION_UNITS_S[unit] for number, unit in parts))
     except OverflowError:
-        raise ValueError(f"'{text[:40]}' is no age: it is longer than {timedelta.max.days} days") from None
+        raise ValueError(f"'{text[:40]}' is not a valid age: it exceeds {timedelta.max.days} days") from None
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of ``4096``, ``1GiB`` (2^30), ``1GB`` (10^9) or ``1.5G`` (as GiB). Raises ValueError."""
+    """Return the bytes in ``4096``, ``1GiB`` (2^30), ``1GB`` (10^9) or ``1.5G`` (as GiB). Raises ValueError."""
     found = _SIZE.fullmatch(text.strip(" \t"))
     if found is None:
-        raise ValueError(f"'{text}' is no size: write 4096, 500MB, 1GiB or 1.5GiB")
+        raise ValueError(f"'{text}' is not a valid size: use a form such as 4096, 500MB, 1GiB or 1.5GiB")
     number, unit = found[1], found[2].lower()
     exponent = _SIZE_PREFIXES.index(unit[:1] or "b")
     base = 1_000 if len(unit) == 2 and unit.endswith("b") else 1_024
@@ -103,13 +103,13 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RetentionCut:
-    """What ``Retention.hard_bytes`` has removed from a vchannel before consumer groups had committed it.
+    """Messages that ``Retention.hard_bytes`` has deleted from a vchannel before consumer groups had committed them.
 
     Attributes:
-        messages: How many since the channel was created, counted by whole chunks.
-        bytes: Of their columns.
-        until_tick: Every one of them has a smaller tick.
-        groups: Those that were behind most at each cut, without repetition; the last 16.
+        messages: Number of messages since the channel was created, counted in whole chunks.
+        bytes: Size of their columns.
+        until_tick: Exclusive upper bound of their ticks.
+        groups: Groups that were furthest behind at each cut, without repetition; the last 16.
     """
 
     messages: int
@@ -120,16 +120,16 @@ class RetentionCut:
 
 @dataclass(frozen=True, slots=True)
 class VchannelDescription:
-    """One vchannel as it stood when it was described.
+    """State of one vchannel at the time of the call.
 
     Attributes:
         name: ``<channel>/<index>``.
-        trim_tick: Every message below was trimmed; 0 when nothing was.
-        last_tick: Tick of the last message ever appended; 0 when there was none.
-        messages: How many are still there.
-        bytes: Size of the columns that are still there.
-        fencing_token: The token that was set last; 0 when none was.
-        cut: What retention has cut past consumer groups; None while it never did.
+        trim_tick: Every message below this tick was trimmed; 0 if nothing was trimmed.
+        last_tick: Tick of the last message ever appended; 0 if nothing was appended.
+        messages: Number of messages that are still stored.
+        bytes: Size of the columns that are still stored.
+        fencing_token: The current fencing token; 0 if it was never set.
+        cut: Messages that retention deleted before consumer groups had committed them; None if it never did.
     """
 
     name: str
@@ -143,16 +143,16 @@ class VchannelDescription:
 
 @dataclass(frozen=True, slots=True)
 class ChannelDescription:
-    """One channel as it stood when it was described.
+    """State of one channel at the time of the call.
 
     Attributes:
-        name: Its name.
-        owner: Who created it.
-        created_tick: When it was created.
-        watermark: Everything at or below is durable and readable, and nothing will be added there.
-        stopped_by: Why the channel stopped taking appends; empty while it takes them.
+        name: Name of the channel.
+        owner: Its creator.
+        created_tick: Tick at which it was created.
+        watermark: Everything at or below this tick is durable and readable, and nothing will be added there.
+        stopped_by: Reason why the channel stopped accepting appends; empty while it accepts them.
         vchannels: Its vchannels, in order of index.
-        retention: What it may forget by itself.
+        retention: Its retention limits.
     """
 
     name: str

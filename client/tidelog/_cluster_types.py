@@ -1,4 +1,4 @@
-"""Nodes, and who owns which channel, as calls describe them."""
+"""Descriptions of clusters, nodes and the owners of channels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ChannelOwner:
-    """Where a channel is.
+    """Owner of a channel.
 
     Attributes:
-        channel: Its name.
-        node_id: The node that owns it; empty for a server that is alone.
-        address: ``host:port`` of that node; empty while it is not running, and for a server that is alone.
-        term: Of the owner: what a smaller one says is out of date.
+        channel: Name of the channel.
+        node_id: The node that owns it; empty for a server without a cluster.
+        address: ``host:port`` of that node; empty while it is not running, and for a server without a cluster.
+        term: Term of the owner; an answer with a smaller term is out of date.
     """
 
     channel: str
@@ -27,13 +27,13 @@ class NodeDescription:
     """One node of a cluster.
 
     Attributes:
-        node_id: Its name.
-        address: ``host:port`` of its gRPC.
-        http_address: ``host:port`` of its health and metrics.
-        term: Grows with each registration in the cluster.
-        version: Of its software.
-        channels: How many it owns.
-        vchannels: How many these have.
+        node_id: Name of the node.
+        address: ``host:port`` of its gRPC endpoint.
+        http_address: ``host:port`` of its health and metrics endpoint.
+        term: Number of its registration; grows with each registration in the cluster.
+        version: Version of its software.
+        channels: Number of channels that it owns.
+        vchannels: Number of vchannels of these channels.
     """
 
     node_id: str
@@ -50,10 +50,10 @@ class ClusterDescription:
     """A cluster as one of its nodes sees it.
 
     Attributes:
-        cluster_id: Its own, made with it; empty for a server that is alone.
-        node_id: The node that told this.
-        leader_node_id: Who hands out ticks; empty while nobody does.
-        nodes: All that are registered, in order of id; none for a server that is alone.
+        cluster_id: Id assigned when the cluster was created; empty for a server without a cluster.
+        node_id: The node that answered.
+        leader_node_id: The node that allocates ticks; empty while there is no leader.
+        nodes: All registered nodes, in order of id; empty for a server without a cluster.
     """
 
     cluster_id: str
@@ -63,17 +63,17 @@ class ClusterDescription:
 
 
 def owner(wire: Any) -> ChannelOwner:
-    """Return an owner as it travelled."""
+    """Return the owner in a protobuf message."""
     return ChannelOwner(wire.channel, wire.node_id, wire.address, wire.term)
 
 
 def owners(wire: Iterable[Any]) -> dict[str, ChannelOwner]:
-    """Return owners by channel."""
+    """Return the owners in protobuf messages, by channel."""
     return {each.channel: owner(each) for each in wire}
 
 
 def cluster(wire: Any) -> ClusterDescription:
-    """Return a cluster as it travelled."""
+    """Return the cluster in a protobuf message."""
     nodes = tuple(
         NodeDescription(
             each.node_id, each.address, each.http_address, each.term, each.version, each.channels, each.vchannels

@@ -1,10 +1,10 @@
-"""The batch codec: messages to columns and back. Bytes only, so that any side of the wire may use it.
+"""The batch codec: messages to columns and back. It works on bytes only, so client and server can use it.
 
 ``Columns`` mirrors the protocol message of the same name (proto/tidelog/v1/message.proto), which defines the layout.
-Nothing here knows gRPC or protobuf.
+This module depends on neither gRPC nor protobuf.
 
-Two shapes are made fast, because they are what people send most: payloads alone, without keys, types, properties or
-times; and payloads of one size. Both are found by looking at the batch and change nothing but the speed.
+Two common shapes have a fast path: payloads alone, without keys, types, properties or times; and payloads of one size.
+Both are detected from the batch and affect only the speed.
 """
 
 import struct
@@ -25,18 +25,18 @@ _CRC_HEAD: Final = struct.Struct("<15I")
 _LENGTH: Final = struct.Struct("<I")
 _LONE_OFFSETS: Final = struct.Struct("<2i")
 _MAX_OFFSET: Final = (1 << 31) - 1
-# Below this, the plain way is as fast; above this size, one batch has few messages and the table would be empty space.
+# Below this count, the general path is as fast. Above this size, a batch has few messages: most of the table is unused.
 _MIN_UNIFORM_COUNT: Final = 64
 _MAX_UNIFORM_BYTES: Final = 4096
 _UNPACK_BLOCK: Final = 128
 
 
 Buffer = bytes | memoryview
-"""Bytes, or a view of bytes in the response that they came in."""
+"""Bytes, or a view into the response that contains them."""
 
 
 class EncodableMessage(Protocol):
-    """What the codec needs of a message; ``tidelog.Message`` is one."""
+    """Attributes of a message that the codec reads; ``tidelog.Message`` has them."""
 
     @property
     def payload(self) -> bytes: ...
@@ -54,8 +54,8 @@ class EncodableMessage(Protocol):
 class Columns:
     """A batch of ``count`` messages in Arrow's layout, little-endian; the fields are those of the protocol.
 
-    Never changed once it is made. Not frozen, for that makes it several times as slow to make, and one is made for each
-    append. What a scan delivered keeps its response in memory.
+    Immutable by convention: a frozen dataclass is several times as slow to create, and each append creates one. The
+    columns of a scan reference their response, which stays in memory as long as they do.
     """
 
     count: int
@@ -78,7 +78,7 @@ class Columns:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the messages have nothing but payloads and one type."""
+        """Whether the messages have only payloads and share one type."""
         return not (self.key_offsets or self.types or self.property_list_offsets or self.event_times_ms)
 
     @property
@@ -87,17 +87,17 @@ class Columns:
         return sum(map(len, _byte_columns(self)))
 
     def __reduce__(self) -> tuple[type["Columns"], tuple[object, ...]]:
-        """Let it be pickled and copied: views become bytes."""
+        """Support pickling and copying: views become bytes."""
         values = (getattr(self, column.name) for column in fields(self))
         return Columns, tuple(bytes(value) if isinstance(value, memoryview) else value for value in values)
 
 
 def encode_payloads(payloads: Sequence[bytes]) -> Columns:
-    """Return the columns, CRC included, of messages that are payloads alone.
+    """Return the columns, including the CRC, of messages that have only payloads.
 
     Raises:
         TypeError: A payload is not bytes-like.
-        ValueError: There are none, or they have 2 GiB or more.
+        ValueError: There are no payloads, or they total 2 GiB or more.
     """
     if not payloads:
         raise ValueError("the batch has no messages: append at least one")
@@ -107,7 +107,7 @@ def encode_payloads(payloads: Sequence[bytes]) -> Columns:
 
 
 def encode_messages(messages: Sequence[EncodableMessage]) -> Columns:
-    """Return the columns, CRC included, of ``messages``. A column that no message uses stays empty.
+    """Return the columns, including the CRC, of ``messages``. A column that no message uses is empty.
 
     Raises:
         TypeError: A payload or key is not bytes-like.
@@ -128,13 +128,13 @@ def encode_messages(messages: Sequence[EncodableMessage]) -> Columns:
 
 
 def checksum(columns: Columns) -> int:
-    """Return the CRC-32C as Columns.crc32c of the protocol defines it; the field itself is not looked at."""
+    """Return the CRC-32C as the protocol's Columns.crc32c defines it; the field itself is not read."""
     crc = _checksum_of_columns(columns)
     return crc_with_txn_ends(crc, columns.txn_ends) if columns.txn_ends else crc
 
 
 def crc_with_txn_ends(crc: int, txn_ends: bytes) -> int:
-    """Return the CRC of a batch that has ``crc`` without ``txn_ends``."""
+    """Return the CRC of a batch with ``txn_ends`` whose CRC without them is ``crc``."""
     return _crc32c(txn_ends, _crc32c(_LENGTH.pack(len(txn_ends)), crc))
 
 
@@ -153,7 +153,7 @@ def _checksum_of_columns(columns: Columns) -> int:
 
 
 def decode_payloads(columns: Columns) -> list[bytes]:
-    """Return the payload of each message, in order. The columns must be sound: check the CRC first."""
+    """Return the payload of each message, in order. Check the CRC first: the columns are assumed valid."""
     size = _uniform_size(columns)
     if size is not None:
         return _split_uniform(columns.payloads, size, columns.count)
@@ -161,7 +161,7 @@ def decode_payloads(columns: Columns) -> list[bytes]:
 
 
 def decode_keys(columns: Columns) -> list[bytes | None]:
-    """Return the key of each message, None where it has none."""
+    """Return the key of each message; None for a message without one."""
     if not columns.key_offsets:
         return [None] * columns.count
     keys: list[bytes] = _split(columns.keys, columns.key_offsets)
@@ -178,7 +178,7 @@ def decode_types(columns: Columns) -> Sequence[int]:
 
 
 def decode_properties(columns: Columns) -> list[dict[str, str]]:
-    """Return the properties of each message, an empty mapping where it has none."""
+    """Return the properties of each message; an empty mapping for a message without any."""
     if not columns.property_list_offsets:
         return [{} for _ in range(columns.count)]
     keys = [key.decode() for key in _split(columns.property_keys, columns.property_key_offsets)]
@@ -188,7 +188,7 @@ def decode_properties(columns: Columns) -> list[dict[str, str]]:
 
 
 def decode_event_times_ms(columns: Columns) -> list[int | None]:
-    """Return the event time of each message in milliseconds since the epoch, None where it has none."""
+    """Return the event time of each message in milliseconds since the epoch; None for a message without one."""
     if not columns.event_times_ms:
         return [None] * columns.count
     times = numbers("q", columns.event_times_ms)
@@ -198,7 +198,7 @@ def decode_event_times_ms(columns: Columns) -> list[int | None]:
 
 
 def decode_tick_deltas(deltas: bytes) -> Sequence[int]:
-    """Return the uint32 numbers of Entry.tick_deltas."""
+    """Return the uint32 values of Entry.tick_deltas."""
     return numbers("I", deltas)
 
 
@@ -215,7 +215,7 @@ def _byte_columns(columns: Columns) -> tuple[Buffer, ...]:
 
 
 def with_crc(columns: Columns) -> Columns:
-    """Give ``columns`` the CRC that they should have, and return them."""
+    """Set the CRC of ``columns``, and return them."""
     columns.crc32c = checksum(columns)
     return columns
 
@@ -235,9 +235,9 @@ def _payload_offsets(payloads: Sequence[bytes], total_bytes: int) -> bytes:
 
 def _offsets(lengths: Iterable[int], total_bytes: int) -> bytes:
     if total_bytes > _MAX_OFFSET:
-        raise ValueError(f"the batch has {total_bytes} bytes in one column, at most {_MAX_OFFSET} fit")
+        raise ValueError(f"the batch has {total_bytes} bytes in one column, expected at most {_MAX_OFFSET}")
     offsets = array("i", accumulate(lengths, initial=0))
-    # A bytes-like payload whose len() is not its size in bytes, such as a memoryview of wider items.
+    # The len() of a bytes-like payload may differ from its size in bytes, as of a memoryview of wider items.
     if offsets[-1] != total_bytes:
         raise TypeError("a payload is not bytes: its length differs from its size in bytes")
     return little_endian(offsets)
@@ -245,7 +245,7 @@ def _offsets(lengths: Iterable[int], total_bytes: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _uniform_offsets(size: int) -> bytes:
-    """Return the offsets of a full batch of payloads of one size; those of a smaller batch are a prefix of it."""
+    """Return the offsets of a full batch of payloads of one size; those of a smaller batch are a prefix of them."""
     return little_endian(array("i", [size * i for i in range(MAX_MESSAGES_PER_BATCH + 1)]))
 
 
@@ -257,7 +257,7 @@ def _uniform_size(columns: Columns) -> int | None:
     size = total_bytes // count
     if not 0 < size <= _MAX_UNIFORM_BYTES:
         return None
-    # First the cheap look at one offset: computing the table of a size that is not uniform would be wasted.
+    # Check one offset first, which is cheap: the table of a size that is not uniform would be computed for nothing.
     if int.from_bytes(columns.payload_offsets[4:8], "little") != size:
         return None
     return size if _uniform_offsets(size).startswith(columns.payload_offsets) else None
@@ -269,7 +269,7 @@ def _block(size: int) -> struct.Struct:
 
 
 def _split_uniform(column: Buffer, size: int, count: int) -> list[bytes]:
-    """Cut ``column`` into ``count`` pieces of ``size``: about five times as fast as slicing."""
+    """Split ``column`` into ``count`` pieces of ``size`` bytes: about five times as fast as slicing."""
     in_blocks = count - count % _UNPACK_BLOCK
     blocks = _block(size).iter_unpack(memoryview(column)[: in_blocks * size])
     pieces: list[bytes] = list(chain.from_iterable(blocks))
@@ -278,7 +278,7 @@ def _split_uniform(column: Buffer, size: int, count: int) -> list[bytes]:
 
 
 def _split(column: Buffer, offsets: bytes) -> list[bytes]:
-    # Slicing bytes makes bytes; a view is copied once instead of piece by piece.
+    # Copy a view once instead of piece by piece.
     whole = bytes(column)
     bounds = numbers("i", offsets)
     return [whole[begin:end] for begin, end in pairwise(bounds)]
@@ -330,13 +330,13 @@ def bitmap(flags: list[bool]) -> bytes:
 
 
 def bits(bitmap: bytes) -> list[bool]:
-    """Return the flags of an Arrow bitmap, the unused ones at the end included."""
+    """Return the flags of an Arrow bitmap, including the unused ones at the end."""
     bits = bin(int.from_bytes(bitmap, "little"))[2:].zfill(8 * len(bitmap))
     return [bit == "1" for bit in reversed(bits)]
 
 
 def little_endian(numbers: "array[int]") -> bytes:
-    """Return the bytes of ``numbers`` as columns have them."""
+    """Return the bytes of ``numbers``, little-endian as in columns."""
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()

@@ -1,4 +1,4 @@
-"""A batch that several transactions share: dividing it, and putting it together. Bytes only, as ``_columns``."""
+"""Batches that several transactions share: marking and splitting them. Bytes only, as in ``_columns``."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,9 @@ from tidelog._columns import Buffer, Columns, bitmap, bits, crc_with_txn_ends, l
 
 
 def with_txn_ends(columns: Columns, ends: Sequence[int]) -> Columns:
-    """Let the messages of ``columns`` belong to several transactions, which end at ``ends``; return ``columns``.
+    """Divide the messages of ``columns`` among transactions that end at ``ends``; return ``columns``.
 
-    They must have the CRC that they should have without that.
+    The CRC of ``columns`` must be valid beforehand.
     """
     columns.txn_ends = little_endian(array("I", ends))
     columns.crc32c = crc_with_txn_ends(columns.crc32c, columns.txn_ends)
@@ -17,7 +17,7 @@ def with_txn_ends(columns: Columns, ends: Sequence[int]) -> Columns:
 
 
 def txn_parts(columns: Columns) -> Iterator[tuple[int, int, Columns]]:
-    """Yield the messages of each transaction that has any: its number from 0, where it begins, and its columns.
+    """Yield, for each transaction with messages: its number from 0, the index of its first message, its columns.
 
     Raises:
         ValueError: ``txn_ends`` contradicts the batch.
@@ -33,7 +33,7 @@ def txn_parts(columns: Columns) -> Iterator[tuple[int, int, Columns]]:
 
 
 def part(columns: Columns, begin: int, end: int) -> Columns:
-    """Return the messages ``[begin, end)`` as a batch of their own, with its CRC; it belongs to one transaction."""
+    """Return the messages ``[begin, end)`` as a separate batch of one transaction, including the CRC."""
     count = end - begin
     payload_offsets, payloads = _divided(columns.payload_offsets, columns.payloads, begin, end)
     if columns.is_plain:
@@ -59,7 +59,7 @@ def part(columns: Columns, begin: int, end: int) -> Columns:
 
 
 def _divided(offsets: bytes, values: Buffer, begin: int, end: int) -> tuple[bytes, Buffer]:
-    """Return the offsets of the items ``[begin, end)`` and what they divide; nothing of an absent column."""
+    """Return the offsets and the values of the items ``[begin, end)``; both empty for an absent column."""
     if not offsets:
         return b"", b""
     bounds = numbers("i", offsets[4 * begin : 4 * (end + 1)])

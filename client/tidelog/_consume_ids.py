@@ -1,4 +1,4 @@
-"""Numbers for calls of ``Consume``, by which the server knows a repeated one. Pure."""
+"""Ids for calls of ``Consume``, by which the server recognises a repeated call. Pure."""
 
 import secrets
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ _MAX_CONSUME_ID: Final = 1 << (_CALLER_BITS + _CALL_BITS)
 
 
 class ConsumeIds:
-    """Gives each call a number of a caller that makes one call after the other, and counts up.
+    """Assigns ids to calls: a random caller id in the high bits, a counter of that caller's calls in the low bits.
 
-    Why callers are used again: the server remembers some callers only, and each is known by its last call. So a client
-    has as many callers as calls at once, and takes no room from those of others.
+    Why caller ids are reused: the server remembers a bounded number of callers, each by its last call. A client
+    therefore uses only as many caller ids as it makes concurrent calls, and does not evict those of other clients.
     """
 
     def __init__(self) -> None:
-        # The last numbers of callers that make no call now.
+        # The last ids of callers that have no call in progress.
         self._free: list[int] = []
 
     @contextmanager
     def one(self, given: int | None) -> Iterator[int]:
-        """Yield the number of a call, for as long as the call lasts: ``given`` if there is one.
+        """Yield the id of a call, reserved while the call lasts: ``given`` if it is set.
 
         Raises:
             ValueError: ``given`` is out of range.
@@ -42,6 +42,6 @@ class ConsumeIds:
     def _next(self) -> int:
         last = self._free.pop() if self._free else -1
         if not (last + 1) & ((1 << _CALL_BITS) - 1):
-            # There is no free caller, or this one has used all of its numbers.
+            # There is no free caller, or it has used all of its ids.
             last = secrets.randbits(_CALLER_BITS) << _CALL_BITS
         return last + 1

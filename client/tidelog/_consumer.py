@@ -1,4 +1,4 @@
-"""Consumers: members of a group that share the vchannels of channels, and commit how far they got."""
+"""Consumers: members of a group that share the vchannels of channels and commit their positions."""
 
 import asyncio
 import inspect
@@ -31,30 +31,31 @@ _MEMBER_ID_BYTES: Final = 8
 _MAX_INCARNATION: Final = (1 << 63) - 1
 
 Notify = Callable[[Sequence[str]], Awaitable[None] | None]
-"""Is told names of vchannels."""
+"""Called with names of vchannels."""
 
 
 class ConsumerOptions(TypedDict, total=False):
     """Options of a consumer.
 
     Attributes:
-        start: Where the group begins if it is made now; default earliest.
-        auto_commit: Whether what was processed is committed by itself: a batch counts as processed when the next one is
-            asked for. Default True. Without it, ``commit`` does, or a transaction with ``commit_positions``.
-        auto_commit_s: How often at most, while there is more to process; default 1.
-        member_id: Names the member, so that it gets its vchannels back when it is restarted within its lease; default
+        start: Start of the group if this consumer creates it; default earliest.
+        auto_commit: Commit processed batches automatically; default True. A batch counts as processed when the caller
+            requests the next one. If False, call ``commit``, or ``commit_positions`` of a transaction.
+        auto_commit_s: Minimum interval between automatic commits while there is more to process, in seconds; default 1.
+        member_id: Name of the member, with which it regains its vchannels if it restarts within its lease; default
             None, a random name. Another consumer of the group with the same name ends this one.
-        description: Says what this member is, for people; up to 256 bytes.
-        lease_s: How long the member lives without a sign, 0.5 to 600; default 10. That it died is noticed sooner.
-        release_within_s: How long a batch may take to process when another member waits for its vchannel, up to 3,600;
-            default 30. After that it gets the vchannel, and the batch too.
-        on_assigned: Is told of vchannels that the member got.
-        on_revoked: Is told of vchannels that the member is about to give back; may ``commit``.
-        on_lost: Is told of vchannels that are another's already.
-        skips_trimmed: Whether to go on behind messages that were trimmed before they were consumed, instead of raising
+        description: Description of this member, for information only; up to 256 bytes.
+        lease_s: Lease of the member without a heartbeat, 0.5 to 600 s; default 10. The server detects a lost
+            connection sooner.
+        release_within_s: Maximum time to process a batch while another member waits for its vchannel, up to 3,600 s;
+            default 30. After that the other member gets the vchannel, and the batch again.
+        on_assigned: Called with the vchannels that the member was assigned.
+        on_revoked: Called with the vchannels that the member is about to release; may ``commit``.
+        on_lost: Called with the vchannels that the member has already lost.
+        skips_trimmed: Skip messages that were trimmed before they were consumed, instead of raising
             PositionTrimmedError; default False.
-        max_response_bytes: About how much travels at a time, up to 4 MiB; default 1 MiB.
-        on_event: Is called with each ReaderEvent of the consumer; default None.
+        max_response_bytes: Approximate maximum size of a response, up to 4 MiB; default 1 MiB.
+        on_event: Called with each ReaderEvent of the consumer; default None.
     """
 
     start: Start
@@ -77,11 +78,11 @@ class _Lane:
     """A vchannel that the consumer holds.
 
     Attributes:
-        epoch: Under which.
-        delivered_tick: Everything below was handed to the caller.
+        epoch: Epoch under which it holds the vchannel.
+        delivered_tick: Everything below was delivered to the caller.
         processed_tick: Everything below counts as processed.
-        committed_tick: Everything below is committed, or on its way.
-        claimed_tick: Everything below is committed, or is to be by a transaction: what the next one expects.
+        committed_tick: Everything below is committed, or its commit is in flight.
+        claimed_tick: Everything below is committed, or claimed by a transaction; the next transaction expects it.
     """
 
     epoch: int
@@ -97,14 +98,14 @@ EnsureGroup = Callable[[str, list[str], Start], Awaitable[None]]
 class AsyncConsumer(AsyncIterator[Batch]):
     """A member of a consumer group: ``async with`` joins, ``async for batch in consumer`` delivers.
 
-    Each vchannel of the channels belongs to one member of the group at a time; batches of one vchannel come in tick
-    order. When members come or go, vchannels move: one that this member shall give back is given back when it asks for
-    its next batch, so what it has in hand is processed and committed first. A member that dies is noticed within about
-    a second, and what it had not committed comes to another again: at least once. Exactly once into Tidelog: make it
-    with ``auto_commit=False``, and let each transaction ``commit_positions(consumer)``.
+    Each vchannel of the channels belongs to one member of the group at a time; batches of one vchannel arrive in tick
+    order. When members join or leave, vchannels move. This member releases a vchannel when the caller requests the next
+    batch, so that it processes and commits the current one first. The server detects a dead member within about a
+    second; another member then receives what it had not committed: at-least-once delivery. For exactly-once processing
+    into Tidelog, set ``auto_commit=False`` and call ``commit_positions(consumer)`` in each transaction.
 
-    Lost connections and restarts of the server are waited out, for up to ``Retry.give_up_s``. Cancelling a wait for the
-    next batch loses nothing. Not for several tasks at once.
+    The consumer reconnects after lost connections and restarts of the server, for up to ``Retry.give_up_s``. Cancelling
+    a wait for the next batch loses nothing. Do not use a consumer from several tasks at once.
     """
 
     def __init__(
@@ -141,51 +142,53 @@ class AsyncConsumer(AsyncIterator[Batch]):
             incarnation=secrets.randbelow(_MAX_INCARNATION) + 1,
         )
         self._changed = asyncio.Event()
-        # Of the member and the scan together.
+        # Shared by the member and the scan.
         self._watch = ReaderWatch(options.get("on_event"))
         self._member = MemberStream(
             transport, join, is_named=member_id is not None, on_changed=self._changed.set, watch=self._watch
         )
         self._seen_version = 0
         self._lanes: dict[str, _Lane] = {}
-        # Those with something that was delivered and is not processed yet.
+        # Lanes with batches that were delivered and are not processed yet.
         self._in_hand: list[_Lane] = []
         self._core: ScanCore | None = None
         self._fetching: asyncio.Task[bool] | None = None
         self._commit_due_s = 0.0
-        # Done once everything that was ever committed is durable.
+        # Done once all commits so far are durable.
         self._last_commit: asyncio.Future[None] | None = None
-        # Whether the scan is beyond what is to be delivered next.
+        # Whether the scan is ahead of what must be delivered next.
         self._is_rewound = False
-        # What was given back, and the epochs under which it was held.
+        # Released vchannels, and the epochs under which they were held.
         self._released: dict[str, int] = {}
-        # Vchannels that callers are to be told of.
+        # Vchannels to report through ``on_lost`` and ``on_assigned``.
         self._untold_lost: list[str] = []
         self._untold_gained: list[str] = []
         self._is_closed = False
 
     @property
     def assignment(self) -> tuple[str, ...]:
-        """The vchannels that this member delivers now, in order of name."""
+        """The vchannels that this member holds now, in order of name."""
         return tuple(sorted(self._lanes))
 
     @property
     def positions(self) -> Mapping[str, Tick]:
-        """For each vchannel of this member the tick behind the last message that was delivered."""
+        """For each vchannel of this member, the tick after the last delivered message."""
         return {vchannel: Tick(lane.delivered_tick) for vchannel, lane in self._lanes.items()}
 
     def commits(self) -> list[PositionCommit]:
-        """Return what commits everything delivered since this was asked last, for a transaction.
+        """Return position commits for everything delivered since the last call of this, for use in a transaction.
 
         Raises:
-            ValueError: The consumer commits by itself: make it with ``auto_commit=False``.
+            ValueError: The consumer commits automatically: create it with ``auto_commit=False``.
         """
         if self.auto_commit:
-            raise ValueError("the consumer commits by itself, transaction or not: make it with auto_commit=False")
+            raise ValueError(
+                "the consumer commits automatically, outside of transactions: create it with auto_commit=False"
+            )
         commits = []
         for vchannel, lane in self._lanes.items():
             if lane.claimed_tick < lane.delivered_tick:
-                # Where the transaction before left off: if that comes to nothing, this one is refused.
+                # It begins where the previous transaction ends: if that is not committed, this one is refused.
                 claim = PositionCommit(
                     self.group, vchannel, lane.delivered_tick, self.member_id, lane.epoch, lane.claimed_tick
                 )
@@ -194,16 +197,17 @@ class AsyncConsumer(AsyncIterator[Batch]):
         return commits
 
     def note_committed(self, commits: Iterable[PositionCommit]) -> None:
-        """Note that ``commits`` are committed; transactions do so themselves."""
+        """Record that ``commits`` are committed; transactions call this themselves."""
         for commit in commits:
             lane = self._lanes.get(commit.vchannel)
             if commit.group == self.group and lane is not None and lane.epoch == commit.epoch:
                 lane.committed_tick = max(lane.committed_tick, commit.next_tick)
 
     def rewind(self, cause: TidelogError | None = None) -> None:
-        """Deliver again what is not committed and is still this member's; transactions that are over do so themselves.
+        """Deliver uncommitted batches of this member's vchannels again; transactions call this when they fail.
 
-        With ``cause``, why a transaction was refused: it may say that the group is elsewhere.
+        Args:
+            cause: Why a transaction was refused. A GroupPositionMovedError states the group's actual position.
         """
         if isinstance(cause, GroupPositionMovedError) and (lane := self._lanes.get(cause.vchannel)) is not None:
             lane.committed_tick = cause.next_tick
@@ -213,7 +217,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         self._is_rewound = True
 
     async def join(self) -> None:
-        """Join the group, which is made if it does not exist; ``async with`` does so.
+        """Join the group, and create it if it does not exist; ``async with`` calls this.
 
         Raises:
             ChannelNotFoundError: A channel does not exist.
@@ -230,31 +234,31 @@ class AsyncConsumer(AsyncIterator[Batch]):
         """Commit everything delivered so far, durably.
 
         Raises:
-            GroupFencedError: A vchannel is another member's by now, which gets its messages again. Nothing was
-                committed; what is still this member's is with the next commit.
-            TidelogError: The member is none any more, or the server stayed away too long.
+            GroupFencedError: Another member now has one of the vchannels, and receives its messages again. Nothing was
+                committed; the next commit includes the vchannels that this member still has.
+            TidelogError: The member has left the group, or the server was unavailable for too long.
         """
         self._note_processed()
         while True:
             self._commit_processed()
             await self._committed()
-            # An earlier commit may have failed meanwhile, and is tried again.
+            # An earlier commit may have failed meanwhile; retry it.
             if all(lane.processed_tick <= lane.committed_tick for lane in self._lanes.values()):
                 return
 
     def commit_soon(self) -> None:
         """Commit everything delivered so far without waiting for it.
 
-        At most one commit is on its way; what is committed meanwhile goes together after it. What fails goes with the
-        next commit again; wait for one with ``commit`` at the end.
+        At most one commit is in flight; commits made meanwhile are combined into the next one. A failed commit is
+        retried with the next one, so call ``commit`` at the end and wait for it.
         """
         self._note_processed()
         self._commit_processed()
 
     async def wait_rebalance(self, timeout_s: float = 0.0) -> tuple[str, ...]:
-        """Take what the server gives and give back what it wants, after a wait for a change; return the assignment.
+        """Wait up to ``timeout_s`` for a rebalance, apply it, and return the assignment.
 
-        What was delivered before counts as processed. Asking for the next batch does the same.
+        Batches delivered before count as processed. Requesting the next batch also applies rebalances.
 
         Raises:
             TidelogError: As ``__anext__``.
@@ -268,7 +272,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         return self.assignment
 
     async def poll(self, timeout_s: float = 1.0, *, max_batches: int = 100) -> list[Batch]:
-        """Return what is there, after a wait of up to ``timeout_s`` for something; nothing if nothing came.
+        """Return up to ``max_batches`` available batches; wait up to ``timeout_s`` for the first, else return ``[]``.
 
         Raises:
             TidelogError: As ``__anext__``.
@@ -286,7 +290,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         return batches
 
     def take_ready(self) -> Batch | None:
-        """Return the next batch if it is here and nothing else is due; for the synchronous twin too."""
+        """Return the next batch if it was received and no other work is due; the synchronous twin uses this too."""
         core = self._core
         if core is None or not core.has_batch or self._is_rewound or self._seen_version != self._member.version:
             return None
@@ -296,13 +300,13 @@ class AsyncConsumer(AsyncIterator[Batch]):
         return self._take(core)
 
     async def aclose(self) -> None:
-        """Commit what was processed if the consumer commits by itself, and leave the group. Idempotent."""
+        """Commit what was processed if ``auto_commit`` is set, and leave the group. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
         if self.auto_commit and self._member.failure is None:
             self._commit_processed()
-        # Also where this is cancelled: a member must not stay behind.
+        # Also if this is cancelled: the member must not stay in the group.
         self._member.leave()
         try:
             await self._close_scan()
@@ -313,14 +317,14 @@ class AsyncConsumer(AsyncIterator[Batch]):
         return self
 
     async def __anext__(self) -> Batch:
-        """Return the next batch; what was delivered before counts as processed.
+        """Return the next batch; batches delivered before count as processed.
 
         Raises:
-            PositionTrimmedError: Messages that were not consumed are gone; see ``skips_trimmed`` and ``seek_group``.
+            PositionTrimmedError: Unconsumed messages were trimmed; see ``skips_trimmed`` and ``seek_group``.
             GroupNotFoundError: The group was destroyed.
             GroupFencedError: Another consumer joined under the same member id.
-            DataLossError: A batch is not what its CRC says.
-            TidelogError: The server stayed away too long.
+            DataLossError: A batch does not match its CRC.
+            TidelogError: The server was unavailable for too long.
         """
         while True:
             batch = self.take_ready()
@@ -358,15 +362,15 @@ class AsyncConsumer(AsyncIterator[Batch]):
         return batch
 
     def _note_processed(self) -> None:
-        """Take what was delivered as processed: the caller asks for more, or commits."""
+        """Mark delivered batches as processed: the caller requests more, or commits."""
         for lane in self._in_hand:
             lane.processed_tick = lane.delivered_tick
         self._in_hand.clear()
 
     async def _prepare(self) -> None:
-        """Do what is due before the next batch: changes of what this member holds, and commits."""
+        """Do the work that is due before the next batch: changes of the assignment, and commits."""
         if self._is_closed:
-            raise ClosedError("the consumer is closed: make a new one")
+            raise ClosedError("the consumer is closed: create a new one")
         self._note_processed()
         await self._take_assignment()
         if self._is_rewound:
@@ -381,11 +385,11 @@ class AsyncConsumer(AsyncIterator[Batch]):
             self._core = ScanCore.at(self._transport, begins, self._plan, self._watch)
 
     async def _take_assignment(self) -> None:
-        """Take what the server gives, let go what is lost, and give back what others wait for."""
+        """Apply the server's assignment: add gained vchannels, drop lost ones, release revoked ones."""
         while self._seen_version != self._member.version:
             version = self._member.version
             self._changed.clear()
-            # Once more from the beginning if somebody is cancelled meanwhile.
+            # If this is cancelled meanwhile, the next call starts over.
             await self._follow(self._member.holdings)
             self._seen_version = version
 
@@ -407,10 +411,10 @@ class AsyncConsumer(AsyncIterator[Batch]):
             epoch, tick, _ = holdings[vchannel]
             self._lanes[vchannel] = _Lane(epoch, tick, tick, tick, tick)
         if lost or gained:
-            # Ordering: in one step with the lanes, so that a batch of one that is gone is not delivered.
+            # Ordering: in one step with the lanes, so that no batch of a lost vchannel is delivered.
             self._is_rewound = True
-        # What comes again under another epoch was taken away in between, or sought. Kept until it is told, for somebody
-        # may be cancelled.
+        # A vchannel under a new epoch was lost in between, or its position was sought. The lists stay until reported,
+        # because this task may be cancelled.
         self._untold_lost += lost
         if lost:
             self._watch.fenced(_lost_error(self.group, lost), lost)
@@ -427,7 +431,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         await _tell(self._on_revoked, vchannels)
         if self.auto_commit:
             self._commit_processed()
-        # Taken away already: whoever has it now gets these messages again.
+        # If a vchannel is lost already, its new member receives these messages again.
         with suppress(GroupFencedError):
             await self._committed()
         for vchannel in vchannels:
@@ -436,7 +440,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         self._member.release({vchannel: self._released[vchannel] for vchannel in vchannels})
 
     def _commit_processed(self) -> None:
-        """Send what is processed and not committed on its way."""
+        """Start a commit of what is processed and not committed."""
         due = {
             vchannel: Position(lane.epoch, lane.processed_tick)
             for vchannel, lane in self._lanes.items()
@@ -455,7 +459,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         self._last_commit = done
 
     async def _committed(self) -> None:
-        """Wait until everything that was ever committed is durable. Raises why the last of it failed, once."""
+        """Wait until all commits so far are durable. If the last one failed, raise its error, once."""
         last = self._last_commit
         if last is None:
             return
@@ -465,23 +469,23 @@ class AsyncConsumer(AsyncIterator[Batch]):
         except ClosedError:
             if last.done():
                 raise
-            raise ClosedError("the client was closed before the commit was answered", effect="unknown") from None
+            raise ClosedError("the client was closed before the server answered the commit", effect="unknown") from None
         finally:
             if last.done() and self._last_commit is last:
                 self._last_commit = None
 
     def _begin_auto_commit(self) -> None:
-        """Commit what is processed, without waiting for it; a failure is tried again with the next one."""
+        """Commit what is processed, without waiting; a failed commit is retried with the next one."""
         self._commit_due_s = time.monotonic() + self._auto_commit_s
         self._commit_processed()
 
     async def _wait(self) -> None:
-        """Wait until there is a batch, or something has changed."""
-        # Before the wait too: whoever does not wait at all shall get what came since.
+        """Wait until a batch arrives or the assignment changes."""
+        # Before the wait too: a caller with a timeout of 0 must get what has arrived.
         if await self._take_fetched():
             return
         if self.auto_commit:
-            # There is time for it.
+            # The consumer is idle: commit now instead of after ``auto_commit_s``.
             self._begin_auto_commit()
         changed = asyncio.create_task(self._changed.wait(), name="tidelog-consumer-changed")
         waiting: set[asyncio.Task[bool]] = {changed}
@@ -497,7 +501,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         await self._take_fetched()
 
     async def _take_fetched(self) -> bool:
-        """Return whether a fetch has ended; raise why it failed."""
+        """Return whether a fetch has ended; raise its error if it failed."""
         if self._fetching is None or not self._fetching.done():
             return False
         fetching, self._fetching = self._fetching, None
@@ -511,14 +515,14 @@ class AsyncConsumer(AsyncIterator[Batch]):
         return True
 
     def _skip(self, error: PositionTrimmedError) -> None:
-        """Go on behind what was trimmed."""
+        """Resume at the first available tick after a trim."""
         lane = self._lanes.get(error.values.get("vchannel", ""))
         if lane is None:
             raise error
         lane.delivered_tick = max(lane.delivered_tick, error.first_available_tick)
 
     async def _close_scan(self) -> None:
-        """End the scan; what it had received and not delivered comes again with the next one."""
+        """Close the scan; the next one receives again what was not delivered."""
         fetching, self._fetching = self._fetching, None
         core, self._core = self._core, None
         try:
@@ -527,14 +531,14 @@ class AsyncConsumer(AsyncIterator[Batch]):
                 await asyncio.gather(fetching, return_exceptions=True)
         finally:
             if core is not None:
-                # It hangs up before it waits.
+                # It cancels its call before its first await.
                 await core.aclose()
 
 
 def _lost_error(group: str, vchannels: Sequence[str]) -> GroupFencedError:
     return GroupFencedError(
-        f"group {group} took {', '.join(vchannels)} from this consumer, or moved its position there: what was not "
-        "committed is delivered again, here or elsewhere",
+        f"group {group} reassigned {', '.join(vchannels)}, or its position was changed there: uncommitted messages "
+        "are delivered again, to this consumer or another",
         values={"group": group},
     )
 
@@ -547,7 +551,7 @@ async def _tell(notify: Notify | None, vchannels: Sequence[str]) -> None:
 
 
 def _undo(ended: "asyncio.Future[None]", lanes: Mapping[str, _Lane], before: Mapping[str, int]) -> None:
-    """Where a commit failed, let the next one have its positions as well."""
+    """If a commit failed, restore its positions so that the next one includes them."""
     if not ended.cancelled() and ended.exception() is not None:
         for vchannel, lane in lanes.items():
             lane.committed_tick = min(lane.committed_tick, before[vchannel])

@@ -1,4 +1,4 @@
-"""Deliver filters as values, and what they mean together. Pure."""
+"""Deliver filters as values, and their combination. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ _MAX_TYPE: Final = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class DeliverFilter:
-    """Says which messages a reader gets. Make one with the class methods below; of several, all must pass.
+    """A condition on the messages that a reader receives. Create one with the class methods below.
 
-    A filter on ticks looks at each message, as a start does: it may cut a transaction. One on types does so too.
+    A message must satisfy all filters of a reader. Filters apply to single messages, as a start does: they may deliver
+    part of a transaction.
     """
 
     kind: Literal["tick_gt", "tick_gte", "message_types"]
@@ -23,37 +24,37 @@ class DeliverFilter:
 
     @classmethod
     def tick_gt(cls, tick: int) -> Self:
-        """Return the filter that passes messages with a greater tick. Raises ValueError if it is no tick."""
+        """Pass messages whose tick is greater than ``tick``. Raises ValueError outside 0 … 2**63 - 1."""
         return cls("tick_gt", _checked("tick", tick, MAX_TICK))
 
     @classmethod
     def tick_gte(cls, tick: int) -> Self:
-        """Return the filter that passes messages with this tick or a greater one. Raises ValueError as ``tick_gt``."""
+        """Pass messages whose tick is at least ``tick``. Raises ValueError as ``tick_gt``."""
         return cls("tick_gte", _checked("tick", tick, MAX_TICK))
 
     @classmethod
     def message_types(cls, *types: int, hides_broadcasts: bool = False) -> Self:
-        """Return the filter that passes messages of these types, and broadcasts of any type unless it hides them.
+        """Pass messages of these types, and broadcasts of any type unless ``hides_broadcasts``.
 
         Raises:
-            ValueError: There are no types, or one is none.
+            ValueError: There are no types, or a type is not in 0 … 2**32 - 1.
         """
         if not types:
-            raise ValueError("there are no types, so no message could pass: leave the filter out for all types")
+            raise ValueError("a filter without types passes no message: name at least one type, or omit the filter")
         return cls("message_types", frozenset(_checked("type", each, _MAX_TYPE) for each in types), hides_broadcasts)
 
 
 def filter_options(filters: Iterable[DeliverFilter]) -> ScanOptions:
-    """Return the options of a scan that passes what all of ``filters`` pass.
+    """Return the scan options that combine ``filters``: a message must pass all of them.
 
     Raises:
-        TypeError: One is none.
-        ValueError: Filters on types have no type in common, or differ in whether they hide broadcasts.
+        TypeError: An item is not a DeliverFilter.
+        ValueError: Filters on types have no type in common, or differ in ``hides_broadcasts``.
     """
     options = ScanOptions()
     for each in filters:
         if not isinstance(each, DeliverFilter):
-            raise TypeError(f"a filter is DeliverFilter.tick_gt(...) and its like, not {type(each).__name__}")
+            raise TypeError(f"expected a DeliverFilter, such as DeliverFilter.tick_gt(...), got {type(each).__name__}")
         _add(options, each)
     return options
 
@@ -67,13 +68,13 @@ def _add(options: ScanOptions, each: DeliverFilter) -> None:
         case "message_types", frozenset(types):
             earlier = options.get("types")
             if earlier is not None and options.get("hides_broadcasts") != each.hides_broadcasts:
-                raise ValueError("filters on types differ in hides_broadcasts: give all of them the same")
+                raise ValueError("filters on types differ in hides_broadcasts: set the same value in all of them")
             common = types if earlier is None else types.intersection(earlier)
             if not common:
                 raise ValueError("filters on types have no type in common, so no message could pass")
             options["types"], options["hides_broadcasts"] = common, each.hides_broadcasts
         case _:
-            raise ValueError(f"{each!r} is no filter: make one with the class methods of DeliverFilter")
+            raise ValueError(f"{each!r} is not a valid filter: create one with the class methods of DeliverFilter")
 
 
 def _checked(what: str, number: int, greatest: int) -> int:

@@ -1,4 +1,4 @@
-"""Which class of error each reason on the wire has."""
+"""The error class of each reason on the wire."""
 
 from typing import Final
 
@@ -129,5 +129,5 @@ _CLASS_OF_REASON: Final[dict[str, type[TidelogError]]] = {
 
 
 def class_of_reason(reason: str) -> type[TidelogError]:
-    """Return the class for a wire reason; ServerError for one that this client does not know yet."""
+    """Return the class for a wire reason; ServerError for an unknown one, such as a newer server's."""
     return _CLASS_OF_REASON.get(reason, ServerError)

@@ -1,4 +1,4 @@
-"""Errors of the client: the class says what the caller can do, ``effect`` what may have happened.
+"""Errors of the client: the class states what the caller can do, ``effect`` whether anything may have changed.
 
 The tree::
 
@@ -6,66 +6,66 @@ The tree::
     ├── InvalidRequestError          correct the call
     ├── ChannelNotFoundError         create the channel, or correct the name
     ├── ChannelAlreadyExistsError    use it, or choose another name
-    ├── ChannelsPartlyDoneError      look at its cause, then go on with what was not done
+    ├── ChannelsPartlyDoneError      check its cause, then repeat the call for the channels in ``not_done``
     ├── PositionTrimmedError         start at first_available_tick if the messages before it are not needed
     ├── PositionBeyondEndError       the position belongs to another cluster
-    ├── LastTickMismatchError        read what came since, and decide anew
-    ├── FencedError                  stop writing: a newer writer has taken over
-    ├── ProducerFencedError          stop appending: a newer process has taken the producer over
+    ├── LastTickMismatchError        read what was appended since, then decide again
+    ├── FencedError                  stop writing: a newer writer has fenced this one
+    ├── ProducerFencedError          stop appending: a newer process has opened the producer
     ├── SequenceError
     │   ├── SequenceGapError         append the batches before it first
-    │   ├── SequenceReusedError      repeat a batch as it was, or take the next sequence
+    │   ├── SequenceReusedError      repeat the batch unchanged, or use the next sequence
     │   ├── ProducerForgottenError   read back, then open it with accept_forgotten
-    │   └── SequenceForgottenError   take the batch as appended
+    │   └── SequenceForgottenError   treat the batch as appended
     ├── TransactionError
     │   ├── TransactionStateError    correct the program; if the outcome is unknown, read back
-    │   ├── TransactionExpiredError  begin a new one: nothing of this is in the log
+    │   ├── TransactionExpiredError  begin a new one: nothing of this one is in the log
     │   ├── TransactionNotFoundError correct the id
     │   ├── TransactionForeignError  use the client that began it, or its client_id
     │   ├── TransactionTooLargeError use several transactions, or raise the server's limit
     │   ├── ApplicationForgottenError read back, then commit with is_first
-    │   ├── AppVersionPassedError    use greater versions, or take another app_id
-    │   └── AppCommitMismatchError   take another app_id, or a greater version
-    ├── ResourceAcquiredError        wait until the broadcast that has the key is acknowledged, or give ``wait_s``
+    │   ├── AppVersionPassedError    use greater versions, or another app_id
+    │   └── AppCommitMismatchError   use another app_id, or a greater version
+    ├── ResourceAcquiredError        wait until the broadcast that holds the key is acknowledged, or set ``wait_s``
     ├── BroadcastError
-    │   ├── BroadcastNotFoundError   correct the id, or take it as finished
+    │   ├── BroadcastNotFoundError   correct the id, or treat the broadcast as finished
     │   ├── BroadcastVchannelError   acknowledge on the vchannels that delivered it
-    │   ├── BroadcastReusedError     repeat the broadcast as it was, or take another id
+    │   ├── BroadcastReusedError     repeat the broadcast unchanged, or use another id
     │   ├── BroadcastForgottenError  read back
-    │   └── BroadcastAbortedError    look at its abort_reason
+    │   └── BroadcastAbortedError    check its abort_reason
     ├── GroupError
     │   ├── GroupNotFoundError       create the group, or correct the name
     │   ├── GroupAlreadyExistsError  use it, or choose another name
     │   ├── GroupInUseError          stop its members, or join them
     │   ├── GroupNotSubscribedError  subscribe the group to the channel first
-    │   ├── GroupFencedError         leave it: somebody else processes these messages
-    │   ├── ConsumeForgottenError    see what is missing, and seek there
-    │   └── GroupPositionMovedError  go on from where the group is
+    │   ├── GroupFencedError         stop processing: another member processes these messages
+    │   ├── ConsumeForgottenError    find out what is missing, and seek there
+    │   └── GroupPositionMovedError  resume at the group's position
     ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
-    ├── UnauthenticatedError         show a valid token or certificate
-    ├── PermissionDeniedError        have the permission granted, or correct the name
+    ├── UnauthenticatedError         present a valid token or certificate
+    ├── PermissionDeniedError        request the permission, or correct the name
     ├── TokenNotFoundError           list the tokens
-    ├── UnavailableError             try again later
-    │   ├── OwnershipLostError       or ask where the channel is now
+    ├── UnavailableError             retry later
+    │   ├── OwnershipLostError       or find the channel's new owner
     │   ├── OverloadedError          wait ``retry_after_s``
-    │   ├── CredentialsExpiredError  the stream is opened again by itself
-    │   ├── AuditFailedError         an operator acts
+    │   ├── CredentialsExpiredError  nothing: the client reopens the stream
+    │   ├── AuditFailedError         an operator must act
     │   ├── DiskFullError
-    │   ├── StorageUnreadableError   an operator looks at the disk and the limits of the server
+    │   ├── StorageUnreadableError   an operator must check the server's disk and limits
     │   └── ShutdownError
-    ├── NotOwnerError                ask the node at its address, or use AsyncCluster, which does
+    ├── NotOwnerError                call the node at its address, or use AsyncCluster, which does
     ├── DeadlineError                wait longer (it is a TimeoutError too)
     ├── AppendUnknownError           read back, or accept that the messages may be there
-    ├── CheckpointError              an operator acts
-    ├── StorageFailedError           an operator acts
-    ├── DataLossError                an operator acts
+    ├── CheckpointError              an operator must act
+    ├── StorageFailedError           an operator must act
+    ├── DataLossError                an operator must act
     ├── ServerError                  report it
     ├── BufferFullError              wait for room with ``await producer.send``
-    ├── ProducerStoppedError         look at its cause, then make a new producer
+    ├── ProducerStoppedError         check its cause, then create a new producer
     ├── ClosedError                  correct the program
     └── ForkError                    open the client after the fork, or use the start method "spawn"
 
-The text of an error is for people and is no interface; ``values`` and the attributes are.
+The text of an error is not an interface; ``values`` and the attributes are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,11 +77,11 @@ Effect = Literal["none", "unknown"]
 
 
 class TidelogError(Exception):
-    """Something that Tidelog could not do. The gRPC error, if there was one, is the ``__cause__``.
+    """Base class of all errors of Tidelog. The gRPC error, if there was one, is the ``__cause__``.
 
     Attributes:
-        effect: ``none`` when nothing changed, so that repeating the call is safe; ``unknown`` when it may have.
-        values: What the error speaks of, such as ``first_available_tick``; integers in decimal.
+        effect: ``none`` if nothing changed, so repeating the call is safe; ``unknown`` if something may have changed.
+        values: Details of the error, such as ``first_available_tick``; integers in decimal.
     """
 
     def __init__(self, message: str, *, effect: Effect = "none", values: Mapping[str, str] | None = None) -> None:
@@ -97,22 +97,22 @@ class TidelogError(Exception):
 
 
 def copy_of(error: TidelogError, effect: Effect | None = None) -> TidelogError:
-    """Return a copy of ``error``, with another effect if one is given."""
+    """Return a copy of ``error``, with ``effect`` instead of its own if it is set."""
     own = type(error)(str(error), effect=effect or error.effect, values=error.values)
     own.__cause__ = error.__cause__
     return own
 
 
 class InvalidRequestError(TidelogError):
-    """The request cannot be right: a field, a name, a size or a batch is not allowed. ``values`` says which."""
+    """The request is invalid: a field, name, size or batch is not allowed. ``values`` states which."""
 
 
 class ChannelNotFoundError(TidelogError):
-    """The channel or vchannel does not exist on this server; of several, some do not."""
+    """At least one of the requested channels or vchannels does not exist on this server."""
 
     @property
     def name(self) -> str:
-        """The name that was asked for; of several, the first."""
+        """The name that does not exist; of several, the first."""
         return self.values.get("name", "")
 
     @property
@@ -122,7 +122,7 @@ class ChannelNotFoundError(TidelogError):
 
 
 class ChannelAlreadyExistsError(TidelogError):
-    """The channel exists already, or exists with another number of vchannels; of several, some do."""
+    """At least one of the channels exists already, possibly with another number of vchannels."""
 
     @property
     def name(self) -> str:
@@ -136,12 +136,13 @@ class ChannelAlreadyExistsError(TidelogError):
 
 
 class ChannelsPartlyDoneError(TidelogError):
-    """A change of more channels than fit into one request stopped on the way; its ``__cause__`` says why.
+    """A change of more channels than fit into one request failed partway; the ``__cause__`` is the reason.
 
     Attributes:
-        done: Names of the channels that were changed, in the order asked for.
-        not_done: Those that were not: of the request that failed, and all after it, which were not tried.
-        unknown: Those of a request whose outcome is unknown; then ``effect`` is so.
+        done: Names of the channels that were changed, in the requested order.
+        not_done: Names of the channels that were not changed: those of the failed request, and all after it, which
+            were not tried.
+        unknown: Names of the channels whose request has an unknown outcome; ``effect`` is then ``unknown``.
     """
 
     done: tuple[str, ...] = ()
@@ -163,7 +164,7 @@ class ChannelsPartlyDoneError(TidelogError):
 
 
 class PositionTrimmedError(TidelogError):
-    """A scan's position was trimmed. Scans never pass over the gap by themselves."""
+    """A scan's position was trimmed. Scans never skip the gap by themselves."""
 
     @property
     def vchannel(self) -> str:
@@ -172,31 +173,31 @@ class PositionTrimmedError(TidelogError):
 
     @property
     def requested_tick(self) -> Tick:
-        """Where the scan wanted to start."""
+        """The requested start of the scan."""
         return self._tick("requested_tick")
 
     @property
     def first_available_tick(self) -> Tick:
-        """The smallest position that is still there."""
+        """The smallest position that is still available."""
         return self._tick("first_available_tick")
 
 
 class PositionBeyondEndError(TidelogError):
-    """A position lies beyond every tick that was handed out."""
+    """A position lies beyond every tick that was allocated."""
 
     @property
     def requested_tick(self) -> Tick:
-        """Where the scan wanted to start."""
+        """The requested start of the scan."""
         return self._tick("requested_tick")
 
     @property
     def latest_tick(self) -> Tick:
-        """The greatest tick that was handed out."""
+        """The greatest tick that was allocated."""
         return self._tick("latest_tick")
 
 
 class GroupError(TidelogError):
-    """Something about a consumer group. Nothing happened."""
+    """A call about a consumer group failed. Nothing changed."""
 
 
 class GroupNotFoundError(GroupError):
@@ -208,7 +209,7 @@ class GroupAlreadyExistsError(GroupError):
 
 
 class GroupInUseError(GroupError):
-    """Members of the group consume what is to be changed."""
+    """Members of the group consume the vchannels that are to be changed."""
 
 
 class GroupNotSubscribedError(GroupError):
@@ -216,18 +217,18 @@ class GroupNotSubscribedError(GroupError):
 
 
 class GroupFencedError(GroupError):
-    """The vchannel is not the member's any more, or the member is none: somebody else processes what comes."""
+    """The member has left the group or lost the vchannel: another member processes its messages from now on."""
 
 
 class ConsumeForgottenError(GroupError):
-    """A repeated call of ``consume`` is not remembered: whether the first one took messages is unknown.
+    """The server has forgotten a repeated call of ``consume``: whether the first one consumed messages is unknown.
 
     Read what is missing, and ``seek_group`` there.
     """
 
 
 class GroupPositionMovedError(GroupError):
-    """The group is not where the commit expects it: messages were left out, or somebody else processed them."""
+    """The group's position is not what the commit expects: another member committed, or messages were left out."""
 
     @property
     def vchannel(self) -> str:
@@ -236,35 +237,35 @@ class GroupPositionMovedError(GroupError):
 
     @property
     def next_tick(self) -> Tick:
-        """Where the group is."""
+        """The group's position."""
         return self._tick("next_tick")
 
 
 class BarrierNotReachedError(TidelogError, TimeoutError):
-    """The deadline ended before the server's clock reached the barrier tick. Nothing was appended."""
+    """The server's clock did not reach the barrier tick before the deadline. Nothing was appended."""
 
     @property
     def barrier_tick(self) -> Tick:
-        """The barrier that was asked for."""
+        """The requested barrier."""
         return self._tick("barrier_tick")
 
     @property
     def latest_tick(self) -> Tick:
-        """How far the server's ticks were."""
+        """The server's latest tick at that time."""
         return self._tick("latest_tick")
 
 
 class LastTickMismatchError(TidelogError):
-    """Something was appended to the vchannel since the caller looked. Nothing was appended by this call."""
+    """The vchannel's last tick is not ``expected_last_tick``: another append came first. This call appended nothing."""
 
     @property
     def expected_last_tick(self) -> Tick:
-        """The last tick that the caller knew."""
+        """The last tick that the caller expected."""
         return self._tick("expected_last_tick")
 
     @property
     def last_tick(self) -> Tick:
-        """The last tick of the vchannel; what it stands for may still be on its way to the disk."""
+        """The last tick of the vchannel; its message may not be durable yet."""
         return self._tick("last_tick")
 
 
@@ -276,24 +277,24 @@ class FencedError(TidelogError):
 
     @property
     def fencing_token(self) -> int:
-        """The token that was given."""
+        """The token of the request."""
         return self._number("fencing_token")
 
     @property
     def actual_fencing_token(self) -> int:
-        """The token of the vchannel; 0 for none."""
+        """The token of the vchannel; 0 if it is not set."""
         return self._number("actual_fencing_token")
 
 
 class ProducerFencedError(TidelogError):
-    """The epoch is not the producer's: a newer process has taken it over, or the server has forgotten the producer.
+    """The epoch is out of date: a newer process has opened the producer, or the server has forgotten the producer.
 
-    Nothing was appended, unless ``effect`` is unknown: then an earlier try of the same call may have been.
+    Nothing was appended, unless ``effect`` is ``unknown``: then an earlier attempt of the same call may have succeeded.
     """
 
     @property
     def epoch(self) -> int:
-        """The epoch that was given."""
+        """The epoch of the request."""
         return self._number("epoch")
 
     @property
@@ -303,14 +304,14 @@ class ProducerFencedError(TidelogError):
 
 
 class SequenceError(TidelogError):
-    """The sequence of a batch is not the next one of its producer, nor can its result be told.
+    """The sequence of a batch is not the next one of its producer, and the server does not know its result.
 
-    Nothing was appended, unless ``effect`` is unknown: then an earlier try of the same call may have been.
+    Nothing was appended, unless ``effect`` is ``unknown``: then an earlier attempt of the same call may have succeeded.
     """
 
     @property
     def sequence(self) -> int:
-        """The sequence that was given."""
+        """The sequence of the request."""
         return self._number("sequence")
 
 
@@ -319,16 +320,16 @@ class SequenceGapError(SequenceError):
 
     @property
     def expected_sequence(self) -> int:
-        """The sequence that comes next."""
+        """The next sequence of the producer."""
         return self._number("expected_sequence")
 
 
 class SequenceReusedError(SequenceError):
-    """The sequence came before, with other messages."""
+    """The sequence was used before, with other messages."""
 
 
 class SequenceForgottenError(SequenceError):
-    """The batch is in the log already, so long that its position is forgotten."""
+    """The batch is in the log already, but the server no longer remembers its position."""
 
     @property
     def oldest_sequence(self) -> int:
@@ -339,24 +340,24 @@ class SequenceForgottenError(SequenceError):
 class ProducerForgottenError(SequenceError):
     """The server does not know the producer and may have evicted it, so its batches may be in the log.
 
-    Read back what is there; then ``open_producer(..., accept_forgotten=True)`` numbers from 1, or take another name.
+    Read back what is there. Then number from 1 with ``open_producer(..., accept_forgotten=True)``, or use another name.
     """
 
 
 class TransactionError(TidelogError):
-    """The transaction does not allow what was asked."""
+    """A call failed because of the transaction's state, id or size."""
 
     @property
     def txn_id(self) -> int:
-        """The transaction; 0 for one that the server does not know yet."""
+        """The transaction's id; 0 if the server has not assigned one yet."""
         return self._number("txn_id")
 
 
 class TransactionExpiredError(TransactionError):
     """The transaction is over, and nothing of it is in the log.
 
-    ``values["cause"]`` says why: ``keepalive``, ``aborted``, ``channel_destroyed``, or ``forgotten`` after a restart of
-    the server.
+    ``values["cause"]`` is ``keepalive``, ``aborted``, ``channel_destroyed``, or ``forgotten`` after a restart of the
+    server.
     """
 
 
@@ -369,11 +370,11 @@ class TransactionForeignError(TransactionError):
 
 
 class TransactionTooLargeError(TransactionError):
-    """The transaction would have more bytes, batches or vchannels than the server allows. ``values`` says which."""
+    """The transaction would have more bytes, batches or vchannels than the server allows. ``values`` states which."""
 
 
 class ResourceAcquiredError(TidelogError):
-    """A resource key is held by another broadcast, or another one waits for it before. Nothing was appended."""
+    """Another broadcast holds a resource key or waits for it ahead of this one. Nothing was appended."""
 
     @property
     def domain(self) -> str:
@@ -387,25 +388,25 @@ class ResourceAcquiredError(TidelogError):
 
     @property
     def broadcast_id(self) -> int:
-        """The broadcast that has it; 0 for one of another principal, whose vchannels you may not read."""
+        """The broadcast that holds the key; 0 if another principal's, on vchannels that the client may not read."""
         return self._number("broadcast_id")
 
 
 class BroadcastError(TidelogError):
-    """Something is wrong with a broadcast, or with the id that was given."""
+    """A call about a broadcast failed."""
 
     @property
     def broadcast_id(self) -> int:
-        """The id."""
+        """The id of the request."""
         return self._number("broadcast_id")
 
 
 class BroadcastNotFoundError(BroadcastError):
-    """No broadcast has this id, or it was finished so long ago that it is forgotten."""
+    """No broadcast has this id, or it finished long ago and the server has forgotten it."""
 
 
 class BroadcastVchannelError(BroadcastError, InvalidRequestError):
-    """An acknowledgement names a vchannel that its broadcast is not for. Nothing was acknowledged."""
+    """An acknowledgement names a vchannel that is not one of the broadcast's. Nothing was acknowledged."""
 
     @property
     def vchannel(self) -> str:
@@ -414,24 +415,24 @@ class BroadcastVchannelError(BroadcastError, InvalidRequestError):
 
 
 class BroadcastReusedError(BroadcastError):
-    """The broadcast id came before, with another message, other vchannels or other keys."""
+    """The broadcast id was used before, with another message, other vchannels or other keys."""
 
 
 class BroadcastForgottenError(BroadcastError):
-    """The broadcast id is so old that the server does not know whether it was accepted."""
+    """The broadcast id is so old that the server no longer knows whether it was accepted."""
 
 
 class BroadcastAbortedError(BroadcastError):
-    """The broadcast was aborted, so it will not be acknowledged by all."""
+    """The broadcast was aborted, so not all vchannels will acknowledge it."""
 
     @property
     def abort_reason(self) -> str:
-        """Why."""
+        """The reason that was passed to the abort."""
         return self.values.get("abort_reason", "")
 
 
 class TransactionStateError(TransactionError):
-    """The transaction is not in a state for this call: it is over, or its outcome is unknown. Nothing changed."""
+    """The transaction's state does not allow this call: it is over, or its outcome is unknown. Nothing changed."""
 
 
 class ApplicationForgottenError(TransactionError):
@@ -442,30 +443,30 @@ class ApplicationForgottenError(TransactionError):
 
 
 class AppVersionPassedError(TransactionError):
-    """The application has committed a later version, so nobody knows whether this one was committed. Nothing changed.
+    """The application has committed a later version; whether this one was committed is unknown. Nothing changed.
 
     ``values`` has ``last_version``.
     """
 
 
 class AppCommitMismatchError(TransactionError):
-    """The application has committed something else under this name, so this commit is no repetition. Nothing changed.
+    """The application has committed something else under this name, so this is not a repetition. Nothing changed.
 
-    ``values`` has ``mismatch``: ``query`` where the versions are those of another query, ``messages``, ``vchannels`` or
-    ``channels`` where this version was committed with another content.
+    ``values["mismatch"]`` is ``query`` if the versions are those of another query; ``messages``, ``vchannels`` or
+    ``channels`` if this version was committed with other content.
     """
 
 
 class UnavailableError(TidelogError):
-    """The server cannot be reached, or cannot take the work now."""
+    """The server cannot be reached, or cannot accept the request now."""
 
 
 class OwnershipLostError(UnavailableError):
-    """The node's lease ran out: it serves nobody until it has a new one."""
+    """The node's lease expired: it refuses all calls until it has a new one."""
 
 
 class NotOwnerError(TidelogError):
-    """The channel belongs to another node. Nothing happened."""
+    """The channel belongs to another node. Nothing changed."""
 
     @property
     def node_id(self) -> str:
@@ -474,33 +475,33 @@ class NotOwnerError(TidelogError):
 
     @property
     def address(self) -> str:
-        """``host:port`` where that node is; empty while it is not running."""
+        """``host:port`` of that node; empty while it is not running."""
         return self.values.get("address", "")
 
 
 class OverloadedError(UnavailableError):
-    """The server has too much in flight, or the caller's quota is spent."""
+    """The server has too much in flight, or the caller's quota is exhausted."""
 
     @property
     def retry_after_s(self) -> float:
-        """How long the server asks to wait; 0 if it does not say. Calls are repeated accordingly."""
+        """The delay that the server requests; 0 if it requests none. The client's retries respect it."""
         return self._number("retry_after_ms") / 1_000
 
 
 class DiskFullError(UnavailableError):
-    """The server's disk is nearly full: appends are refused, reads and trims go on."""
+    """The server's disk is nearly full: it refuses appends; reads and trims still work."""
 
 
 class CredentialsExpiredError(UnavailableError):
-    """The credentials of an open stream ran out or were revoked. It is opened again with those that there are then."""
+    """The credentials of an open stream expired or were revoked. The client reopens it with its current ones."""
 
 
 class AuditFailedError(UnavailableError):
-    """The server cannot write its audit log, and so makes no administrative call."""
+    """The server cannot write its audit log, so it refuses administrative calls."""
 
 
 class StorageUnreadableError(UnavailableError):
-    """The system did not let the server read its store. No message is known to be lost: read again."""
+    """The operating system refused the server a read of its store. No message is known to be lost: read again."""
 
 
 class ShutdownError(UnavailableError):
@@ -508,20 +509,20 @@ class ShutdownError(UnavailableError):
 
 
 class UnauthenticatedError(TidelogError):
-    """The server takes none of the client's credentials: token or certificate. Nothing happened."""
+    """The server accepts neither the client's token nor its certificate. Nothing changed."""
 
 
 class PermissionDeniedError(TidelogError):
-    """The client may not do this, or there is nothing of this name: which of both is not told. Nothing happened."""
+    """The client may not do this, or the name does not exist; the server does not reveal which. Nothing changed."""
 
     @property
     def verb(self) -> str:
-        """The permission that is missing; several with spaces between them where any of them would do."""
+        """The missing permission; if any of several would suffice, all of them, separated by spaces."""
         return self.values.get("verb", "")
 
     @property
     def name(self) -> str:
-        """Where it is missing; empty where it is about no name."""
+        """The name on which it is missing; empty if the permission is not about a name."""
         return self.values.get("name", "")
 
 
@@ -530,46 +531,46 @@ class TokenNotFoundError(TidelogError):
 
 
 class DeadlineError(TidelogError, TimeoutError):
-    """No answer came in time."""
+    """No response arrived in time."""
 
 
 class AppendUnknownError(TidelogError):
-    """The messages may or may not be in the log: the connection, or the server, went away before it answered.
+    """The messages may or may not be in the log: the connection or the server was lost before the response.
 
-    The client never sends them again by itself, because that could write them twice, unless they are numbered: as those
-    of a producer are, and of ``append(producer=...)``. Of those this is said when no answer came for too long.
+    The client never sends messages again by itself, because that could write them twice. The exception are numbered
+    ones, those of a producer and of ``append(producer=...)``: for them this error means that retries timed out.
     """
 
 
 class CheckpointError(TidelogError):
-    """A checkpoint for a backup could not be made, or is not there any more."""
+    """A checkpoint for a backup could not be made, or no longer exists."""
 
 
 class StorageFailedError(TidelogError):
-    """The server stopped taking appends after a storage failure."""
+    """The server stopped accepting appends after a storage failure."""
 
 
 class DataLossError(TidelogError):
-    """Stored messages are damaged or missing, or were damaged on the way."""
+    """Stored messages are damaged or missing, or were damaged in transit."""
 
 
 class ServerError(TidelogError):
-    """A defect of the server, or an answer that no Tidelog server gives."""
+    """A defect of the server, or a response that no Tidelog server sends."""
 
 
 class BufferFullError(TidelogError):
-    """The producer has no room for another message now. The message was not taken."""
+    """The producer's buffer has no room for another message now. The message was not accepted."""
 
 
 class ProducerStoppedError(TidelogError):
-    """An earlier append of this producer failed, which is the ``__cause__``; this message was not sent.
+    """An earlier append of this producer failed; that error is the ``__cause__``. This message was not sent.
 
-    A producer stops rather than leave a gap in what it sends.
+    A producer stops rather than leave a gap in its messages.
     """
 
 
 class ClosedError(TidelogError):
-    """The client, producer or scan was closed before."""
+    """The client, producer or scan is closed."""
 
 
 class ForkError(TidelogError):
@@ -577,5 +578,5 @@ class ForkError(TidelogError):
 
 
 def _names(values: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names that an error speaks of; an older server gives one only."""
+    """Return the names in an error's values; older servers send only one."""
     return tuple(values.get("names", values.get("name", "")).split(","))

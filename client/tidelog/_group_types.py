@@ -1,4 +1,4 @@
-"""What calls about consumer groups take and return."""
+"""Types of the calls about consumer groups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from tidelog._tick import Tick
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """How far a group got on a vchannel, as the server knows it.
+    """Position of a group on a vchannel, as stored by the server.
 
     Attributes:
-        vchannel: ``orders/0``.
-        next_tick: The first tick that was not consumed.
-        committed_time_ms: When that was committed, in milliseconds since the epoch.
-        member_id: The member whose vchannel it is; None for none.
-        lag_messages: Messages that were not consumed, and are there.
-        lag_bytes: Bytes of their columns.
-        lag_s: How old the oldest of them is; 0 if there is none.
-        is_trimmed: Whether messages that were not consumed are gone: consuming goes on only after a seek.
-        holds_retention: Whether retention keeps what the group has not consumed here.
+        vchannel: Name of the vchannel, such as ``orders/0``.
+        next_tick: First tick that the group has not consumed.
+        committed_time_ms: Time of that commit, in milliseconds since the epoch.
+        member_id: The member that holds the vchannel; None if no member does.
+        lag_messages: Number of stored messages that the group has not consumed.
+        lag_bytes: Size of their columns.
+        lag_s: Age of the oldest of them in seconds; 0 if there are no such messages.
+        is_trimmed: Whether unconsumed messages were trimmed: consuming resumes only after a seek.
+        holds_retention: Whether retention preserves what the group has not consumed here.
     """
 
     vchannel: str
@@ -40,11 +40,11 @@ class GroupMember:
     """A consumer that joined a group.
 
     Attributes:
-        member_id: Its id.
-        description: What it says of itself.
-        channels: Those that it wants vchannels of.
-        vchannels: Those that are its own.
-        expires_in_s: How long it still lives without a sign.
+        member_id: Id of the member.
+        description: Its own description of itself.
+        channels: The channels that it consumes.
+        vchannels: The vchannels that it holds.
+        expires_in_s: Remaining lease in seconds if no heartbeat arrives.
     """
 
     member_id: str
@@ -59,10 +59,10 @@ class GroupDescription:
     """A consumer group.
 
     Attributes:
-        name: Its name.
-        created_tick: The tick at which it was made.
-        positions: By vchannel, in order of name; lags are 0 where the call does not look at them.
-        members: In the order in which they joined.
+        name: Name of the group.
+        created_tick: Tick at which it was created.
+        positions: Positions by vchannel, in order of name; lags are 0 if the call does not compute them.
+        members: Its members, in the order in which they joined.
     """
 
     name: str
@@ -72,30 +72,30 @@ class GroupDescription:
 
     @property
     def lag_messages(self) -> int:
-        """Messages on all vchannels that were not consumed."""
+        """Number of unconsumed messages on all vchannels."""
         return sum(position.lag_messages for position in self.positions.values())
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes of their columns."""
+        """Size of their columns in bytes."""
         return sum(position.lag_bytes for position in self.positions.values())
 
     @property
     def lag_s(self) -> float:
-        """How old the oldest of them is; 0 if there is none."""
+        """Age of the oldest of them in seconds; 0 if there are no such messages."""
         return max((position.lag_s for position in self.positions.values()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A consumer group, as it is listed.
+    """A consumer group in a listing.
 
     Attributes:
-        name: Its name.
-        created_tick: The tick at which it was made.
-        vchannels: How many it is subscribed to.
-        members: How many it has.
-        committed_time_ms: When it last committed anything, in milliseconds since the epoch.
+        name: Name of the group.
+        created_tick: Tick at which it was created.
+        vchannels: Number of vchannels to which it is subscribed.
+        members: Number of its members.
+        committed_time_ms: Time of its last commit, in milliseconds since the epoch.
     """
 
     name: str
@@ -110,8 +110,8 @@ class Consumed:
     """The next messages of a group on a vchannel.
 
     Attributes:
-        batches: They, in tick order; none if there are none.
-        next_tick: The tick behind them: what to commit once they are processed.
+        batches: The batches, in tick order; empty if nothing was available.
+        next_tick: The tick after them, to commit once they are processed.
     """
 
     batches: Sequence[Batch]

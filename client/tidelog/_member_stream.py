@@ -1,4 +1,4 @@
-"""A member of a consumer group: keeps its stream up, knows what it holds, commits and releases."""
+"""A member of a consumer group: maintains its stream, tracks its vchannels, commits and releases."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from tidelog._transport import Transport
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 
-# A sign of life so many times in each lease.
+# Number of heartbeats per lease.
 _SIGNS_PER_LEASE: Final = 4
 _LEAVE_WITHIN_S: Final = 2.0
 
@@ -26,8 +26,8 @@ class Holding(NamedTuple):
     """A vchannel that the member holds.
 
     Attributes:
-        epoch: Under which.
-        next_tick: Where to begin.
+        epoch: Epoch under which it holds the vchannel.
+        next_tick: First tick to consume.
         is_revoked: Whether another member waits for it.
     """
 
@@ -37,7 +37,7 @@ class Holding(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far the member got on a vchannel that it held under an epoch."""
+    """The member's position on a vchannel that it held under an epoch."""
 
     epoch: int
     next_tick: int
@@ -45,7 +45,7 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class _Commit:
-    """Positions that are, or will be, on their way together, and who waits for them."""
+    """Positions that are or will be in flight together, and the futures that wait for them."""
 
     positions: dict[str, Position] = field(default_factory=dict)
     waiting: "list[asyncio.Future[None]]" = field(default_factory=list)
@@ -54,7 +54,7 @@ class _Commit:
     def add(self, positions: Mapping[str, Position]) -> "asyncio.Future[None]":
         self.positions.update(positions)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Nobody may wait for it.
+        # There may be no waiter, and asyncio logs exceptions that were never retrieved.
         done.add_done_callback(_look_at)
         self.waiting.append(done)
         return done
@@ -73,9 +73,9 @@ class MemberStream:
     """One member of a group, across lost connections and restarts of the server. Lives on one event loop.
 
     Attributes:
-        holdings: What the member holds, as the server said last.
-        version: Counts the changes of ``holdings``, and of ``failure``.
-        failure: Why the member is none any more; None while it is, or tries to be again.
+        holdings: The vchannels that the member holds, as the server last reported.
+        version: Number of changes of ``holdings`` and ``failure``.
+        failure: Why the membership ended; None while it lasts or the member tries to rejoin.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class MemberStream:
         on_changed: Callable[[], None],
         watch: ReaderWatch,
     ) -> None:
-        """Do nothing yet.
+        """Create the member; ``start`` joins.
 
         Args:
             transport: Returns the client's connections.
-            join: Who joins what, with a member id.
-            is_named: Whether somebody chose the id: then another member with it ends this one.
+            join: The join request, including a member id.
+            is_named: Whether the caller chose the id: then another member with the same id ends this one.
             on_changed: Called when ``version`` has changed.
-            watch: Is told of the connection.
+            watch: Receives the state of the connection.
         """
         self._transport = transport
         self._join = join
@@ -108,24 +108,24 @@ class MemberStream:
         self._runner: asyncio.Task[None] | None = None
         self._call: Any = None
         self._due = asyncio.Event()
-        # What was given back and is still this member's for the server; to be sent again on another stream.
+        # Releases that the server has not confirmed; they are sent again on the next stream.
         self._released: dict[str, int] = {}
         self._has_releases = False
-        # At most one commit is on its way; what is committed meanwhile goes together after it.
+        # At most one commit is in flight; commits made meanwhile are combined into the next one.
         self._next: _Commit | None = None
         self._sent: _Commit | None = None
         self._last_commit_id = 0
         self._is_leaving = False
-        # Whether ``aclose`` has given up on the rest.
+        # Whether ``aclose`` has stopped waiting for the rest.
         self._is_over = False
         # Whether the server has answered on this stream.
         self._has_answered = False
 
     async def start(self) -> None:
-        """Join, and return once the server has said what the member holds.
+        """Join, and return once the server has sent the member's vchannels.
 
         Raises:
-            TidelogError: It cannot be a member.
+            TidelogError: The member cannot join.
         """
         self._runner = asyncio.create_task(self._run(), name="tidelog-member")
         await self._has_joined.wait()
@@ -133,20 +133,20 @@ class MemberStream:
             raise self.failure
 
     def commit(self, positions: Mapping[str, Position]) -> "asyncio.Future[None]":
-        """Move positions forward; the future is done once that is durable.
+        """Commit positions; the future is done once the commit is durable.
 
-        It gets GroupFencedError if one of the vchannels is not the member's any more, and other TidelogErrors.
+        The future raises GroupFencedError if the member has lost one of the vchannels, and other TidelogErrors.
         """
         if self._next is None:
             self._next = _Commit()
         done = self._next.add(positions)
         if self.failure is not None or self._is_leaving:
-            self._give_up(self.failure or ClosedError("the consumer is closed: make a new one"))
+            self._give_up(self.failure or ClosedError("the consumer is closed: create a new one"))
         self._due.set()
         return done
 
     def release(self, vchannels: Mapping[str, int]) -> None:
-        """Give vchannels back that are held under these epochs."""
+        """Release vchannels that are held under these epochs."""
         self._released.update(vchannels)
         self._has_releases = True
         self._due.set()
@@ -157,7 +157,7 @@ class MemberStream:
         self._due.set()
 
     async def aclose(self) -> None:
-        """Send what is to be sent, leave the group, and end the stream. Idempotent."""
+        """Send pending commits and releases, leave the group, and end the stream. Idempotent."""
         self.leave()
         if self._runner is not None:
             try:
@@ -167,7 +167,7 @@ class MemberStream:
                 self._runner.cancel()
             with suppress(asyncio.CancelledError):
                 await self._runner
-        self._give_up(ClosedError("the consumer was closed before the commit was answered"))
+        self._give_up(ClosedError("the consumer was closed before the server answered the commit"))
 
     async def _run(self) -> None:
         try:
@@ -178,14 +178,14 @@ class MemberStream:
         except asyncio.CancelledError:
             if not self._is_over:
                 # The client was closed, which cancels its calls.
-                self._end(ClosedError("the client was closed while it consumed"))
+                self._end(ClosedError("the client was closed while a consumer was open"))
             raise
 
     async def _stay(self) -> None:
-        """Be a member until it leaves, on one stream after the other.
+        """Maintain the membership until the member leaves, on one stream after another.
 
         Raises:
-            TidelogError: It cannot be a member any more, or the server stayed away too long.
+            TidelogError: The membership has ended, or the server was unavailable for too long.
         """
         patience: Patience | None = None
         while True:
@@ -206,16 +206,16 @@ class MemberStream:
 
     def _may_join_again(self, error: TidelogError) -> bool:
         if isinstance(error, GroupFencedError):
-            # Its lease ran out, for instance because this process was paused. Whoever gave it a name of its own wants
-            # to know that another has the name too.
+            # Its lease expired, for instance because this process was paused. With a name chosen by the caller, another
+            # consumer may have joined under it, which the caller must learn.
             return not self._is_named
         return may_repeat(error) or isinstance(error, UnavailableError)
 
     async def _serve(self, transport: Transport) -> None:
-        """Be a member on one stream. Returns when the member has left.
+        """Maintain the membership on one stream. Returns when the member has left.
 
         Raises:
-            TidelogError: The stream ended before.
+            TidelogError: The stream ended before that.
         """
         connection = transport.lease()
         call = connection.join_group(metadata=transport.metadata())
@@ -230,7 +230,7 @@ class MemberStream:
             if not self._is_leaving:
                 raise UnavailableError("the server ended the stream of the member", effect="unknown")
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            # The latter is what a write says that begins after the end.
+            # A write that begins after the end raises the latter.
             failure = await end.failure(call)
             raise _error_of(failure) from failure
         finally:
@@ -265,14 +265,14 @@ class MemberStream:
 
     async def _write(self, call: Any) -> None:
         sign_s = self._join.lease_ms / 1_000 / _SIGNS_PER_LEASE
-        # An RPC that is over raises either of these; the reader tells why.
+        # An RPC that is over raises either of these; the reader of the stream reports the reason.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
                 self._due.clear()
                 if self._sent is None and self._next is not None:
                     await call.write(self._commit_request())
                 if self._has_releases and self._sent is None and self._next is None:
-                    # Behind the commits: what is released is not this member's any more.
+                    # Ordering: after the commits, because the member loses what it releases.
                     self._has_releases = False
                     await call.write(self._release_request())
                 if self._is_leaving and self._sent is None and self._next is None:
@@ -300,7 +300,7 @@ class MemberStream:
         return pb.JoinGroupRequest(release=pb.JoinGroupRelease(vchannels=released))
 
     def _put_back(self) -> None:
-        """Let what was sent and not answered be sent again: twice is the same as once."""
+        """Queue the unanswered commit to be sent again: commits are idempotent."""
         if self._sent is not None:
             sent, self._sent = self._sent, None
             if self._next is not None:

@@ -1,4 +1,4 @@
-"""Messages: what people append, and what they read back."""
+"""Messages to append, and messages read from the log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ class Message:
     Attributes:
         payload: Up to 1 MiB, possibly empty.
         key: Up to 1 KiB. None and empty are different.
-        type: The caller's own number for the kind of message, 0 to 2^32 - 1.
-        properties: Up to 16 texts, 8 KiB in all. Keys that begin with an underscore are reserved.
-        event_time: When the event happened according to the caller; kept to the millisecond, in UTC
-            within the years 1 to 9999. Needs a time zone.
+        type: Application-defined message type, 0 to 2^32 - 1.
+        properties: Up to 16 texts, 8 KiB in total. Keys that begin with an underscore are reserved.
+        event_time: Application-defined time of the event, with a time zone; stored in UTC with millisecond precision,
+            in the years 1 to 9999.
     """
 
     payload: bytes
@@ -33,20 +33,20 @@ class Message:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes the message takes in a batch; at least its payload."""
+        """Approximate size of the message in a batch, in bytes; at least its payload."""
         texts = sum(len(key) + len(value) for key, value in self.properties.items())
         return len(self.payload) + len(self.key or b"") + texts + 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage(Message):
-    """One message as it stands in the log. It is a Message, so it can be appended elsewhere as it is.
+    """One message in the log. It is a Message, so it can be appended elsewhere unchanged.
 
     Attributes:
-        vchannel: Where it stands.
-        tick: Its id, position, time and version at once.
-        txn_id: The transaction that it belongs to; None for none.
-        broadcast_id: The broadcast that it is of; None for none.
+        vchannel: The vchannel that contains it.
+        tick: Its id, position, time and version in one.
+        txn_id: The transaction that it belongs to; None if it was not in a transaction.
+        broadcast_id: The broadcast that it belongs to; None if it is not of a broadcast.
     """
 
     vchannel: str

@@ -1,4 +1,4 @@
-"""What a reader of ``read`` gives: a function for each batch, or an object that also wants to know of the end."""
+"""Message handlers of ``read``: a function called for each batch, or an object that is also notified of the end."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -9,14 +9,14 @@ from tidelog._batch import Batch
 
 
 class MessageHandler(Protocol):
-    """Takes what a scanner reads.
+    """Processes the batches that a scanner reads.
 
-    If it has a method ``close`` without parameters, that is called once, after the last batch, whatever the end was.
-    Both may be coroutine functions, but not for the synchronous client.
+    An optional method ``close`` without parameters is called once, after the last batch, however the scanner ended.
+    Both may be coroutine functions, except with the synchronous client.
     """
 
     def handle(self, batch: Batch, /) -> object:
-        """Take ``batch``. It is handled when this returns; an exception ends the scanner."""
+        """Process ``batch``, which counts as handled when this returns. An exception ends the scanner."""
         ...
 
 
@@ -33,10 +33,10 @@ class HandlerCalls:
 
 
 def handler_functions(handler: Handler) -> tuple[Callable[[Batch], object], Callable[[], object]]:
-    """Return what is called for each batch, and at the end.
+    """Return the functions to call for each batch, and at the end.
 
     Raises:
-        TypeError: ``handler`` is no handler.
+        TypeError: ``handler`` is not callable and has no method ``handle``.
     """
     handle = getattr(handler, "handle", None)
     if callable(handle):
@@ -44,13 +44,14 @@ def handler_functions(handler: Handler) -> tuple[Callable[[Batch], object], Call
         return handle, close if callable(close) else _nothing
     if not callable(handler):
         raise TypeError(
-            f"a message handler is a function of one batch or has a method handle(batch), not {type(handler).__name__}"
+            f"expected a message handler, a function of one batch or an object with handle(batch), got "
+            f"{type(handler).__name__}"
         )
     return handler, _nothing
 
 
 def calls_here(handler: Handler) -> HandlerCalls:
-    """Return calls on the running event loop, which wait for coroutines. Raises TypeError: no handler."""
+    """Return calls on the running event loop, which await coroutines. Raises TypeError as ``handler_functions``."""
     handle, close = handler_functions(handler)
 
     async def handle_here(batch: Batch) -> None:

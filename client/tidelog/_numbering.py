@@ -1,4 +1,4 @@
-"""How batches are numbered, so that one sent twice is there once. Pure."""
+"""Numbering of batches, so that a batch that is sent twice is stored once. Pure."""
 
 import secrets
 from enum import Enum, auto
@@ -10,14 +10,14 @@ from tidelog._types import ProducerSequence
 from tidelog.v1 import wal_service_pb2
 
 MAX_NUMBERED_IN_FLIGHT: Final = 64
-"""Numbered batches that may be unanswered at once: the server remembers the results of so many."""
+"""Maximum number of unanswered numbered batches: the server remembers as many results."""
 _ID_BYTES: Final = 16
 _PREFIX: Final = "~"
-"""Begins names that no other process uses; see ProducerSequence of the protocol."""
+"""Prefix of names that no other process uses; see ProducerSequence of the protocol."""
 
 
 class StagedSequence(NamedTuple):
-    """Says which batch of a begun transaction one is, among those on its vchannel."""
+    """Number of a batch among those of a begun transaction on one vchannel."""
 
     txn_id: int
     sequence: int
@@ -29,15 +29,15 @@ class Numbering:
     Source: the idempotent producer of Kafka (KIP-98, KIP-360).
 
     Attributes:
-        is_independent: Whether what is numbered depends on nothing before it: when one is refused, those behind it get
-            new numbers instead of failing with it.
-        can_renew: Whether it may begin anew under another name.
-        repeated_mark: What is added to a request that is sent again, where an earlier try may have arrived.
+        is_independent: Whether batches are independent of one another: when one is refused, those after it are
+            renumbered instead of failing with it.
+        can_renew: Whether the numbers may restart under another name.
+        repeated_mark: Bytes to append to a request that is sent again if an earlier attempt may have arrived.
     """
 
     __slots__ = ("_last_sequence", "_producer_id", "is_independent")
     can_renew = True
-    # Added to a serialised AppendStreamRequest, it sets options.producer.is_repeated: parts of a message are merged.
+    # Appended to a serialised AppendStreamRequest, it sets options.producer.is_repeated: protobuf merges the parts.
     repeated_mark = wal_service_pb2.AppendStreamRequest(
         options=wal_service_pb2.AppendOptions(producer=wal_service_pb2.ProducerSequence(is_repeated=True))
     ).SerializeToString()
@@ -52,11 +52,11 @@ class Numbering:
         return ProducerSequence(self._producer_id, self._last_sequence)
 
     def rewind(self, sequence: int) -> None:
-        """Let ``sequence`` be the next one again: it was refused, and so was everything behind it."""
+        """Reuse ``sequence`` as the next one: it was refused, and so was everything after it."""
         self._last_sequence = sequence - 1
 
     def renew(self) -> None:
-        """Begin anew under a name that nobody has used, for the server has forgotten the old one."""
+        """Restart under a new unique name, because the server has forgotten the old one."""
         self._producer_id = _PREFIX + secrets.token_hex(_ID_BYTES)
         self._last_sequence = 0
 
@@ -66,7 +66,7 @@ class StagedNumbering(Numbering):
 
     __slots__ = ("_txn_id",)
     can_renew = False
-    # A staged batch is known by its transaction.
+    # A staged batch is identified by its transaction.
     repeated_mark = b""
 
     def __init__(self, txn_id: int) -> None:
@@ -90,25 +90,25 @@ class Verdict(Enum):
 def verdict(
     error: TidelogError, *, was_lost: bool, is_behind: bool, renumbers: bool, can_renew: bool = True
 ) -> Verdict:
-    """Tell what to do with a batch that was refused with ``error``.
+    """Return what to do with a batch that was refused.
 
     Args:
-        error: Why.
-        was_lost: Whether an earlier answer to this batch was lost, so that it may be in the log.
-        is_behind: Whether a batch before it is to be sent again.
-        renumbers: Whether all that is on its way gets new numbers.
+        error: The refusal.
+        was_lost: Whether an earlier response to this batch was lost, so that it may be in the log.
+        is_behind: Whether a batch before it will be sent again.
+        renumbers: Whether all batches in flight are renumbered.
         can_renew: As in Numbering.
     """
-    # The node is back in a moment, and knows then which batches it has.
+    # The node usually regains its lease soon, and then knows which batches it has.
     if may_repeat(error) or isinstance(error, OwnershipLostError):
         return Verdict.SEND_AGAIN
     if isinstance(error, SequenceGapError):
-        # A batch that may be there must not get another number.
+        # A batch that may be in the log must keep its number.
         if renumbers:
             return Verdict.GIVE_UP if was_lost else Verdict.SEND_AGAIN
         if is_behind:
             return Verdict.SEND_AGAIN
-        # The server forgets producers that were idle for long; all that was acknowledged is in the log.
+        # The server forgets producers that were idle for long; everything acknowledged is in the log.
         if error.expected_sequence == 1 and not was_lost and can_renew:
             return Verdict.RENUMBER
     return Verdict.GIVE_UP

@@ -1,4 +1,4 @@
-"""Where a scan starts and ends."""
+"""Start and end positions of scans."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A position in a vchannel. Make one with the class methods below.
+    """A position in a vchannel. Create one with the class methods below.
 
-    As a start: ``earliest``, ``latest``, ``tick``, ``after``, ``message_id``, ``after_message_id``, ``time``, ``ago``.
-    As an end: ``watermark``, ``follow``; and ``tick``, ``time`` and ``ago``, which are exclusive there: a transaction
-    is delivered only if all of it lies before. ``inside`` is an end that may cut one, for the parts of a larger read:
-    ``until=At.inside(t)`` meets ``start=At.tick(t)`` without gap or repeat.
+    Starts: ``earliest``, ``latest``, ``tick``, ``after``, ``message_id``, ``after_message_id``, ``time``, ``ago``.
+    Ends: ``watermark``, ``follow``; and ``tick``, ``time`` and ``ago``, which are exclusive: a transaction is delivered
+    only if all of it lies before the end. ``inside`` is an end that may split a transaction, for the parts of a larger
+    read: ``until=At.inside(t)`` and ``start=At.tick(t)`` meet without gap or overlap.
     """
 
     kind: Kind
@@ -37,19 +37,19 @@ class At:
 
     @classmethod
     def tick(cls, tick: int) -> Self:
-        """Return the first message whose tick is this or greater; as an end, every smaller tick comes before it."""
+        """Return the position of the first message with this tick or a greater one; as an end, it is exclusive."""
         return cls("tick", _checked(tick))
 
     @classmethod
     def inside(cls, tick: int) -> Self:
-        """Return the end before the first message whose tick is this or greater, also within a transaction."""
+        """Return the end before the first message with this tick or a greater one, even within a transaction."""
         return cls("inside", _checked(tick))
 
     @classmethod
     def after(cls, tick: int) -> Self:
-        """Return the start at the first message whose tick is greater: how the reader of one vchannel resumes.
+        """Return the start at the first message with a greater tick, to resume a reader of one vchannel.
 
-        A scan of several vchannels refuses it, because the copies of a broadcast share a tick: it is resumed with
+        A scan of several vchannels refuses it, because the copies of a broadcast share a tick. Resume it with
         ``start=scan.positions``.
         """
         return cls("after", _checked(tick))
@@ -61,27 +61,27 @@ class At:
 
     @classmethod
     def after_message_id(cls, message_id: bytes) -> Self:
-        """Return the start at the first message after the one with this id; on one vchannel, as ``after``."""
+        """Return the start at the first message after the one with this id; for one vchannel only, as ``after``."""
         return cls("after_message_id", message_id)
 
     @classmethod
     def time(cls, time: datetime | int) -> Self:
-        """Return the first message at this time or later: a datetime with zone, or milliseconds since the epoch."""
+        """Return the position of the first message at or after ``time``, a datetime with zone or epoch milliseconds."""
         return cls("time", time if isinstance(time, int) else milliseconds(time))
 
     @classmethod
     def ago(cls, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> Self:
-        """Return the time so long before now, by this machine's clock."""
+        """Return the position at the given duration before now, by this machine's clock."""
         return cls.time(datetime.now(UTC) - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
 
     @classmethod
     def watermark(cls) -> Self:
-        """Return the end after every message that was acknowledged when the scan is opened."""
+        """Return the end after every message that is acknowledged when the scan is opened."""
         return cls("watermark")
 
     @classmethod
     def follow(cls) -> Self:
-        """Return the end that never comes: the scan follows."""
+        """Return the end that is never reached: the scan follows the log."""
         return cls("follow")
 
 
@@ -97,10 +97,10 @@ End = At | Tick | datetime
 """An end of a scan, exclusive."""
 
 Positions = Mapping[str, Tick]
-"""For each vchannel the tick up to which everything was read; 0 for nothing yet. A scan returns full names.
+"""For each vchannel, by its full name, the tick up to which everything was read; 0 if nothing was read.
 
-As a start of a scan it begins behind these ticks, and at the first message that is there where the tick is 0. It must
-have each vchannel of the scan; others that it has are ignored."""
+As a start, the scan begins after these ticks, and at the first available message where the tick is 0. There must be a
+position for each vchannel of the scan; others are ignored."""
 
 
 def position(at: At | Tick | datetime) -> At:
@@ -108,7 +108,7 @@ def position(at: At | Tick | datetime) -> At:
 
     Raises:
         ValueError: A datetime without time zone.
-        TypeError: A plain number, which does not say what it counts.
+        TypeError: Any other type, such as a plain number, whose unit is unknown.
     """
     match at:
         case At():
@@ -118,18 +118,18 @@ def position(at: At | Tick | datetime) -> At:
         case datetime():
             return At.time(at)
         case _:
-            raise TypeError(f"a position is At(...), Tick(...) or a datetime, not {type(at).__name__}")
+            raise TypeError(f"expected a position, At(...), Tick(...) or a datetime, got {type(at).__name__}")
 
 
 def positions_of(start: Positions) -> dict[str, int]:
     """Return the positions of ``start`` by full names, checked.
 
     Raises:
-        ValueError: It is empty, or a position is no tick.
-        TypeError: Names are no texts, or ticks no numbers.
+        ValueError: It is empty, or a position is not in 0 … 2**63 - 1.
+        TypeError: A name is not a string, or a position is not an integer.
     """
     if not start:
-        raise ValueError("the start has no positions: give one for each vchannel of the scan")
+        raise ValueError("the start has no positions: add one for each vchannel of the scan")
     return {_name(name): _tick(name, tick) for name, tick in start.items()}
 
 

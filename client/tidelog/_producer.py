@@ -1,4 +1,4 @@
-"""The producer: many messages to one vchannel, in order, batched and pipelined."""
+"""The producer: appends messages to one vchannel, in order, batched and pipelined."""
 
 import asyncio
 from collections import deque
@@ -24,15 +24,15 @@ class ProducerOptions(TypedDict, total=False):
     """Options of a producer.
 
     Attributes:
-        linger_s: How long a batch waits for more after its first message; default 0.005. 0 ends it with the current
-            turn of the event loop.
-        max_batch_bytes: A batch that has so many bytes goes at once; default 1 MiB, at most what the server takes.
-        max_in_flight_bytes: How much may be sent and not yet acknowledged; default 8 MiB. ``send`` waits beyond.
-        durability: When an append is acknowledged; default None, the server's.
-        fencing_token: The token that the vchannel must have, see ``AsyncClient.fence``; default None, any. Once it has
-            another one, the producer stops.
-        idempotent: Whether batches are numbered, so that they can be sent again when an answer is lost and are in the
-            log once; default True. Without it a lost answer stops the producer.
+        linger_s: Maximum time that a batch waits for more messages after its first, in seconds; default 0.005. With 0
+            it is sent at the end of the current turn of the event loop.
+        max_batch_bytes: Size at which a batch is sent at once; default 1 MiB, at most the server's limit.
+        max_in_flight_bytes: Maximum number of unacknowledged bytes, beyond which ``send`` waits; default 8 MiB.
+        durability: When the server acknowledges an append; default None, the server's default.
+        fencing_token: The token that the vchannel must have, see ``AsyncClient.fence``; default None, any. The producer
+            stops once the vchannel has another one.
+        idempotent: Number the batches, so that they can be sent again after a lost response and are still stored once;
+            default True. If False, a lost response stops the producer.
     """
 
     linger_s: float
@@ -44,9 +44,9 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class AsyncTicket:
-    """A message on its way: await it, any number of times, for its AppendResult.
+    """A message in flight: await it, any number of times, for its AppendResult.
 
-    Cancelling the wait does not take the message back.
+    Cancelling the wait does not cancel the append.
     """
 
     __slots__ = ("_batch", "_index")
@@ -56,7 +56,7 @@ class AsyncTicket:
         self._index = index
 
     def done(self) -> bool:
-        """Tell whether the message is acknowledged or has failed."""
+        """Return whether the message is acknowledged or has failed."""
         return self._batch.done()
 
     def __await__(self) -> Generator[Any, None, AppendResult]:
@@ -66,12 +66,12 @@ class AsyncTicket:
 
 
 class AsyncProducer:
-    """Sends messages to one vchannel in the order of the calls, many batches in flight.
+    """Sends messages to one vchannel in the order of the calls, with many batches in flight.
 
-    Use it with ``async with``; leaving the block flushes. A batch whose answer is lost, with the connection or the
-    server, is sent again until it is answered, for up to ``Retry.give_up_s`` without any answer; it is in the log once.
-    Once an append has failed, or its outcome stays unknown, the producer stops: every later call raises
-    ProducerStoppedError, and nothing behind that append is in the log.
+    Use it with ``async with``; leaving the block flushes. If the response to a batch is lost, with the connection or
+    the server, the producer sends the batch again, for up to ``Retry.give_up_s`` without any response; it is stored
+    once. The producer stops once an append has failed or its outcome stays unknown: every later call raises
+    ProducerStoppedError, and nothing after that append is in the log.
     Not thread-safe: use it in its client's event loop.
     """
 
@@ -106,9 +106,9 @@ class AsyncProducer:
         self._batch: asyncio.Future[AppendResult] | None = None
         self._linger: asyncio.Handle | None = None
         self._unsettled: deque[tuple[Submission, int]] = deque()
-        # Everything sent and not acknowledged, the gathered messages included.
+        # Everything that is not acknowledged, including the gathered messages.
         self._in_flight_bytes = 0
-        # Of the messages that ``send_many`` took last, on average; 0 before the first.
+        # Average size of the messages that ``send_many`` sent last; 0 before the first.
         self._message_bytes = 0.0
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._failure: TidelogError | None = None
@@ -116,18 +116,18 @@ class AsyncProducer:
 
     @property
     def in_flight_bytes(self) -> int:
-        """About how many bytes were sent and are not acknowledged."""
+        """Approximate number of bytes that are not acknowledged."""
         return self._in_flight_bytes
 
     async def send(self, message: Appendable) -> AsyncTicket:
-        """Send ``message`` and return a ticket for its position; waits for room only.
+        """Send ``message`` and return a ticket for its position; waits only for room in the buffer.
 
-        Cancelling takes nothing back that was sent.
+        Cancelling does not cancel what was sent.
 
         Raises:
-            TypeError: It is neither bytes nor a Message.
+            TypeError: The message is neither bytes nor a Message.
             ProducerStoppedError: An earlier append failed. This message was not sent.
-            ClosedError: The producer was closed.
+            ClosedError: The producer is closed.
         """
         size_bytes = measure(message)
         if not self._has_room(size_bytes):
@@ -139,27 +139,27 @@ class AsyncProducer:
         return ticket
 
     def send_nowait(self, message: Appendable) -> None:
-        """Send ``message`` without a ticket; ``flush`` tells whether it arrived.
+        """Send ``message`` without a ticket; ``flush`` reports whether it was appended.
 
         Raises:
-            BufferFullError: There is no room now. The message was not taken.
+            BufferFullError: The buffer has no room now. The message was not accepted.
             TypeError, ProducerStoppedError, ClosedError: As ``send``.
         """
         size_bytes = measure(message)
         self._check_open()
         if not self._has_room(size_bytes):
             raise BufferFullError(
-                f"{self._in_flight_bytes} bytes are in flight to {self.vchannel}, at most {self._max_in_flight_bytes} "
-                "may be: await send() or flush()"
+                f"{self._in_flight_bytes} bytes are in flight to {self.vchannel}, the limit is "
+                f"{self._max_in_flight_bytes}: await send() or flush()"
             )
         self._gather(message, size_bytes)
         self._ship_if_full()
 
     async def send_many(self, messages: Sequence[Appendable]) -> None:
-        """Send ``messages`` in order, waiting for room as needed; ``flush`` tells whether they arrived.
+        """Send ``messages`` in order, waiting for room as needed; ``flush`` reports whether they were appended.
 
-        The fast way for many: nothing is done per message in Python when they are a list of bytes. Cancelled while it
-        waits for room, it has sent a prefix of them.
+        This is the fastest way to send many messages: a list of bytes takes no Python code per message. If it is
+        cancelled while it waits for room, it has sent a prefix of them.
 
         Raises:
             TypeError, ProducerStoppedError, ClosedError: As ``send``. A prefix of the messages may have been sent.
@@ -174,28 +174,28 @@ class AsyncProducer:
             if self._gathered or not isinstance(part, list):
                 self._gathered.extend(part)
             else:
-                self._gathered = part  # A slice, so it is nobody else's.
+                self._gathered = part  # A slice, so nothing else references it.
             self._gathered_is_plain = self._gathered_is_plain and is_plain
             self._count_gathered(size_bytes)
             self._ship_if_full()
             begin += len(part)
 
     async def flush(self) -> None:
-        """Return once everything sent before is acknowledged.
+        """Return once everything sent so far is acknowledged.
 
         Raises:
-            TidelogError: The first failure of this producer, if it had one.
+            TidelogError: The first failure of this producer, if any.
         """
         self._ship()
         while self._unsettled:
-            # The newest is settled last, unless a failure settles them in another order: hence the loop.
+            # The newest is settled last, unless a failure settles them in another order; hence the loop.
             await asyncio.wait((self._unsettled[-1][0].future,))
             await asyncio.sleep(0)
         if self._failure is not None:
             raise self._failure
 
     async def aclose(self) -> None:
-        """Flush, and take no more messages.
+        """Flush, and refuse further messages.
 
         Raises:
             TidelogError: As ``flush``.
@@ -214,7 +214,7 @@ class AsyncProducer:
         if error is None:
             await self.aclose()
             return
-        # The block failed by itself, and that is what its caller shall see: send what was given, wait for nothing.
+        # The block raised, and the caller must see that error: send what was gathered, but do not wait for it.
         self._is_closed = True
         self._ship()
 
@@ -222,7 +222,7 @@ class AsyncProducer:
         if self._failure is not None:
             raise self._stopped() from self._failure
         if self._is_closed:
-            raise ClosedError(f"the producer of {self.vchannel} is closed: make a new one")
+            raise ClosedError(f"the producer of {self.vchannel} is closed: create a new one")
 
     def _stopped(self) -> ProducerStoppedError:
         return ProducerStoppedError(
@@ -234,18 +234,18 @@ class AsyncProducer:
 
     async def _room(self, size_bytes: int) -> None:
         while not self._has_room(size_bytes) and self._failure is None:
-            # Nothing may fit behind what is gathered, so that is a full batch now.
+            # There may be no room after what is gathered, so treat it as a full batch.
             self._ship()
             waiter = asyncio.get_running_loop().create_future()
             self._waiting_for_room.append(waiter)
             await waiter
 
     def _cut(self, messages: Sequence[Appendable], begin: int) -> tuple[Sequence[Appendable], bool, int]:
-        """Return the messages from ``begin`` on that fit into the current batch, at least one, with their size."""
+        """Return the messages from ``begin`` that fit into the current batch, at least one, with their size."""
         room_bytes = max(self._max_batch_bytes - self._gathered_bytes, 1)
         count = max(MAX_MESSAGES_PER_BATCH - len(self._gathered), 1)
         if self._message_bytes:
-            # What the last messages took is a good guess, and one that is too large costs measuring twice.
+            # Estimate from the last messages; an estimate that is too large costs a second measurement.
             count = max(1, min(count, int(room_bytes / self._message_bytes)))
         while True:
             part = messages[begin : begin + count]
@@ -256,12 +256,12 @@ class AsyncProducer:
             count = max(1, min(len(part) - 1, len(part) * room_bytes // size_bytes))
 
     def _start_batch(self) -> "asyncio.Future[AppendResult]":
-        """Return the future of the batch that is gathered, which begins, with its linger, if there is none."""
+        """Return the future of the current batch; start a batch and its linger timer if there is no current one."""
         if self._batch is None:
             loop = asyncio.get_running_loop()
             self._batch = loop.create_future()
             self._batch.add_done_callback(self._on_settled)
-            # Each batch lingers from its first message: later ones must not put it off.
+            # Each batch lingers from its first message: later ones must not delay it.
             self._linger = loop.call_later(self._linger_s, self._ship)
         return self._batch
 
@@ -284,7 +284,7 @@ class AsyncProducer:
             self._ship()
 
     def _ship(self) -> None:
-        """Hand what is gathered to the append stream."""
+        """Pass what is gathered to the append stream."""
         if self._batch is None:
             return
         assert self._linger is not None
@@ -301,7 +301,7 @@ class AsyncProducer:
             submission.fail(error)
 
     def _on_settled(self, batch: "asyncio.Future[AppendResult]") -> None:
-        # Asking for the exception also tells asyncio that somebody saw it, whether or not a ticket is awaited.
+        # Retrieving the exception also keeps asyncio from logging it if no ticket is awaited.
         error = batch.exception()
         if isinstance(error, TidelogError) and self._failure is None:
             self._stop(error)
@@ -313,7 +313,7 @@ class AsyncProducer:
                 waiter.set_result(None)
 
     def _stop(self, error: TidelogError) -> None:
-        """Stop at the first failure: nothing that was not sent yet may follow the gap."""
+        """Stop at the first failure: nothing unsent may follow the gap."""
         self._failure = error
         self._ship()
         stopped = self._stopped()

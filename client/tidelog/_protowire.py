@@ -1,7 +1,7 @@
-"""Protobuf's wire format, where parsing a message would copy the batch in it. Used by the server too.
+"""A reader and writer of protobuf's wire format that does not copy batches. Used by the server too.
 
-Protobuf copies each column twice on its way into a Python object, mostly into memory that is new each time: reading
-4 MiB so takes 7 ms, finding the columns in them 0.1. Tests compare every function with protobuf itself.
+Protobuf copies each column twice on its way into a Python object, mostly into newly allocated memory: parsing 4 MiB
+takes 7 ms, locating the columns in them 0.1 ms. Tests compare every function with protobuf itself.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -18,7 +18,7 @@ MAX_WIRE_TYPE: Final = 7
 
 _FIXED64: Final = struct.Struct("<Q")
 _FIXED32: Final = struct.Struct("<I")
-# As every protobuf implementation bounds them: what one of them refuses must not get into the log.
+# The limits of every protobuf implementation: nothing that one of them refuses may enter the log.
 _MAX_VARINT_BYTES: Final = 10
 _MAX_SHORT_VARINT_BYTES: Final = 5
 _SHORT_VARINTS: Final = [bytes((value,)) for value in range(0x80)]
@@ -27,11 +27,11 @@ _MAX_TAG: Final = (1 << 32) - 1
 
 
 class WireFormatError(Exception):
-    """The bytes are no protobuf message, or not the one that was expected."""
+    """The bytes are not a protobuf message, or not the expected one."""
 
 
 def read_varint(encoded: bytes | memoryview, at: int, max_bytes: int = _MAX_VARINT_BYTES) -> tuple[int, int]:
-    """Return the varint that begins at ``at`` and where it ends. Raises WireFormatError."""
+    """Return the varint that begins at ``at``, and its end. Raises WireFormatError."""
     result = shift = 0
     while shift < 7 * max_bytes:
         if at >= len(encoded):
@@ -55,7 +55,7 @@ def varints(encoded: memoryview) -> list[int]:
 
 
 def _read_fixed(encoded: bytes | memoryview, at: int, wire_type: int) -> tuple[int, int]:
-    """Return the number of four or eight bytes that begins at ``at`` and where it ends. Raises WireFormatError."""
+    """Return the number of four or eight bytes that begins at ``at``, and its end. Raises WireFormatError."""
     if wire_type not in (FIXED64, FIXED32):
         raise WireFormatError(f"wire type {wire_type}")
     layout = _FIXED64 if wire_type == FIXED64 else _FIXED32
@@ -66,20 +66,20 @@ def _read_fixed(encoded: bytes | memoryview, at: int, wire_type: int) -> tuple[i
 
 
 def tag_of(number: int, wire_type: int) -> int:
-    """Return what stands before a field: its number and how its value is written."""
+    """Return the tag of a field: its number and wire type."""
     return number << 3 | wire_type
 
 
 def key_of(number: int, wire_type: int) -> bytes:
-    """Return the bytes of a tag."""
+    """Return the encoded tag of a field."""
     return varint(tag_of(number, wire_type))
 
 
 def fields(encoded: bytes | memoryview) -> Iterator[tuple[int, Any]]:
     """Yield (tag, value) for each field in order.
 
-    The value of a tag of wire type LENGTH is a memoryview into ``encoded``, all others are integers. It is typed Any,
-    for who knows the tag knows the type, and proving it again costs as much as reading the field.
+    The value of a tag of wire type LENGTH is a memoryview into ``encoded``; all others are integers. It is typed Any:
+    the tag determines the type, and an isinstance check costs as much as reading the field.
 
     Raises:
         WireFormatError: The bytes end within a field, or a wire type is unknown (groups included).

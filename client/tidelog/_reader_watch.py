@@ -1,4 +1,4 @@
-"""How a reader waits for its server: how long, what it logs meanwhile, and what it reports to ``on_event``."""
+"""Waiting of a reader for its server: the time limit, log messages, and events for ``on_event``."""
 
 import asyncio
 import logging
@@ -28,34 +28,34 @@ _FENCING: Final = (GroupFencedError, OwnershipLostError, NotOwnerError, Unauthen
 
 
 class ReaderWatch:
-    """The state of one reader, which may consist of several links to the server: the scan and the member of a consumer.
+    """The state of one reader, which may have several links to the server: a consumer has a scan and a member stream.
 
     The reader waits while one of its links does. Lives on the event loop of its client.
 
     Attributes:
-        state: What was reported last; None before the first answer.
+        state: The state reported last; None before the first response.
     """
 
     def __init__(self, on_event: OnEvent | None = None) -> None:
         self.state: ReaderState | None = None
         self._on_event = on_event
         self._vchannels: tuple[str, ...] = ()
-        # Of links without their server: why.
+        # For each link without its server, the reason.
         self._lost: dict[object, TidelogError] = {}
         self._lost_since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._has_logged = False
-        # How far this machine's clock is ahead of the log's at most, by the watermarks so far.
+        # Upper bound of how far this machine's clock is ahead of the log's, from the watermarks so far.
         self._ahead_ms: int | None = None
 
     def reads(self, vchannels: Sequence[str]) -> None:
-        """Note what the reader reads."""
+        """Set the vchannels that the reader reads."""
         self._vchannels = tuple(vchannels)
 
     def lost(self, link: object, error: TidelogError, transport: Transport, since_s: float) -> None:
-        """Note that ``link`` is without its server since ``since_s``, by the event loop's clock, and why.
+        """Record that ``link`` has been without its server since ``since_s``, by the event loop's clock, and why.
 
-        Repeating it updates the reason.
+        A repeated call updates the reason.
         """
         if isinstance(error, OwnershipLostError | GroupFencedError):
             self.fenced(error)
@@ -67,30 +67,35 @@ class ReaderWatch:
             self._timer = loop.call_at(since_s + WAITING_AFTER_S, self._report_waiting, transport)
 
     def answered(self, link: object) -> None:
-        """Note that the server has answered ``link``."""
+        """Record that the server has answered ``link``."""
         was_lost = self._lost.pop(link, None) is not None
         if not self._lost and (was_lost or self.state not in ("connected", "lagging")):
             self._found()
 
     def closed(self, link: object) -> None:
-        """Note that ``link`` has ended, also while it waited."""
+        """Record that ``link`` has ended, possibly while it waited."""
         if self._lost.pop(link, None) is not None and not self._lost:
             self._stop_timer()
 
     def failed(self, link: object, error: TidelogError) -> None:
-        """Note that ``link`` has ended with ``error``, which the reader raises."""
+        """Record that ``link`` has ended with ``error``, which the reader raises."""
         if isinstance(error, _FENCING):
             self.fenced(error)
         self.closed(link)
 
     def fenced(self, error: TidelogError, vchannels: Sequence[str] | None = None) -> None:
-        """Report that the reader may not read on as before; on ``vchannels``, if only some are concerned."""
+        """Report that the reader has lost access; to ``vchannels`` if only some are affected, else to all."""
         if vchannels is not None or self.state != "fenced":
             names = self._vchannels if vchannels is None else tuple(vchannels)
             self._report(ReaderEvent("fenced", names, error))
 
     def reached(self, last_tick: int, watermark: int) -> None:
-        """Note how far a reader that follows has got: the last tick of a response, and its watermark; 0 for none."""
+        """Record the progress of a following reader.
+
+        Args:
+            last_tick: The last tick of a response; 0 if it has no messages.
+            watermark: The response's watermark; 0 if it has no watermark.
+        """
         now_ms = time.time_ns() // 1_000_000
         if watermark:
             ahead_ms = now_ms - (watermark >> LOGICAL_BITS)
@@ -105,7 +110,7 @@ class ReaderWatch:
             self._report(ReaderEvent("connected", self._vchannels))
 
     def _found(self) -> None:
-        """Note that no link waits any more."""
+        """Record that no link waits any more."""
         self._stop_timer()
         waited_s = asyncio.get_running_loop().time() - self._lost_since_s if self.state == "waiting" else 0.0
         if self._has_logged:
@@ -128,7 +133,7 @@ class ReaderWatch:
     @property
     def _name(self) -> str:
         if not self._vchannels:
-            return "vchannels that are not known yet"
+            return "vchannels not known yet"
         more = f" and {len(self._vchannels) - 1} more" if len(self._vchannels) > 1 else ""
         return f"{self._vchannels[0]}{more}"
 
@@ -143,12 +148,12 @@ class ReaderWatch:
             return
         try:
             self._on_event(event)
-        except Exception:  # noqa: BLE001 - the reader does not depend on it
-            _log.exception("the callback on_event failed on %r", event)
+        except Exception:  # noqa: BLE001 - a failing callback must not stop the reader
+            _log.exception("the callback on_event raised on %r", event)
 
 
 class Patience:
-    """One wait of one link for its server, ``Retry.give_up_s`` at most."""
+    """One wait of one link for its server, at most ``Retry.give_up_s``."""
 
     def __init__(self, watch: ReaderWatch, link: object, transport: Transport, give_up_s: float | None = None) -> None:
         self._watch = watch
@@ -157,7 +162,7 @@ class Patience:
         self._clock = asyncio.get_running_loop().time
         self._give_up_at = self._clock() + (transport.retry.give_up_s if give_up_s is None else give_up_s)
         self._pauses_s = transport.retry.pauses_s()
-        # When it began to connect, or lost the connection; None while it is connected.
+        # When it started to connect, or lost the connection; None while it is connected.
         self._since_s: float | None = None
         self._has_failed = False
 
@@ -166,19 +171,21 @@ class Patience:
         return max(0.0, self._give_up_at - self._clock())
 
     async def connected(self) -> None:
-        """Return once the connection stands. Raises as ``Transport.ready``."""
+        """Return once the connection is established. Raises as ``Transport.ready``."""
         if self._since_s is None:
             self._since_s = self._clock()
-        # The first try is short, so that the reason is known once the reader reports that it waits.
+        # The first attempt is short, so that the reason is known when the reader reports that it waits.
         timeout_s = self._left_s if self._has_failed else min(WAITING_AFTER_S, self._left_s)
         await self._transport.ready(timeout_s)
         if not self._has_failed:
             self._since_s = None
 
     async def bear(self, error: TidelogError, *, may_pass: bool | None = None) -> None:
-        """Pause after ``error``, and return to try again. Raises ``error`` if that is in vain, or the time is over.
+        """Back off after ``error``, and return for a retry. Raises ``error`` if it is permanent or the time is over.
 
-        ``may_pass`` says whether it is in vain; None for the rule of plain reads.
+        Args:
+            error: The failure of the last attempt.
+            may_pass: Whether the error is temporary; None for the rule of plain reads.
         """
         pause_s = max(next(self._pauses_s), retry_after_s(error))
         may_pass = is_passing(error) if may_pass is None else may_pass
@@ -193,7 +200,7 @@ class Patience:
 
 
 def is_passing(error: TidelogError) -> bool:
-    """Return whether a read that ended with ``error`` may be made again; also where no answer came in time."""
+    """Return whether a read that ended with ``error`` may be retried; a read without a response in time may be."""
     return may_repeat(error) or isinstance(error, DeadlineError)
 
 
@@ -204,7 +211,7 @@ async def patiently(
     attempt: Callable[[], Awaitable[_Result]],
     give_up_s: float | None = None,
 ) -> _Result:
-    """Return what ``attempt`` returns, repeating it while the server is away: twice must be the same as once."""
+    """Return what ``attempt`` returns; retry it while the server is unavailable. ``attempt`` must be idempotent."""
     patience = Patience(watch, link, transport, give_up_s)
     is_unknown = False
     with transport.waiting():
@@ -213,7 +220,7 @@ async def patiently(
                 await patience.connected()
                 result = await attempt()
             except TidelogError as error:
-                # Not where it did not answer in time: how long an attempt may take is the caller's affair.
+                # A DeadlineError is not retried: the caller sets the time limit of an attempt.
                 is_unknown = is_unknown or error.effect == "unknown"
                 error.effect = "unknown" if is_unknown else "none"
                 is_away = isinstance(error, UnavailableError) and not isinstance(error, DiskFullError)

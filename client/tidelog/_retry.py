@@ -1,7 +1,7 @@
-"""What may be repeated, and how long to wait before. Pure: no clock, no I/O.
+"""Retries: what may be retried, and how long to back off. Pure: no clock, no I/O.
 
-A failed call is repeated only when it had no effect and the reason may pass by itself. An append whose outcome is
-unknown is never sent again, for it could be written twice, unless it is numbered: then the server takes it once.
+A failed call is retried only if it had no effect and the reason may pass by itself. An append with an unknown outcome
+is not sent again, because it could be written twice, unless it is numbered: then the server stores it once.
 """
 
 import random
@@ -12,19 +12,19 @@ from typing import Final
 from tidelog._errors import DiskFullError, OverloadedError, TidelogError, UnavailableError
 
 MAX_GIVE_UP_S: Final = 1_800.0
-"""The longest ``Retry.give_up_s``: the server knows for an hour whether it has forgotten a producer."""
+"""Maximum of ``Retry.give_up_s``: the server knows for an hour whether it has forgotten a producer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How calls are repeated.
+    """Backoff and time limit of retries, in seconds.
 
     Attributes:
-        base_s: The first pause; each further one is twice as long.
-        cap_s: The longest pause.
-        give_up_s: A reader gives up after this time without an answer: a scan, consumer, message stream or call of a
-            queue. So does a producer that numbers its batches; every other call ends with its timeout. At most
-            MAX_GIVE_UP_S.
+        base_s: First pause; each further one is twice as long.
+        cap_s: Maximum pause.
+        give_up_s: Time without a response after which readers (scans, consumers, message streams, calls of a queue) and
+            producers that number their batches stop retrying. At most MAX_GIVE_UP_S, 1,800. Every other call ends with
+            its timeout.
     """
 
     base_s: float = 0.05
@@ -38,9 +38,9 @@ class Retry:
             raise ValueError(f"give_up_s is {self.give_up_s}, expected at most {MAX_GIVE_UP_S}")
 
     def pauses_s(self, chance: random.Random | None = None) -> Iterator[float]:
-        """Yield pauses without end, in seconds: doubling up to the cap, each scaled by a chance in [0.5, 1).
+        """Yield an endless series of pauses in seconds: doubling up to the cap, each scaled by a random [0.5, 1).
 
-        The chance keeps clients apart that all lost the same server.
+        The jitter spreads the retries of clients that lost the same server.
         """
         chance = chance or random.Random()
         pause_s = self.base_s
@@ -53,12 +53,12 @@ DEFAULT_RETRY: Final = Retry()
 
 
 def retry_after_s(error: TidelogError) -> float:
-    """Return how long the server asks to wait before the same may work; 0 if it does not say."""
+    """Return the delay in seconds that the server requests before a retry; 0 if it requests none."""
     return error.retry_after_s if isinstance(error, OverloadedError) else 0.0
 
 
 def may_repeat(error: TidelogError) -> bool:
-    """Tell whether the call that ended with ``error`` may be made again without asking anyone."""
-    # A full disk passes too, but only after an operator acted: better to say so at once.
+    """Return whether the client may retry a call that ended with ``error`` by itself."""
+    # A full disk is temporary too, but an operator must act: raise at once.
     is_passing = isinstance(error, UnavailableError) and not isinstance(error, DiskFullError)
     return is_passing and error.effect == "none"

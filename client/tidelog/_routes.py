@@ -1,4 +1,4 @@
-"""Which node of a cluster is asked: any that answers for what concerns all, the owner for what concerns a channel."""
+"""Routing of calls in a cluster: to any node that answers, or to the owner of a channel."""
 
 import asyncio
 from collections import deque
@@ -13,18 +13,18 @@ from tidelog._retry import DEFAULT_RETRY
 
 _Result = TypeVar("_Result")
 _HEAD_START_S: Final = 0.5
-"""How long a node has to itself before the next one is asked as well. Less where the time of the call is short."""
+"""Time that a node has to answer before the next one is called as well; less if the call's timeout is short."""
 _FEED_WITHIN_S: Final = 10.0
 _ABSENT: Final = (UnavailableError, DeadlineError)
 
 
 class Routes:
-    """Who owns which channel, kept up to date by a feed from any node that answers. Lives in one event loop."""
+    """The owners of channels, updated by a feed from any node that answers. Lives in one event loop."""
 
     def __init__(self, client_at: Callable[[str], AsyncClient], endpoints: Sequence[str]) -> None:
         self._client_at = client_at
         self._named = tuple(endpoints)
-        # Whom to ask, in turn: nodes that are known to run, and those that were named.
+        # The nodes to call, in order: those known to run, and those that were configured.
         self._endpoints = deque(endpoints)
         self._owners: dict[str, ChannelOwner] = {}
         self._runner: asyncio.Task[None] | None = None
@@ -32,19 +32,19 @@ class Routes:
     async def any_node(
         self, call: Callable[[AsyncClient], Awaitable[_Result]], timeout_s: float, *, is_read: bool = True
     ) -> _Result:
-        """Return what any node answers to ``call``, which only reads, or else is sent to one node at a time.
+        """Return the first response of any node to ``call``.
 
-        Where a node refuses connections, the next one is asked at once; where it does not answer, the next one is asked
-        as well. All are asked again while there is time, and the first to answer is asked first from then on.
+        If a node refuses connections, the next one is called at once; if it does not answer, the next one is called as
+        well. All are called again until the timeout. The first node to answer is called first from then on.
 
         Args:
-            call: Asks a node.
-            timeout_s: How long until a node has answered; what is not a read then takes the time of the client.
-            is_read: Whether several nodes may be asked at once.
+            call: Makes the call to a node.
+            timeout_s: Maximum time until a node answers; a call that is not a read then has the client's own timeout.
+            is_read: Whether the call only reads, so that several nodes may be called at once.
 
         Raises:
-            UnavailableError: No node has answered; of several, it names each with the reason.
-            TidelogError: What the node said that was asked.
+            UnavailableError: No node has answered; the text names each with the reason.
+            TidelogError: The error that the node returned.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         if is_read:
@@ -62,10 +62,10 @@ class Routes:
             await asyncio.sleep(pause_s)
 
     async def owner(self, channel: str, timeout_s: float) -> ChannelOwner:
-        """Return who owns a channel.
+        """Return the owner of a channel.
 
         Raises:
-            ChannelNotFoundError: It does not exist.
+            ChannelNotFoundError: The channel does not exist.
             UnavailableError: Its node is not running, or no node answers.
         """
         if self._runner is None:
@@ -81,19 +81,18 @@ class Routes:
             self._owners[channel] = owner
         if owner.node_id and not owner.address:
             raise UnavailableError(
-                f"channel '{channel}' belongs to node '{owner.node_id}', which is not running: it can be used again "
-                "once that node is back",
+                f"channel '{channel}' belongs to node '{owner.node_id}', which is not running: start that node",
                 values={"name": channel, "node_id": owner.node_id},
             )
         return owner
 
     def forget(self, channels: Iterable[str]) -> None:
-        """Ask again who owns channels, when a caller wants to know."""
+        """Discard the known owners of channels; the next lookup asks a node again."""
         for channel in channels:
             self._owners.pop(channel, None)
 
     def address(self, owner: ChannelOwner) -> str:
-        """Return where an owner is."""
+        """Return the address of an owner."""
         return owner.address or self._endpoints[0]
 
     async def aclose(self) -> None:
@@ -135,13 +134,13 @@ class Routes:
             self._endpoints.append(endpoint)
 
     def _learn(self, owners: Mapping[str, ChannelOwner], told_by: str) -> None:
-        """Take over who owns what, and whom to ask if the node that tells goes away."""
+        """Store the owners, and put ``told_by`` and the running nodes first in the order of calls."""
         self._owners = dict(owners)
         running = {owner.address: None for owner in owners.values() if owner.address}
         self._endpoints = deque(dict.fromkeys((told_by, *running, *self._named)))
 
     async def _follow(self) -> None:
-        """Keep the owners up to date, from one node after the other, until cancelled."""
+        """Update the owners from the feed of one node after another, until cancelled."""
         clock = asyncio.get_running_loop().time
         pauses_s = DEFAULT_RETRY.pauses_s()
         while True:
@@ -160,17 +159,17 @@ class Routes:
                             self._learn(told, endpoint)
                             pauses_s = DEFAULT_RETRY.pauses_s()
             except ClosedError:
-                # The cluster's client is closed, which is about to end this.
+                # The cluster's client is closed, and will cancel this task.
                 return
             except TidelogError:
-                # What was known stays: a node that is asked in vain reports it, and where to go.
+                # The known owners stay in use: a node that no longer owns a channel answers with the new owner.
                 if endpoint is not None:
                     self._ask_last(endpoint)
             await asyncio.sleep(next(pauses_s))
 
 
 class _Race(Generic[_Result]):
-    """Asks nodes, each a head start after the one before, or as soon as that one has failed."""
+    """Calls nodes, each a head start after the previous one, or as soon as that one has failed."""
 
     def __init__(
         self,
@@ -179,7 +178,7 @@ class _Race(Generic[_Result]):
         deadline_s: float,
         absent: dict[str, TidelogError],
     ) -> None:
-        """Ask no node yet; nodes that are absent are noted in ``absent`` with the reason."""
+        """Create the race without calling a node; ``absent`` receives the nodes that do not answer, with the reason."""
         self._call = call
         self._client_at = client_at
         self._deadline_s = deadline_s
@@ -187,10 +186,10 @@ class _Race(Generic[_Result]):
         self._asked: dict[asyncio.Task[_Result], str] = {}
 
     async def run(self, endpoints: Sequence[str]) -> tuple[str, _Result] | None:
-        """Return the first answer with the endpoint that gave it; None if no endpoint answers by the deadline.
+        """Return the first response with its endpoint; None if no endpoint answers by the deadline.
 
         Raises:
-            TidelogError: A node is there, and answered with an error.
+            TidelogError: A node answered with an error.
         """
         clock = asyncio.get_running_loop().time
         head_start_s = max(0.0, min(_HEAD_START_S, (self._deadline_s - clock()) / (len(endpoints) + 1)))
@@ -214,7 +213,7 @@ class _Race(Generic[_Result]):
         return None
 
     async def aclose(self) -> None:
-        """End what is still asked."""
+        """Cancel the calls that are still in progress."""
         for task in self._asked:
             task.cancel()
         await asyncio.gather(*self._asked, return_exceptions=True)
@@ -224,7 +223,7 @@ class _Race(Generic[_Result]):
 
     async def _answer(self, endpoint: str) -> _Result:
         client = self._client_at(endpoint)
-        # First, because a call waits for a connection as long as it may, also where connections are refused.
+        # Connect first: a call alone would wait for a connection until its timeout, even if connections are refused.
         await client.reach(self._deadline_s - asyncio.get_running_loop().time())
         return await self._call(client)
 

@@ -105,7 +105,7 @@ def test_a_command_says_what_is_missing(server: ServerProcess, authority: Author
     plain = {"TIDELOG_TLS_CA": "", "TIDELOG_TOKEN": "x"}
     away = tidelog(server, authority, "token", "ls", "--endpoint", "example.org:1", env=plain)
     assert away.returncode == ExitCode.USAGE
-    assert "over TLS only" in away.stderr
+    assert "refusing to send a token unencrypted" in away.stderr
     bad = tidelog(server, authority, "token", "create", "x", "-a", "append")
     assert bad.returncode == ExitCode.DENIED
     long = tidelog(server, authority, "token", "create", "x", "-a", "read:*", "--lifetime", "1y")

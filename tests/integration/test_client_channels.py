@@ -85,8 +85,8 @@ async def test_neither_names_nor_a_number_or_both_is_refused(client: tidelog.Asy
         ({"bytes": -1}, "retention.bytes"),
         ({"hard_bytes": (1 << 60) + 1}, "retention.hard_bytes"),
         ({"bytes": 2, "hard_bytes": 1}, "below retention.bytes"),
-        ({"age": "3 days"}, "no age"),
-        ({"bytes": "1 apple"}, "no size"),
+        ({"age": "3 days"}, "not a valid age"),
+        ({"bytes": "1 apple"}, "not a valid size"),
     ],
 )
 def test_a_retention_that_cannot_be_is_refused(fields: dict[str, object], problem: str) -> None:

@@ -133,7 +133,7 @@ def test_filters_that_cannot_be_joined_are_refused() -> None:
     assert filter_options([hides, hides]) == {"types": frozenset([2]), "hides_broadcasts": True}
     with pytest.raises(ValueError, match="hides_broadcasts"):
         filter_options([shows, hides])
-    with pytest.raises(ValueError, match="no types"):
+    with pytest.raises(ValueError, match="without types"):
         DeliverFilter.message_types()
     with pytest.raises(ValueError, match="type"):
         DeliverFilter.message_types(-1)
