@@ -118,7 +118,7 @@ def fields(encoded: bytes | memoryview) -> Iterator[tuple[int, Any]]:
 
 
 def varint(value: int) -> bytes:
-    """Return ``value`` (not negative) as a varint: seven bits a byte, lowest first, the high bit meaning more."""
+    """Return ``value``, 0 or greater, as a varint: seven bits per byte, lowest first; a set high bit means more."""
     if value <= 0x7F:
         return _SHORT_VARINTS[value]
     encoded = bytearray()

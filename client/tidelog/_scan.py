@@ -26,7 +26,7 @@ from tidelog.v1 import wal_service_pb2
 
 @dataclass(slots=True)
 class _Received:
-    """A response whose batches the caller has not got yet."""
+    """A response with batches that were not delivered yet."""
 
     batches: "deque[tuple[Source, Batch]]"
     watermark: int
@@ -34,17 +34,17 @@ class _Received:
 
 
 class Signal(Protocol):
-    """What a scan needs of an event; those of asyncio and of threading have it."""
+    """Methods of an event that a scan uses; the events of asyncio and threading have them."""
 
     def set(self) -> None: ...
     def clear(self) -> None: ...
 
 
 class ScanCore:
-    """A scan without its iteration: ``fetch`` waits until there is a batch, ``take`` hands it to the caller.
+    """A scan without its iteration: ``fetch`` waits for a batch, ``take`` returns it to the caller.
 
     Attributes:
-        caught_up: Set while the caller has got all that was durable when the server last answered.
+        caught_up: Set while the caller has received everything that was durable at the server's last response.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ScanCore:
         self._open_sources: list[Source] = []
         self._lease: tuple[Transport, Connection] | None = None
         self._call: Any = None
-        # Of the call, if somebody traces.
+        # The span of the call, if tracing is enabled.
         self._span: _tracing.Span | None = None
         self._reading: asyncio.Task[Any] | None = None
         self._end: asyncio.Task[Tick] | None = None
@@ -80,7 +80,7 @@ class ScanCore:
         plan: ScanPlan,
         watch: ReaderWatch | None = None,
     ) -> Self:
-        """Return a scan that begins on each vchannel, given by its full name, at a place of its own."""
+        """Return a scan with a separate begin for each vchannel, given by its full name."""
 
         async def resolve() -> Sequence[str]:
             return list(begins)
@@ -92,7 +92,7 @@ class ScanCore:
 
     @property
     def has_batch(self) -> bool:
-        """Whether ``take`` has something to return."""
+        """Whether ``take`` has a batch to return."""
         return self._received is not None and bool(self._received.batches)
 
     @property
@@ -109,7 +109,7 @@ class ScanCore:
         return {vchannel: tick for vchannel, tick in found.items() if tick is not None}
 
     async def fetch(self) -> bool:
-        """Return True once there is a batch to take, False at the end of a bounded scan.
+        """Wait for a batch. Return True once there is one, False at the end of a bounded scan.
 
         Raises:
             TidelogError: As ``AsyncScan.__anext__``.
@@ -125,7 +125,7 @@ class ScanCore:
     async def enter(self) -> None:
         """Open a scan that starts at ``latest``, so that it misses nothing that is appended from now on.
 
-        A server tells a following scan its watermark at once, from which on the scan can be resumed.
+        A server sends a following scan its watermark at once, from which the scan can be resumed.
         """
         if self.plan.start.kind == "latest" and self._sources is None:
             await self._receive()
@@ -143,7 +143,7 @@ class ScanCore:
         return batch
 
     async def aclose(self) -> None:
-        """End the scan. Its positions stay."""
+        """Close the scan. Its positions remain available."""
         self._state = "closed"
         self._received = None
         self._watch.closed(self)
@@ -152,12 +152,12 @@ class ScanCore:
         self._hang_up()
         if self._reading is not None:
             await asyncio.wait((self._reading,))
-            # Asked for, because asyncio complains of a failure that nobody looked at.
+            # asyncio logs exceptions that were never retrieved.
             _look_at(self._reading)
             self._reading = None
 
     def _finish(self, received: _Received) -> None:
-        """Make known what the response said of the time after its last batch."""
+        """Apply the response's watermark and ``caught_up``, which hold after its last batch."""
         self._received = None
         self._watermark = Tick(max(self._watermark, received.watermark))
         if received.caught_up:
@@ -166,7 +166,7 @@ class ScanCore:
             self.caught_up.clear()
 
     async def _receive(self) -> None:
-        """Wait for the next response, opening the scan as often as it takes; at its end, become ``ended``."""
+        """Wait for the next response, reopening the call as needed; at the end of the scan, become ``ended``."""
         if self._state == "closed":
             raise ClosedError("the scan is closed: start another with start=scan.positions")
         transport = self._transport()
@@ -176,7 +176,7 @@ class ScanCore:
                 await patience.bear(error)
 
     async def _attempt(self, patience: Patience) -> TidelogError | None:
-        """Take the next response, opening the call if need be; return why there is no response."""
+        """Accept the next response, opening the call if necessary. Return the error, or None on success."""
         error: TidelogError
         try:
             response = await self._read(patience)
@@ -186,7 +186,7 @@ class ScanCore:
             error.__cause__ = failure
             return error
         except TidelogError as absence:
-            # Known before there is a call: there is no connection, or the names are not known.
+            # Raised before there is a call: there is no connection, or the names could not be resolved.
             self._hang_up(absence)
             return absence
         self._watch.answered(self)
@@ -200,36 +200,36 @@ class ScanCore:
             return
         if self._needs_end() and self._lease is not None:
             self._end = asyncio.create_task(_take_tick(self._lease[0]), name="tidelog-scan-end")
-            # Asked for later or never, it must not be reported as forgotten.
+            # asyncio must not log its exception if the result is never used.
             self._end.add_done_callback(_look_at)
         try:
             self._received = self._unpack(response)
         except DataLossError:
-            # Whoever goes on after this shall meet the same batch again, not the one behind it.
+            # A caller that iterates again must receive the same batch, not the next one.
             self._hang_up()
             raise
         except WireFormatError as error:
             self._hang_up()
             raise ServerError(
-                f"the server's answer to a scan is none ({error}): look at what stands between the client and it"
+                f"the server's response to a scan is malformed ({error}): check proxies between client and server"
             ) from error
 
     async def _read(self, patience: Patience) -> bytes | None:
-        """Return the next response of the call, which is opened if there is none; None at the end."""
+        """Return the next response of the call, opened if there is no call yet; None at the end."""
         if self._call is None and not await self._open(patience):
             return None
-        # Why a task: cancelling a read cancels the call, and people wait for the next batch with a timeout.
+        # Why a task: cancelling a read cancels the call, and callers wait for the next batch with a timeout.
         if self._reading is None:
             self._reading = asyncio.create_task(_read_one(self._call), name="tidelog-scan-read")
         await asyncio.wait((self._reading,))
         reading, self._reading = self._reading, None
         if reading.cancelled():
-            raise ClosedError("the client was closed while it scanned")
+            raise ClosedError("the client was closed while a scan was open")
         response: bytes | None = reading.result()
         return response
 
     async def _open(self, patience: Patience) -> bool:
-        """Open the call behind what was received; return False if nothing is left before the end."""
+        """Open the call after the last received batch; return False if nothing is left before the end."""
         transport = self._transport()
         await patience.connected()
         if self._sources is None:
@@ -263,9 +263,9 @@ class ScanCore:
     def _fixed_end(self) -> int | None:
         """Return the tick before which the scan ends, if it is known.
 
-        A scan up to "the watermark now" must not mean a later now after it was reopened. So a tick is taken from the
-        oracle once the first response is there, beside the scan so that nothing waits for it. Everything that the
-        first call can deliver has a smaller one, and the tick lies within no transaction.
+        The end of a scan up to the current watermark must not move when the scan is reopened. So after the first
+        response a task allocates a tick from the oracle, while the scan continues. Everything that the first call can
+        deliver has a smaller tick, and the tick lies within no transaction.
         """
         if self.plan.until.kind in ("tick", "inside"):
             assert isinstance(self.plan.until.value, int)
@@ -277,7 +277,7 @@ class ScanCore:
         return self._end.result()
 
     def _needs_end(self) -> bool:
-        """Return whether the tick of "the watermark now" is still to be taken: an attempt may have failed."""
+        """Return whether the end tick must still be allocated: there was no attempt yet, or it failed."""
         return self.plan.until.kind == "watermark" and (self._end is None or _has_failed(self._end))
 
     def _is_complete(self, source: Source, end: int | None) -> bool:
@@ -290,10 +290,10 @@ class ScanCore:
             source.created_tick = created_tick
         for entry in page.entries:
             if entry.source >= len(self._open_sources):
-                raise WireFormatError(f"an entry of source {entry.source}, of {len(self._open_sources)}")
+                raise WireFormatError(f"an entry has source {entry.source}, expected below {len(self._open_sources)}")
             source = self._open_sources[entry.source]
             batches.extend((source, batch) for batch in batches_of(source.vchannel, entry))
-        # Ordering: only once all of them proved sound, see _receive.
+        # Ordering: only after all batches are verified, see _accept.
         for source, batch in batches:
             source.received_tick = batch.ticks[-1]
         self._received_watermark = max(self._received_watermark, page.watermark)
@@ -319,13 +319,13 @@ class ScanCore:
 class AsyncScan(AsyncIterator[Batch]):
     """Batches in tick order, over one or many vchannels: ``async for batch in scan``.
 
-    A lost connection is opened again behind the last batch received, for up to ``Retry.give_up_s``: no message is lost,
-    none comes twice. While it waits, the scan logs a warning and calls ``on_event``. A following scan never ends by
-    itself; a bounded one ends the iteration. Cancelling a wait for the next batch loses nothing either. Not for several
-    tasks at once.
+    After a lost connection, the scan reconnects and resumes after the last received batch, for up to
+    ``Retry.give_up_s``: no message is lost or repeated. While it waits, it logs a warning and calls ``on_event``. A
+    following scan never ends by itself; a bounded one ends the iteration. Cancelling a wait for the next batch loses
+    nothing. Do not use a scan from several tasks at once.
 
-    ``async with`` closes the scan at the end of the block. Entered so, a scan that starts at ``latest`` delivers
-    everything appended from then on.
+    ``async with`` closes the scan at the end of the block. On entry, a scan that starts at ``latest`` is opened, and
+    delivers everything appended from then on.
     """
 
     def __init__(self, core: ScanCore) -> None:
@@ -335,20 +335,20 @@ class AsyncScan(AsyncIterator[Batch]):
 
     @property
     def watermark(self) -> Tick:
-        """Nothing with a tick at or below this comes any more; 0 until the server has told."""
+        """Nothing with a tick at or below this will be delivered; 0 until the server has sent a watermark."""
         return self.core.watermark
 
     @property
     def positions(self) -> Mapping[str, Tick]:
-        """For each vchannel the tick up to which the caller has got everything; another scan takes it as its ``start``.
+        """For each vchannel the tick up to which everything was delivered. Resume with it as ``start`` of another scan.
 
-        0 where nothing was read. A scan that was not opened has no positions, nor has one that starts at ``latest``
-        before the server has answered.
+        0 if nothing was read. A scan that was not opened has no positions, and neither does one that starts at
+        ``latest`` before the server's first response.
         """
         return self.core.positions
 
     async def aclose(self) -> None:
-        """End the scan. Its ``positions`` stay."""
+        """Close the scan. Its ``positions`` remain available."""
         await self.core.aclose()
 
     def __aiter__(self) -> Self:
@@ -358,12 +358,12 @@ class AsyncScan(AsyncIterator[Batch]):
         """Return the next batch.
 
         Raises:
-            StopAsyncIteration: A bounded scan is at its end.
-            PositionTrimmedError: Messages that were not delivered yet are gone.
-            DataLossError: A batch is not what its CRC says.
+            StopAsyncIteration: A bounded scan has ended.
+            PositionTrimmedError: Messages were trimmed before they were delivered.
+            DataLossError: A batch does not match its CRC.
             InvalidRequestError: The start does not fit the vchannels: see ``AsyncClient.scan``.
-            TidelogError: The scan was refused, or the server stayed away for ``Retry.give_up_s``. Iterating again tries
-                again, behind what was delivered.
+            TidelogError: The scan was refused, or the server was unavailable for ``Retry.give_up_s``. Iterating again
+                retries, after the last delivered batch.
         """
         if not self.core.has_batch and not await self.core.fetch():
             raise StopAsyncIteration
@@ -403,15 +403,15 @@ def batches_of(vchannel: str, entry: _wire.ScanEntry) -> Iterator[Batch]:
     """Yield the batch of ``entry``, or one for each of the transactions that share it.
 
     Raises:
-        DataLossError: Its columns do not have the CRC that they say.
-        WireFormatError: They are no columns.
+        DataLossError: Its columns do not match their CRC.
+        WireFormatError: Its columns are malformed.
     """
     columns = _wire.columns_from_wire(entry.columns)
     actual = _columns.checksum(columns)
     if actual != columns.crc32c:
         raise DataLossError(
-            f"the batch at tick {entry.base_tick} of {vchannel} has CRC-32C {actual:#010x}, its writer said "
-            f"{columns.crc32c:#010x}: it was damaged on the server or on the way; scan again, then look at the disk",
+            f"the batch at tick {entry.base_tick} of {vchannel} has CRC-32C {actual:#010x}, expected "
+            f"{columns.crc32c:#010x}: it was damaged on the server or in transit; scan again, then check the disk",
             values={"vchannel": vchannel, "tick": str(entry.base_tick)},
         )
     ticks = _wire.ticks_of(entry, columns.count)

@@ -1,4 +1,4 @@
-"""What a scan is asked for."""
+"""Options and plans of scans."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -17,16 +17,16 @@ class ScanOptions(TypedDict, total=False):
     """Options of a scan.
 
     Attributes:
-        types: Only messages of these types, and broadcasts; default None, all.
-        hides_broadcasts: With ``types``: whether broadcasts of other types are left out as well; default False.
-        tick_gt: Only messages with a greater tick.
-        tick_gte: Only messages with this tick or a greater one.
-        max_response_bytes: About how much travels at a time, up to 4 MiB; default 1 MiB.
-        watermark_interval_s: How often a following scan hears of the watermark at least, 0.01 to 60; default 0.2.
-        on_event: Is called with each ReaderEvent of the scan; default None.
-        created_ticks: For vchannels, by their full names, when the channels were created that are meant: the scan fails
-            with ChannelNotFoundError where one of them was destroyed, also if another channel has its name. A scan that
-            is opened again after a lost connection does the same by itself.
+        types: Deliver only messages of these types, and broadcasts; default None, all.
+        hides_broadcasts: With ``types``: omit broadcasts of other types as well; default False.
+        tick_gt: Deliver only messages with a greater tick.
+        tick_gte: Deliver only messages with this tick or a greater one.
+        max_response_bytes: Approximate maximum size of a response, up to 4 MiB; default 1 MiB.
+        watermark_interval_s: Maximum interval between watermarks of a following scan, 0.01 to 60 s; default 0.2.
+        on_event: Called with each ReaderEvent of the scan; default None.
+        created_ticks: Creation ticks of the channels, by full name of the vchannel: the scan fails with
+            ChannelNotFoundError if such a channel was destroyed, even if another one now has its name. A scan that
+            reconnects makes this check by itself.
     """
 
     types: Collection[int] | None
@@ -40,19 +40,19 @@ class ScanOptions(TypedDict, total=False):
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Raise TypeError, in the words of ``scan``, for an option that it does not have."""
+    """Raise TypeError, worded as that of ``scan``, for an unknown option."""
     if unknown := sorted(options.keys() - ScanOptions.__annotations__.keys()):
         known = ", ".join(("start", "until", *ScanOptions.__annotations__))
-        raise TypeError(f"scan() got an unexpected keyword argument '{unknown[0]}': it has {known}")
+        raise TypeError(f"scan() got an unexpected keyword argument '{unknown[0]}': expected one of {known}")
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan was asked for.
+    """The checked arguments of a scan.
 
     Attributes:
-        start: Where it begins; not used where there are positions.
-        positions: For each vchannel the tick behind which it begins; None for a start that is the same on all.
+        start: Start on all vchannels; not used if ``positions`` is set.
+        positions: For each vchannel the tick after which the scan begins; None if all start alike.
     """
 
     start: At
@@ -81,14 +81,14 @@ def scan_plan(
     """Return the plan of a scan.
 
     Raises:
-        ValueError: ``start`` is an end, ``until`` is a start, there are no types to pass, or broadcasts are to be
-            hidden without any.
-        TypeError: ``start`` or ``until`` is no position.
+        ValueError: ``start`` is an end, ``until`` is a start, ``types`` is empty, or ``hides_broadcasts`` is set
+            without ``types``.
+        TypeError: ``start`` or ``until`` is not a position.
     """
     if types is not None and not types:
-        raise ValueError("types is empty, so no message could pass: leave it out for all types")
+        raise ValueError("types is empty, so no message could pass: omit it for all types")
     if hides_broadcasts and types is None:
-        raise ValueError("hides_broadcasts is about types: say which, or leave it out")
+        raise ValueError("hides_broadcasts is set without types: set types, or omit it")
     positions = positions_of(start) if isinstance(start, Mapping) else None
     begin, end = EARLIEST if isinstance(start, Mapping) else position(start), position(until)
     _wire.deliver_policy(begin)
@@ -102,7 +102,7 @@ def scan_plan(
 
 
 def floor_tick(start: At) -> int:
-    """Return the greatest tick that ``start`` surely leaves out; 0 when only the server knows."""
+    """Return the greatest tick that ``start`` is known to exclude; 0 if only the server knows."""
     match start.kind, start.value:
         case "tick", int(tick):
             return max(0, tick - 1)

@@ -1,4 +1,4 @@
-"""The vchannels of a scan: where each begins, how far it was read, and where it is read on."""
+"""The vchannels of a scan: begin, progress and resume position of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ _AFTER: tuple[str, ...] = ("after", "after_message_id")
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Where a scan begins on one vchannel.
+    """The begin of a scan on one vchannel.
 
     Attributes:
-        start: What the server is asked for; None where the request's own policy is.
-        floor_tick: The greatest tick that is surely left out; 0 when only the server knows.
-        is_latest: Whether it is at the end of the log, which is not known before the server has answered.
+        start: The start to request for this vchannel; None to use the policy of the whole request.
+        floor_tick: The greatest tick that is known to be excluded; 0 if only the server knows.
+        is_latest: Whether the scan begins at the end of the log, whose tick is unknown until the server answers.
     """
 
     start: At | None
@@ -30,39 +30,39 @@ class Begin:
 
     @classmethod
     def after(cls, tick: int) -> Self:
-        """Return the begin behind a position: 0 stands for the first message that was not trimmed."""
+        """Return the begin after a position; 0 means the first message that was not trimmed."""
         return cls(At.after(tick) if tick else EARLIEST, tick)
 
     @classmethod
     def tick(cls, tick: int) -> Self:
-        """Return the begin at a tick."""
+        """Return the begin at a tick, inclusive."""
         return cls(At.tick(tick), max(0, tick - 1))
 
 
 @dataclass(slots=True)
 class Source:
-    """One vchannel of a scan: how far was received from the server, and how far the caller has got."""
+    """One vchannel of a scan: what was received from the server, and what was delivered to the caller."""
 
     vchannel: str
     begin: Begin
     received_tick: int = 0
     delivered_tick: int = 0
-    # When the channel was created; 0 until the server has answered. The scan never continues in another channel.
+    # Creation tick of the channel; 0 until the server has answered. The scan never continues in another channel.
     created_tick: int = 0
 
     def resume_tick(self, received_watermark: int) -> int:
-        """Return the tick up to which everything was received; 0 when the begin still says it better."""
+        """Return the tick up to which everything was received; 0 while it is not beyond the begin."""
         resume_tick = max(self.received_tick, received_watermark)
         # A scan may start in the future, which the watermark has not reached.
         return resume_tick if resume_tick > self.begin.floor_tick else 0
 
     def position(self, watermark: int) -> Tick | None:
-        """Return the tick up to which the caller has got everything; None if it is not known."""
+        """Return the tick up to which everything was delivered; None if it is unknown."""
         tick = Tick(max(self.delivered_tick, self.begin.floor_tick, watermark))
         return None if not tick and self.begin.is_latest else tick
 
     def to_wire(self, received_watermark: int) -> wal_service_pb2.ScanSource:
-        """Return what a request has for it."""
+        """Return the source as the protocol message of a request."""
         resume_tick = self.resume_tick(received_watermark)
         start = At.after(resume_tick) if resume_tick else self.begin.start
         policy = None if start is None else _wire.deliver_policy(start)
@@ -70,10 +70,10 @@ class Source:
 
 
 def sources_of(plan: ScanPlan, vchannels: Sequence[str]) -> list[Source]:
-    """Return the sources of a scan of ``vchannels``, given by their full names, where nothing was read yet.
+    """Return the sources of a new scan of ``vchannels``, given by their full names.
 
     Raises:
-        InvalidRequestError: The plan has positions, and one is missing; or it begins after one tick on several.
+        InvalidRequestError: The plan's positions lack a vchannel, or it starts after one tick on several vchannels.
     """
     created = plan.created_ticks
     if plan.positions is not None:
@@ -84,8 +84,8 @@ def sources_of(plan: ScanPlan, vchannels: Sequence[str]) -> list[Source]:
     if len(vchannels) > 1 and plan.start.kind in _AFTER:
         raise InvalidRequestError(
             f"the scan starts after one tick on {len(vchannels)} vchannels, expected one vchannel: the copies of a "
-            "broadcast have the same tick, so some of them could be skipped. Resume with start=scan.positions; or use "
-            "At.tick(tick + 1) to leave out everything up to the tick",
+            "broadcast have the same tick, so some of them could be skipped. Resume with start=scan.positions, or use "
+            "At.tick(tick + 1) to skip everything up to the tick",
             values={"field": "start"},
         )
     begin = Begin(None, floor_tick(plan.start), is_latest=plan.start.kind == "latest")
@@ -98,7 +98,7 @@ def _complete(positions: "dict[str, int]", vchannels: Sequence[str]) -> list[tup
         shown = ", ".join(missing[:3]) + (" and more" if len(missing) > 3 else "")
         raise InvalidRequestError(
             f"the start has no position for {shown}, expected one for each vchannel of the scan: add it, 0 for the "
-            "first message that is there",
+            "first available message",
             values={"field": "start", "names": " ".join(missing)},
         )
     return [(name, positions[name]) for name in vchannels]

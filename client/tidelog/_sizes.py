@@ -1,4 +1,4 @@
-"""Checks what people append, once, and measures it."""
+"""Type checks and sizes of messages to append."""
 
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -6,17 +6,17 @@ from typing import cast
 from tidelog._message import Message
 
 Appendable = bytes | Message
-"""One message: a payload alone, or with key, type, properties and time."""
+"""One message: only a payload, or a Message with key, type, properties and time."""
 
-# What a message takes beside its payload: its offset, and a share of what goes with each batch.
+# Size of a message besides its payload: its offset, and a share of the overhead of the batch.
 _OVERHEAD_BYTES = 8
 
 
 def measure(message: Appendable) -> int:
-    """Return about how many bytes ``message`` takes in a batch, at least 1.
+    """Return the approximate size of ``message`` in a batch in bytes, at least 1.
 
     Raises:
-        TypeError: It is neither bytes nor a Message.
+        TypeError: The message is neither bytes nor a Message.
     """
     if isinstance(message, bytes):
         return len(message) + _OVERHEAD_BYTES
@@ -28,9 +28,10 @@ def measure(message: Appendable) -> int:
 def in_batches(
     messages: Sequence[Appendable], *, max_bytes: int, max_messages: int
 ) -> Iterator[tuple[Sequence[Appendable], bool, int]]:
-    """Yield ``messages`` in pieces within these bounds: each, whether it is all plain bytes, and about its size.
+    """Split ``messages``, checked before, into pieces within these limits.
 
-    A message that is larger by itself is a piece of its own. The messages were measured before.
+    Yields each piece, whether it is all plain bytes, and its approximate size in bytes. A message that exceeds
+    ``max_bytes`` by itself is a separate piece.
     """
     begin = size_bytes = 0
     for index, message in enumerate(messages):
@@ -46,12 +47,12 @@ def in_batches(
 
 
 def measured(messages: Appendable | Sequence[Appendable]) -> tuple[Sequence[Appendable], bool, int]:
-    """Return ``messages`` as a sequence, whether they are all plain bytes, and about their size in a batch.
+    """Return ``messages`` as a sequence, whether they are all plain bytes, and their approximate size in a batch.
 
     Raises:
-        TypeError: There is something else among them.
+        TypeError: One of them is neither bytes nor a Message.
     """
-    # Why no isinstance of the union: it takes longer than all the rest, and this runs for each append.
+    # Why not isinstance with the union: it takes longer than all the rest, and this runs for each append.
     if isinstance(messages, bytes):
         return (messages,), True, len(messages) + _OVERHEAD_BYTES
     if isinstance(messages, Message):
@@ -63,7 +64,7 @@ def measured(messages: Appendable | Sequence[Appendable]) -> tuple[Sequence[Appe
 
 
 def measure_all(messages: Sequence[Appendable]) -> tuple[bool, int]:
-    """Return whether ``messages`` are all plain bytes, and about how many bytes they take in a batch.
+    """Return whether ``messages`` are all plain bytes, and their approximate size in a batch in bytes.
 
     Raises:
         TypeError: One of them is neither bytes nor a Message.
@@ -75,4 +76,4 @@ def measure_all(messages: Sequence[Appendable]) -> tuple[bool, int]:
 
 
 def _type_error(found: object) -> TypeError:
-    return TypeError(f"append takes bytes, Message or a list of them, not {type(found).__name__}")
+    return TypeError(f"append expects bytes, a Message or a list of them, got {type(found).__name__}")

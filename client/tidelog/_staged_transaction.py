@@ -1,4 +1,4 @@
-"""A transaction that has outgrown one request: its batches are staged on the server until it commits."""
+"""A transaction that is too large for one request: its batches are staged on the server until it commits."""
 
 import asyncio
 import logging
@@ -30,17 +30,17 @@ from tidelog._types import AppendResult, PositionCommit, TransactionResult
 from tidelog.v1 import transaction_service_pb2
 
 _log: Final = logging.getLogger("tidelog")
-# Of the keepalive: two signs may get lost at once before the third comes too late.
+# Interval of keepalives, as a share of the keepalive time: two in a row may be lost before the transaction expires.
 _SIGN_SHARE: Final = 1 / 4
-# With these the server has said nothing of the transaction, nor of an earlier try to commit it.
+# These errors do not report the state of the transaction or of an earlier attempt to commit it.
 _UNHEARD: Final = (UnavailableError, DeadlineError)
-# Fewer batches than the server may refuse for, and little memory for those that are not acknowledged yet.
+# Below the server's limit of unanswered batches, and small enough to bound the memory of unacknowledged batches.
 MAX_UNACKNOWLEDGED: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold of a vchannel when the transaction commits; see ``AsyncTransaction.append``."""
+    """Conditions on a vchannel that must hold when the transaction commits; see ``AsyncTransaction.append``."""
 
     expected_last_tick: int | None = None
     fencing_token: int | None = None
@@ -49,8 +49,8 @@ class Condition:
 class StagedTransaction:
     """The server's side of a transaction. Lives in its client's event loop.
 
-    Batches are numbered, so that those whose answers were lost are sent again, and are there once. A task tells the
-    server now and then that the transaction is alive; it ends with the transaction or with its client.
+    Batches are numbered, so that those whose responses were lost can be sent again and are staged once. A task sends
+    keepalives until the transaction ends or the client is closed.
     """
 
     def __init__(self, transport: Transport, appends: AppendStream, txn_id: int, keepalive_s: float) -> None:
@@ -61,9 +61,9 @@ class StagedTransaction:
         self._numberings: dict[str, StagedNumbering] = {}
         self._unacknowledged: set[asyncio.Future[AppendResult]] = set()
         self._batches = 0
-        # Whether a commit was sent and not answered: then silence proves nothing.
+        # Whether a commit was sent and not answered, so that the transaction may be committed.
         self._may_be_committed = False
-        # The first reason why it cannot be committed any more.
+        # The first reason why the transaction can no longer be committed.
         self._failure: TidelogError | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_alive(), name="tidelog-keepalive")
         transport.open_transactions.add(self)
@@ -75,25 +75,25 @@ class StagedTransaction:
         """Begin a transaction on the server.
 
         Raises:
-            TidelogError: Why that was not possible. Nothing is left that would not end by itself.
+            TidelogError: The transaction was not begun. One that was begun without a response expires by itself.
         """
         request = transaction_service_pb2.BeginTxnRequest(keepalive_us=round((keepalive_s or 0) * 1e6))
-        # One that was begun and lost on the way ends when its keepalive runs out.
+        # Repeating is safe: a transaction whose response was lost expires with its keepalive.
         answer = await transport.call(
             transport.transactions.BeginTxn, request, timeout_s=timeout_s, is_read=True, is_idempotent=True
         )
         return cls(transport, appends, answer.txn_id, answer.keepalive_us / 1e6)
 
     async def stage(self, vchannel: str, messages: Sequence[Appendable], *, is_plain: bool, size_bytes: int) -> None:
-        """Send a batch on its way; waits while too many are unacknowledged.
+        """Send a batch; wait while ``MAX_UNACKNOWLEDGED`` batches are unacknowledged.
 
         Raises:
-            TidelogError: Why the transaction cannot be committed any more.
+            TidelogError: The transaction can no longer be committed.
         """
         await self._stage(vchannel, Submission(messages, is_plain, size_bytes, _future()))
 
     async def stage_columns(self, vchannel: str, columns: Columns) -> None:
-        """Send a batch that is encoded already. As ``stage``."""
+        """Send a batch that is already encoded. As ``stage``."""
         submission = ColumnsSubmission((), False, columns.size_bytes, _future(), columns=columns)
         await self._stage(vchannel, submission)
 
@@ -110,17 +110,17 @@ class StagedTransaction:
         self._appends.put(vchannel, DEFAULT_TERMS, submission, numbering)
 
     def check(self) -> None:
-        """Raise why the transaction cannot be committed any more, if so."""
+        """Raise the error because of which the transaction can no longer be committed, if there is one."""
         if self._failure is not None:
-            # A copy, because an error that is raised holds on to whoever it passes, and this one is kept.
+            # A copy, because a raised error references the frames that it passes through, and this one is stored.
             raise copy_of(self._failure)
 
     async def settled(self, timeout_s: float) -> None:
         """Return once everything is staged.
 
         Raises:
-            UnavailableError: Not so within ``timeout_s``; ask again.
-            TidelogError: Why the transaction cannot be committed any more.
+            UnavailableError: Not all batches were acknowledged within ``timeout_s``; call again.
+            TidelogError: The transaction can no longer be committed.
         """
         if self._unacknowledged:
             _, pending = await asyncio.wait(self._unacknowledged, timeout=timeout_s)
@@ -143,26 +143,27 @@ class StagedTransaction:
         """Commit what is staged. It may be called again until the outcome is known.
 
         Args:
-            terms: How.
-            conditions: By full name of the vchannel.
-            positions: What consumer groups commit with it.
-            barrier_tick: What every tick must exceed; 0 for nothing.
-            timeout_s: How long it may take.
+            terms: Durability of the commit.
+            conditions: Conditions by full name of the vchannel.
+            positions: Positions of consumer groups to commit with it.
+            barrier_tick: Tick that every tick of the transaction must exceed; 0 for no barrier.
+            timeout_s: Maximum time for the commit.
 
         Raises:
             AppendUnknownError: The outcome is not known yet.
-            TidelogError: Why it is not committed. With the effect none it may be committed again, unless it is over.
+            TidelogError: The transaction is not committed. If ``effect`` is ``none``, it may be committed again unless
+                it is over.
         """
         if self._transport.is_closed:
             raise ClosedError(
-                "the client is closed: make a new one", effect="unknown" if self._may_be_committed else "none"
+                "the client is closed: create a new one", effect="unknown" if self._may_be_committed else "none"
             )
         request = _wire.commit_request(
             self.txn_id, self._batches, terms.durability,
             {name: (each.expected_last_tick, each.fencing_token) for name, each in conditions.items()},
             barrier_tick=barrier_tick, positions=positions,
         )  # fmt: skip
-        # Beforehand, for the call may be cancelled.
+        # Set before the call, which may be cancelled.
         was_unsure, self._may_be_committed = self._may_be_committed, True
         try:
             answer = await self._transport.call(
@@ -170,7 +171,7 @@ class StagedTransaction:
                 is_idempotent=True,
             )  # fmt: skip
         except TransactionExpiredError as error:
-            # The server remembers what was committed: this was not, whatever became of earlier tries.
+            # The server remembers committed transactions, so no earlier attempt has committed this one.
             error.effect = "none"
             raise
         except TidelogError as error:
@@ -186,10 +187,10 @@ class StagedTransaction:
     async def prepare(
         self, app_id: str, app_version: int | None, *, keepalive_s: float | None, timeout_s: float
     ) -> str:
-        """Let what is staged wait to be committed, and give no more signs of life; return the client's id.
+        """Prepare what is staged, and stop sending keepalives; return the client's id.
 
         Raises:
-            TidelogError: It is not prepared, as far as one knows; this may be called again.
+            TidelogError: The transaction is not known to be prepared; this may be called again.
         """
         request = transaction_service_pb2.PrepareTxnRequest(
             txn_id=self.txn_id, batches=self._batches, keepalive_us=round((keepalive_s or 0) * 1e6), app_id=app_id,
@@ -202,12 +203,12 @@ class StagedTransaction:
         return self._transport.client_id
 
     async def roll_back(self, timeout_s: float) -> None:
-        """End a transaction whose commit was never sent; where the server cannot be reached, silence ends it."""
+        """Roll back a transaction whose commit was never sent. If the server cannot be reached, it expires there."""
         self.forget()
         if self._transport.is_closed:
             return
         request = transaction_service_pb2.RollbackTxnRequest(txn_id=self.txn_id)
-        # Nothing of it will be in the log, whatever the answer is.
+        # Nothing of it will be in the log, whatever the response is.
         with suppress(TidelogError):
             await self._transport.call(
                 self._transport.transactions.RollbackTxn, request, timeout_s=timeout_s, is_read=False,
@@ -215,7 +216,7 @@ class StagedTransaction:
             )  # fmt: skip
 
     def forget(self) -> None:
-        """Tell the server nothing more."""
+        """Stop sending keepalives."""
         self._keeper.cancel()
         self._transport.open_transactions.discard(self)
 
@@ -226,7 +227,7 @@ class StagedTransaction:
             self._failure = _before_commit(error, is_closing=self._transport.is_closing)
 
     async def _keep_alive(self) -> None:
-        """Give a sign of life now and then, until the transaction is over."""
+        """Send keepalives until the transaction is over."""
         request = transaction_service_pb2.KeepaliveTxnRequest(txn_id=self.txn_id)
         while True:
             await asyncio.sleep(self._keepalive_s * _SIGN_SHARE)
@@ -238,8 +239,8 @@ class StagedTransaction:
                 self._failure = self._failure or copy_of(error)
                 return
             except TidelogError as error:
-                # The server may come back in time; if not, the next batch or the commit learns it.
-                _log.debug("transaction %d: no answer to a sign of life: %s", self.txn_id, error)
+                # The server may recover in time; if not, the next batch or the commit fails.
+                _log.debug("transaction %d: a keepalive failed: %s", self.txn_id, error)
 
 
 def _future() -> "asyncio.Future[AppendResult]":
@@ -247,9 +248,11 @@ def _future() -> "asyncio.Future[AppendResult]":
 
 
 def _before_commit(error: TidelogError, *, is_closing: bool) -> TidelogError:
-    """Return what a batch that was not staged means: nothing of its transaction is in the log in any case."""
+    """Return the error for a transaction with a batch that was not staged: nothing of it is in the log."""
     if is_closing:
         return ClosedError("the client was closed before the transaction was staged: nothing of it is in the log")
     if isinstance(error, AppendUnknownError):
-        return UnavailableError("a batch of the transaction had no answer for too long: roll it back and begin anew")
+        return UnavailableError(
+            "the server did not acknowledge a batch of the transaction in time: roll it back and begin a new one"
+        )
     return copy_of(error, effect="none")

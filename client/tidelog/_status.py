@@ -1,4 +1,4 @@
-"""From gRPC statuses and wire error details to the errors of ``tidelog``."""
+"""Conversion of gRPC statuses and error details to the errors of ``tidelog``."""
 
 import re
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ _DETAILS_KEY: Final = "grpc-status-details-bin"
 
 
 def error_of_status(error: grpc.aio.AioRpcError, *, is_read: bool, is_append: bool = False) -> TidelogError:
-    """Return what a failed call means. The caller raises it ``from error``.
+    """Return the error of a failed call. The caller raises it ``from error``.
 
-    Only the server can promise that nothing changed, and it does so in the detail of the status. A bare status was
-    made by the transport, after which a request may have arrived: it is ``unknown`` unless the call only reads.
+    Only the server can promise that nothing changed, in the detail of the status. A status without detail comes from
+    the transport, and the request may have arrived: the effect is ``unknown`` unless the call only reads.
     """
     detail = _detail_of(error.trailing_metadata())
     message = error.details() or error.code().name
@@ -41,12 +41,12 @@ def error_of_status(error: grpc.aio.AioRpcError, *, is_read: bool, is_append: bo
 
 
 def is_of_server(error: grpc.aio.AioRpcError) -> bool:
-    """Tell whether the server itself ended a call; else the transport did, on whichever side."""
+    """Return whether the server itself ended a call; otherwise the transport did, on either side."""
     return _detail_of(error.trailing_metadata()) is not None
 
 
 def error_of_detail(message: str, detail: error_pb2.ErrorDetail) -> TidelogError:
-    """Return the error that the server described."""
+    """Return the error that ``detail`` describes."""
     effect: Effect = "none" if detail.effect == error_pb2.EFFECT_NONE else "unknown"
     try:
         reason = error_pb2.Reason.Name(detail.reason)
@@ -56,14 +56,14 @@ def error_of_detail(message: str, detail: error_pb2.ErrorDetail) -> TidelogError
 
 
 def error_of_answer(answer: wal_service_pb2.AppendError) -> TidelogError:
-    """Return why one batch of an append stream was not acknowledged."""
+    """Return the error of one batch of an append stream."""
     return error_of_detail(answer.message, answer.detail)
 
 
 def max_request_bytes_of(error: grpc.aio.AioRpcError) -> int | None:
-    """Return the greatest request that the server takes if it ended the call over a greater one, else None.
+    """Return the server's maximum request size if the call failed because its request exceeds it, else None.
 
-    gRPC itself refuses it, before the server sees it, and tells so in its text only.
+    gRPC itself refuses such a request before the server sees it, and states the maximum only in its text.
     """
     found = _TOO_LARGE.search(error.details() or "") if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED else None
     return int(found[1]) if found else None

@@ -1,4 +1,4 @@
-"""Why a stream that is written to has ended."""
+"""The status of a stream that ended while it was written to."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,44 +8,44 @@ from typing import Any, Final
 import grpc.aio
 
 STATUS_WAIT_S: Final = 1.0
-"""How long the status of a call is waited for once a write has failed: Core knows it then, and may never tell."""
+"""Maximum wait for the status of a call after a failed write: gRPC Core has it then, but may never report it."""
 
 _POLL_S: Final = 0.005
 _OF_WRITE: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 
 
 async def half_close(call: Any) -> None:
-    """Tell the server that nothing more is written on ``call``; a call that is over is left to its reader.
+    """Signal the server that ``call`` has no more requests. If the call is over, its reader handles that.
 
-    A half-close waits behind what flow control holds back. If the connection breaks meanwhile, grpcio raises an error
-    of its internals (``ExecuteBatchError``) instead of the status of the call, which it does only for writes.
+    A half-close waits behind data that flow control holds back. If the connection breaks meanwhile, grpcio raises an
+    internal error (``ExecuteBatchError``); only writes raise the status of the call.
     """
     with suppress(grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
         await call.done_writing()
 
 
 class StreamEnd:
-    """The status that the server, or Core, gave a call.
+    """The status that the server, or gRPC Core, assigned to a call.
 
-    When a write fails because the call is over, grpcio gives the call a status of its own, "Internal error from Core":
-    in the place of the one that the server sent, or shortly before that (https://github.com/grpc/grpc/issues/36066). A
-    refused stream would look like a broken one, and be tried again. So the first status is kept, which a call's
-    callbacks are told as soon as it is there; and if that is of a write, the next one is waited for.
+    When a write fails because the call is over, grpcio sets the status of the call to "Internal error from Core",
+    instead of the one that the server sent or shortly before it (https://github.com/grpc/grpc/issues/36066). A refused
+    stream would look like a broken one, and the client would retry. So this records the first status, which a callback
+    of the call receives; if that is the status of a write, it waits for the next one.
     """
 
     def __init__(self, call: Any) -> None:
-        """Watch ``call``, a stream of grpc.aio that was just begun."""
+        """Watch ``call``, a newly opened stream of grpc.aio."""
         self._first: grpc.aio.AioRpcError | None = None
         call.add_done_callback(self._keep)
 
     async def failure(self, call: Any) -> grpc.aio.AioRpcError:
-        """Return the status of ``call``, which has ended or is about to; that of the write if there is no other."""
+        """Return the status of ``call``, which has ended or is about to end; that of the write if there is no other."""
         last = await _status(call)
         status = self._first or last
         with suppress(TimeoutError):
             async with asyncio.timeout(STATUS_WAIT_S):
                 while _is_of_write(status):
-                    # No callback and no future of the call tells of a second status.
+                    # No callback or future of the call reports a second status.
                     await asyncio.sleep(_POLL_S)
                     status = await _status(call)
         return status
@@ -66,7 +66,7 @@ async def _status(call: Any) -> grpc.aio.AioRpcError:
 
 
 def _at_once(awaited: Coroutine[Any, Any, grpc.aio.AioRpcError]) -> grpc.aio.AioRpcError | None:
-    """Return what a coroutine returns that has nothing to wait for; None if it has, which is to be asked again."""
+    """Return the result of a coroutine that completes without waiting; None if it would wait."""
     try:
         awaited.send(None)
     except StopIteration as end:

@@ -1,6 +1,6 @@
-"""Time ticks as the client sees them: integers that know their time.
+"""Time ticks: integers that contain a time.
 
-A tick is ``milliseconds_since_epoch << 18 | logical``: a message's id, position, time and version at once.
+A tick is ``milliseconds_since_epoch << 18 | logical``: a message's id, position, time and version in one.
 """
 
 import re
@@ -18,7 +18,7 @@ _TEXT: Final = re.compile(r"(?P<time>[^+]+T[^+]+Z)(?:\+(?P<logical>[0-9]+))?", r
 class Tick(int):
     """A hybrid timestamp of 63 bits: an ``int``, so it compares, hashes and prints as one.
 
-    Zero is below every tick and means "none". ``str(tick)`` is the decimal number and ``Tick.parse`` reads it back.
+    Zero is below every tick and means "not set". ``str(tick)`` is the decimal number, which ``Tick.parse`` accepts.
     """
 
     __slots__ = ()
@@ -39,18 +39,18 @@ class Tick(int):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the tick that ``text`` names: decimal, or the form of ``describe()``.
+        """Return the tick that ``text`` denotes, in decimal or in the form of ``describe()``.
 
         Raises:
-            ValueError: It has another form, or is not between 0 and 2^63 - 1.
+            ValueError: ``text`` has another form, or is not in 0 … 2**63 - 1.
         """
         if text.isascii() and text.isdecimal():
             if int(text) > MAX_TICK:
-                raise ValueError(f"tick {text} is above the greatest, {MAX_TICK}")
+                raise ValueError(f"tick {text} is out of range: expected 0 to {MAX_TICK}")
             return cls(text)
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is no tick: expected a number, or a time such as 2026-01-31T09:30:00.250Z+7")
+            raise ValueError(f"{text!r} is not a tick: expected a number, or a time such as 2026-01-31T09:30:00.250Z+7")
         return cls.at(datetime.fromisoformat(match["time"]), int(match["logical"] or 0))
 
     @property
@@ -68,13 +68,13 @@ class Tick(int):
         """The tick's time in UTC, to the millisecond.
 
         Raises:
-            OverflowError: The tick lies past the year 9999, which no server hands out.
+            OverflowError: The tick lies after the year 9999; no server allocates such ticks.
         """
         return time_of(self.physical_ms)
 
     @property
     def message_id(self) -> bytes:
-        """The id of the message with this tick: 8 bytes, big-endian, so that ids sort as ticks do."""
+        """The id of the message with this tick: 8 bytes, big-endian, so that ids sort like ticks."""
         return self.to_bytes(8, "big")
 
     def describe(self) -> str:
@@ -92,11 +92,11 @@ def milliseconds(time: datetime) -> int:
     """Return ``time`` in milliseconds since the epoch, rounded down.
 
     Raises:
-        TypeError: ``time`` is no datetime.
-        ValueError: ``time`` has no time zone, so it names no instant.
+        TypeError: ``time`` is not a datetime.
+        ValueError: ``time`` has no time zone.
     """
     if not isinstance(time, datetime):
-        raise TypeError(f"a time is a datetime with a time zone, not {type(time).__name__}: {time!r}")
+        raise TypeError(f"expected a datetime with a time zone, got {type(time).__name__}: {time!r}")
     if time.tzinfo is None:
         raise ValueError(f"{time.isoformat()} has no time zone: use datetime(..., tzinfo=UTC) or .astimezone()")
     return (time - EPOCH) // _MILLISECOND

@@ -1,20 +1,20 @@
-"""What calls about tokens take and return."""
+"""Types of the calls about tokens."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class TokenDescription:
-    """What the server tells of a token.
+    """Description of a token, without its text.
 
     Attributes:
-        token_id: Its id, 12 hexadecimal digits.
-        description: Whom it is for.
-        grants: What it permits, ``append:orders.*`` or ``admin.read`` each.
-        created_time_ms: When it was made, in milliseconds since the epoch.
-        expires_time_ms: From when on it is refused.
-        revoked_time_ms: When it was revoked; None if it was not.
-        created_by: Who made it.
+        token_id: Id of the token, 12 hexadecimal digits.
+        description: The user or program that it is for.
+        grants: Its permissions, such as ``append:orders.*`` or ``admin.read``.
+        created_time_ms: Time of creation, in milliseconds since the epoch.
+        expires_time_ms: Time from which the server refuses it, in milliseconds since the epoch.
+        revoked_time_ms: Time of revocation, in milliseconds since the epoch; None if it was not revoked.
+        created_by: Principal that created it.
     """
 
     token_id: str
@@ -28,11 +28,11 @@ class TokenDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token that was just made.
+    """A newly created token.
 
     Attributes:
-        token: Its text: keep it as a secret, nobody can tell it again.
-        description: What it is.
+        token: Its text. Store it as a secret; it cannot be retrieved again.
+        description: Its description.
     """
 
     token: str = field(repr=False)

@@ -1,7 +1,7 @@
-"""Where the client tells of what it does, to whoever asked for traces. Nothing here knows OpenTelemetry.
+"""Hooks through which the client reports its operations for tracing. This module does not depend on OpenTelemetry.
 
-``hooks`` is None until ``tidelog.tracing.enable`` was called; each place that has something to tell looks at it, once a
-call or batch, and that is all it costs.
+``hooks`` is None until ``tidelog.tracing.enable`` is called. Without tracing, the only cost is one check of ``hooks``
+per call or batch.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Operation(Enum):
-    """What a span is about."""
+    """Kind of operation of a span."""
 
     APPEND = "append"
     COMMIT = "commit"
@@ -25,41 +25,41 @@ class Operation(Enum):
 
 
 class Span(Protocol):
-    """An operation under way."""
+    """An operation in progress."""
 
     @property
     def metadata(self) -> Metadata:
-        """What a call carries so that the server's spans belong to this one."""
+        """Call metadata that makes the server's spans children of this one."""
         ...
 
     def note(self, *, messages: int = 0, first_tick: int | None = None) -> None:
-        """Add to the number of messages, and say where the first one is."""
+        """Add to the number of messages, and record the tick of the first one."""
         ...
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span; with what went wrong, if anything."""
+        """End the span, and record ``error`` if it failed."""
         ...
 
 
 class Hooks(Protocol):
-    """Makes spans."""
+    """Creates spans."""
 
     def within(
         self, operation: Operation, destinations: Sequence[str], *, messages: int = 0, group: str = ""
     ) -> AbstractContextManager[Span]:
-        """Return a block whose calls belong to a span, which ends with it."""
+        """Return a context manager for a span; calls in the block belong to it, and it ends with the block."""
         ...
 
     def begin(self, operation: Operation, destinations: Sequence[str]) -> Span:
-        """Begin a span that lasts until it is ended."""
+        """Begin a span that lasts until ``Span.end``."""
         ...
 
     def consumed(self, batch: Batch, group: str) -> None:
-        """Note that a consumer was given a batch."""
+        """Record that a consumer delivered a batch."""
         ...
 
     def metadata(self) -> Metadata:
-        """Return what a call carries so that the server's spans belong to the present one."""
+        """Return call metadata that makes the server's spans children of the current one."""
         ...
 
 

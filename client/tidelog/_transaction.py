@@ -1,4 +1,4 @@
-"""Transactions: messages to several vchannels that are in the log together or not at all."""
+"""Transactions: atomic appends to several vchannels."""
 
 import asyncio
 import weakref
@@ -32,11 +32,11 @@ from tidelog._types import Durability, PositionCommit, PreparedTransaction, Tran
 from tidelog.v1 import group_service_pb2
 
 STAGE_FROM_BYTES: Final = 1 << 20
-"""What is gathered for one vchannel is staged from this size on, in batches of this size."""
-# What travels in one request, well below what servers take; and what is gathered beside what is staged.
+"""Messages gathered for one vchannel are staged from this size, in batches of this size."""
+# Maximum size of a transaction in one request, well below servers' limits; and of what is gathered besides the staged.
 _MAX_REQUEST_BYTES: Final = 3 << 20
 _MAX_GATHERED_BYTES: Final = 64 << 20
-# Whoever has the messages that the transaction is about, it is not this process.
+# After these errors, the messages that the transaction processed no longer belong to this process.
 _LOST_POSITIONS: Final = (GroupFencedError, GroupPositionMovedError)
 _MIN_KEEPALIVE_S: Final = 0.001
 _MAX_KEEPALIVE_S: Final = 3_600.0
@@ -45,7 +45,7 @@ _MAX_PREPARED_KEEPALIVE_S: Final = 86_400.0
 
 class _State(Enum):
     OPEN = auto()
-    # From the call of commit() until the transaction is on its way; what fails then leads back to OPEN.
+    # From the call of commit() until the transaction is sent; a failure in between leads back to OPEN.
     CLOSING = auto()
     COMMITTING = auto()
     COMMITTED = auto()
@@ -67,12 +67,12 @@ _TEXTS: Final = {
 
 
 class AsyncTransaction:
-    """A transaction; use it with ``async with``: leaving the block commits, and an exception in it rolls back.
+    """A transaction; use it with ``async with``: leaving the block commits, an exception rolls back.
 
-    Appends are gathered here and travel with the commit, so a small open transaction costs the server nothing and does
-    not expire. From 1 MiB on one vchannel, or 3 MiB in all, they are staged on the server's disk, and travel there as
-    they come: such a transaction may be larger than anybody's memory, and expires when this process is gone for
-    ``keepalive_s``. One with a barrier is staged when it commits.
+    Appends are gathered in memory and sent with the commit, so a small open transaction costs the server nothing and
+    does not expire. From 1 MiB on one vchannel, or 3 MiB in total, batches are sent immediately and staged on the
+    server's disk: such a transaction may exceed the memory of client and server, and expires if the server receives no
+    keepalive for ``keepalive_s``. A transaction with a barrier is staged when it commits.
 
     Not thread-safe: use it in its client's event loop.
     """
@@ -97,12 +97,12 @@ class AsyncTransaction:
         self._barrier_tick = 0
         # By group and vchannel.
         self._positions: dict[tuple[str, str], PositionCommit] = {}
-        # Those whose positions are among them.
+        # The consumers with positions among them.
         self._consumers: list[HasCommits] = []
         self._staged: StagedTransaction | None = None
         # Whether there is something to stage; for the synchronous twin.
         self.is_due = False
-        # Held while something is being staged, so that batches keep their order, and until a commit is on its way.
+        # Held while batches are staged, so that they stay in order, and until a commit is sent.
         self._staging = asyncio.Lock()
         self._state = _State.OPEN
         self._sent: tuple[AppendStream, TransactionSubmission] | None = None
@@ -110,10 +110,10 @@ class AsyncTransaction:
 
     @property
     def result(self) -> TransactionResult:
-        """Where the transaction is.
+        """The result of the commit.
 
         Raises:
-            TransactionStateError: It is not committed, or had no messages.
+            TransactionStateError: The transaction is not committed, or had no messages.
         """
         if self._result is None:
             raise TransactionStateError("the transaction has no result: it is not committed, or had no messages")
@@ -128,24 +128,24 @@ class AsyncTransaction:
         expected_last_tick: int | None = None,
         fencing_token: int | None = None,
     ) -> None:
-        """Append one message or several to ``vchannel`` when the transaction commits, behind earlier ones.
+        """Append one message or several to ``vchannel`` when the transaction commits, after earlier ones.
 
-        In a large transaction this waits while much is on its way to the server.
+        In a large transaction this waits while many batches are unacknowledged. Conditions are compared at the commit.
 
-        With ``expected_last_tick`` the whole transaction commits only if nothing came to the vchannel since: if that is
-        the tick of the last message ever appended to it, 0 if there was none. With ``fencing_token`` only if the
-        vchannel has this token. Both are compared when it commits.
-
-        With ``barrier_tick`` every tick of the transaction will be greater, which the commit may have to wait for; of
-        several the greatest counts.
+        Args:
+            vchannel: Name of the vchannel.
+            messages: One message, or a sequence of at least one.
+            barrier_tick: Tick that every tick of the transaction must exceed, which may delay the commit.
+            expected_last_tick: Commit only if the last message ever appended to the vchannel has this tick; 0 for none.
+            fencing_token: Commit only if the vchannel has this token.
 
         Raises:
             InvalidRequestError: There are no messages, or a condition contradicts an earlier one. Nothing was added.
             TransactionStateError: The transaction is over.
-            TransactionError, TidelogError: Of a large transaction: why it cannot be committed any more, or that the
-                server cannot be reached now. What was appended stays appended.
+            TransactionError, TidelogError: A large transaction can no longer be committed, or the server cannot be
+                reached now. Messages appended before remain in the transaction.
             TypeError: A message is neither bytes nor a Message.
-            ValueError: The token or the barrier is none.
+            ValueError: ``fencing_token`` is not in 1 … 2**64 - 1, or ``barrier_tick`` not in 0 … 2**63 - 1.
         """
         self.add(
             vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
@@ -163,7 +163,7 @@ class AsyncTransaction:
         expected_last_tick: int | None,
         fencing_token: int | None,
     ) -> None:
-        """Do what ``append`` does before anything is sent; for the synchronous twin."""
+        """Add messages without sending anything; for ``append`` and its synchronous twin."""
         self._check(_State.OPEN)
         several, is_plain, size_bytes = measured(messages)
         if not several:
@@ -186,18 +186,18 @@ class AsyncTransaction:
         self.is_due = part.size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= bound_bytes
 
     async def append_columns(self, vchannel: str, columns: Columns) -> None:
-        """Append a batch that is columns already, as a scan delivers them or ``columns_from_arrow`` makes them.
+        """Append a batch that is already in columns, from a scan or ``columns_from_arrow``.
 
-        It is staged at once, behind what was appended before, so the transaction expires as a large one does.
+        It is staged at once, after earlier messages, so the transaction expires like a large one.
 
         Raises:
-            InvalidRequestError: There are no messages, or too many. Nothing was added.
+            InvalidRequestError: There are not 1 to 10,000 messages. Nothing was added.
             TransactionStateError: The transaction is over.
-            TransactionError, TidelogError: Why it cannot be committed any more, or that the server cannot be reached.
+            TransactionError, TidelogError: It can no longer be committed, or the server cannot be reached.
         """
         if not 1 <= columns.count <= MAX_MESSAGES_PER_BATCH:
             raise InvalidRequestError(
-                f"the columns have {columns.count} messages, expected 1 to {MAX_MESSAGES_PER_BATCH}: divide them"
+                f"the columns have {columns.count} messages, expected 1 to {MAX_MESSAGES_PER_BATCH}: split them"
             )
         async with self._staging:
             self._check(_State.OPEN)
@@ -212,22 +212,21 @@ class AsyncTransaction:
     async def prepare(
         self, app_id: str, *, app_version: int | None = None, keepalive_s: float | None = None
     ) -> PreparedTransaction | None:
-        """Let the transaction wait to be committed with others, by whoever has what this returns; None if it is empty.
+        """Prepare the transaction, so that ``client.commit_prepared`` can commit it with others; None if it is empty.
 
-        It waits for ``keepalive_s``, at most a day, and does not survive a restart of the server.
-        ``client.commit_prepared`` commits it, for the same application.
+        A prepared transaction expires after ``keepalive_s``, and does not survive a restart of the server.
 
         Args:
-            app_id: Who will commit it, 1 to 128 bytes.
-            app_version: The application's number of that commit, if it is known.
-            keepalive_s: How long it waits; default None, the keepalive of the transaction.
+            app_id: The application that will commit it, 1 to 128 bytes.
+            app_version: The application's number of that commit, 0 … 2**63 - 1, if it is known.
+            keepalive_s: Time until it expires, 0.001 to 86,400 s; default None, the keepalive of the transaction.
 
         Raises:
             InvalidRequestError: It has conditions, positions or a barrier. Nothing changed.
             TransactionStateError: The transaction is over.
-            TidelogError: Why it is not prepared; it is open as before, unless it is over. With the effect unknown it
-                may be prepared, and takes nothing more then: call this again, or roll back.
-            ValueError: The keepalive or the version is none. Nothing changed.
+            TidelogError: It is not prepared; it stays open unless it is over. If ``effect`` is ``unknown`` it may be
+                prepared, and then accepts no more messages: call this again, or roll back.
+            ValueError: ``keepalive_s`` or ``app_version`` is out of range. Nothing changed.
         """
         if app_version is not None:
             _wire.check_app_version(app_version)
@@ -255,16 +254,19 @@ class AsyncTransaction:
         return PreparedTransaction(staged.txn_id, client_id, messages)
 
     def commit_positions(self, source: "HasCommits | Iterable[PositionCommit]") -> None:
-        """Let positions of consumer groups move when the transaction commits, or not at all: exactly once.
+        """Commit positions of consumer groups atomically with the transaction, for exactly-once processing.
 
-        ``source`` is a consumer made with ``auto_commit=False``, for everything that it has delivered so far, or
-        commits. Of a vchannel's the last one counts. If somebody else has the vchannel by then, the transaction is
-        over with GroupFencedError, and whoever has it gets the messages again. Where the transaction is over without
-        a commit, also by a rollback, the consumer delivers again what was not committed and is still its own.
+        If another member has the vchannel at the commit, the transaction ends with GroupFencedError, and that member
+        receives the messages again. If the transaction ends without a commit, also by a rollback, the consumer delivers
+        the uncommitted messages of its vchannels again.
+
+        Args:
+            source: A consumer created with ``auto_commit=False``, for everything that it has delivered so far; or
+                position commits. For each group and vchannel the last one applies.
 
         Raises:
             TransactionStateError: The transaction is over.
-            ValueError: The consumer commits by itself.
+            ValueError: The consumer commits automatically.
         """
         self._check(_State.OPEN)
         if isinstance(source, HasCommits):
@@ -275,13 +277,13 @@ class AsyncTransaction:
         self._positions.update({(commit.group, commit.vchannel): commit for commit in commits})
 
     async def stage(self) -> None:
-        """Send what is gathered on its way where it is much; for the synchronous twin.
+        """Stage gathered messages while there are enough to fill a batch; for the synchronous twin.
 
         Raises:
             TidelogError: See ``append``.
         """
         async with self._staging:
-            # A commit that came first takes along whatever is gathered.
+            # A commit that came first includes everything gathered.
             if self._state is not _State.OPEN:
                 return
             staged = self._staged or await self._begin()
@@ -289,7 +291,7 @@ class AsyncTransaction:
                 await self._stage_part(staged, vchannel)
 
     def _next_to_stage(self) -> str | None:
-        """Return the vchannel with most if that is a full batch, or all together is too much; else None."""
+        """Return the vchannel with the most bytes if it has a full batch or the total is at its limit; else None."""
         vchannel = max(self._parts, key=lambda name: self._parts[name].size_bytes)
         is_due = self._parts[vchannel].size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= _MAX_GATHERED_BYTES
         return vchannel if is_due else None
@@ -300,13 +302,13 @@ class AsyncTransaction:
         staged = self._staged = await StagedTransaction.begin(
             transport, appends, keepalive_s=self._keepalive_s, timeout_s=self._timeout_s
         )
-        # One that nobody ends, nor has any more, must not be kept alive.
+        # A transaction that is garbage-collected without an end must expire.
         finalizer = weakref.finalize(self, _forget, asyncio.get_running_loop(), staged)
         finalizer.atexit = False
         return staged
 
     async def _stage_part(self, staged: StagedTransaction, vchannel: str) -> None:
-        """Stage what is gathered for one vchannel. What is left where that fails stays gathered."""
+        """Stage what is gathered for one vchannel. On failure, the rest stays gathered."""
         part, sent = self._parts[vchannel], 0
         gathered = part.messages[:]
         try:
@@ -322,19 +324,19 @@ class AsyncTransaction:
             del part.messages[:sent]
 
     async def commit(self) -> TransactionResult | None:
-        """Commit, and return where the messages are once they are durable; None if there are none.
+        """Commit, and return the positions of the messages once they are durable; None if there are no messages.
 
-        It is sent again until its outcome is known, and is in the log once. After an error with effect none the
-        transaction is open as before: it may be committed again or rolled back. Once it is committed, another call
-        returns the same result. Cancelling ends the wait only.
+        The commit is retried until its outcome is known, and is applied once. After an error whose ``effect`` is
+        ``none`` the transaction is still open: it may be committed again or rolled back. After a commit, further calls
+        return the same result. Cancelling ends only the wait.
 
         Raises:
             LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
             GroupFencedError, GroupError: A position cannot be committed. Nothing was appended.
             BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
-            InvalidRequestError: It is too large, or a message or name is wrong. Nothing was appended.
-            AppendUnknownError: Its outcome was not known in time: call again to learn it; or nobody will tell any more,
-                and then the next call says so.
+            InvalidRequestError: It is too large, or a message or name is invalid. Nothing was appended.
+            AppendUnknownError: Its outcome was not known in time: call again to learn it. If it cannot be learned, the
+                next call raises TransactionStateError.
             TransactionStateError: It was rolled back, or its outcome stays unknown.
             ChannelNotFoundError, UnavailableError, StorageFailedError, DeadlineError: See ``effect``.
         """
@@ -349,7 +351,7 @@ class AsyncTransaction:
 
     async def _commit(self) -> TransactionResult | None:
         async with self._staging:
-            # Behind what is being staged; and of several commits at once the first one sends.
+            # After staging in progress; of several concurrent commits the first one sends.
             if self._state is _State.OPEN:
                 if not self._parts:
                     try:
@@ -374,12 +376,12 @@ class AsyncTransaction:
         return self._result
 
     async def rollback(self) -> None:
-        """Forget all messages. Rolling back twice is rolling back once, as is what ended without a commit already.
+        """Discard all messages. Does nothing if the transaction has already ended without a commit.
 
-        The server is told of it if it can be reached; if not, it learns it from the silence.
+        If the server cannot be reached, the transaction expires there.
 
         Raises:
-            TransactionStateError: It is committed, or may be.
+            TransactionStateError: The transaction is committed, or may be.
         """
         async with self._staging:
             if self._state in {_State.ROLLED_BACK, _State.EXPIRED}:
@@ -401,7 +403,7 @@ class AsyncTransaction:
             try:
                 await self.commit()
             except TidelogError:
-                # Nobody is left who would commit it again.
+                # The block has ended, so nothing would commit it again.
                 if self._state is _State.OPEN:
                     await self.rollback()
                 raise
@@ -413,7 +415,7 @@ class AsyncTransaction:
             await self.rollback()
 
     def _abandon(self) -> None:
-        """Forget everything; the server learns it from the silence, if it is not told."""
+        """Discard everything; unless it is rolled back on the server, the transaction expires there."""
         self._state = _State.ROLLED_BACK
         self._rewind(None)
         self._parts.clear()
@@ -421,9 +423,9 @@ class AsyncTransaction:
             self._staged.forget()
 
     async def _close(self) -> None:
-        """Bring the transaction on its way: nothing can be appended any more, unless this fails.
+        """Send the transaction: unless this fails, nothing can be appended any more.
 
-        Why a small one with a barrier is staged too: an answer that waits for the clock would hold up the stream of
+        Why a small one with a barrier is staged too: a response that waits for the clock would block the stream of
         appends.
         """
         async with self._closing():
@@ -444,7 +446,7 @@ class AsyncTransaction:
 
     @asynccontextmanager
     async def _closing(self) -> AsyncGenerator[None, None]:
-        """Let nothing be appended any more, unless what is done meanwhile fails."""
+        """Refuse appends from now on, and reopen the transaction if the block fails."""
         self._state = _State.CLOSING
         try:
             yield
@@ -457,7 +459,7 @@ class AsyncTransaction:
                 self._state = _State.OPEN
 
     async def _outcome(self) -> TransactionResult:
-        """Wait for the outcome of a transaction that travels in one request."""
+        """Wait for the outcome of a transaction in one request."""
         assert self._sent is not None
         stream, submission = self._sent
         try:
@@ -470,7 +472,7 @@ class AsyncTransaction:
             raise self._give_up(submission) from None
 
     async def _outcome_of_staged(self, staged: StagedTransaction) -> TransactionResult:
-        """Commit what is staged; again, if an earlier try had no answer."""
+        """Commit what is staged, again if an earlier attempt had no response."""
         names = {full_name(vchannel): vchannel for vchannel in self._parts}
         conditions = {
             name: Condition(self._parts[vchannel].expected_last_tick, self._parts[vchannel].fencing_token)
@@ -512,7 +514,7 @@ class AsyncTransaction:
             consumer.note_committed(self._positions.values())
 
     def _rewind(self, cause: TidelogError | None) -> None:
-        """Let consumers deliver again what was to be committed and is not."""
+        """Make the consumers deliver again what was not committed."""
         consumers, self._consumers = self._consumers, []
         for consumer in consumers:
             consumer.rewind(cause)
@@ -529,11 +531,11 @@ class AsyncTransaction:
             )
 
     def _give_up(self, submission: TransactionSubmission) -> TidelogError:
-        """Return what the end of the time means: the outcome is unknown only if the transaction is on its way."""
+        """Return the error of a timeout: the outcome is unknown only if the transaction was sent."""
         if submission.is_sent:
             return AppendUnknownError(
                 f"the transaction was sent, but not answered within {self._timeout_s:.1f} s: it may or may not be in "
-                "the log; call commit() again to learn it",
+                "the log; call commit() again to learn the outcome",
                 effect="unknown",
             )
         if self._sent is not None and self._sent[1] is submission:
@@ -547,7 +549,7 @@ class AsyncTransaction:
 
 @asynccontextmanager
 async def staging_time(timeout_s: float) -> AsyncGenerator[None, None]:
-    """Bound the time of staging a batch. Raises DeadlineError: it was not sent."""
+    """Limit the time to stage a batch. Raises DeadlineError: the batch was not sent."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -558,35 +560,35 @@ async def staging_time(timeout_s: float) -> AsyncGenerator[None, None]:
 
 
 def check_barrier_tick(barrier_tick: int | None) -> None:
-    """Raise ValueError if ``barrier_tick`` is none."""
+    """Raise ValueError unless ``barrier_tick`` is None or in 0 … 2**63 - 1."""
     if barrier_tick is not None and not 0 <= barrier_tick <= MAX_TICK:
         raise ValueError(f"the barrier tick is {barrier_tick}, expected 0 to {MAX_TICK}")
 
 
 def full_name(vchannel: str) -> str:
-    """Return ``vchannel`` with its index, which may be left out for the only one of a channel."""
+    """Return ``vchannel`` with its index; a name without index means index 0."""
     return vchannel if "/" in vchannel else f"{vchannel}/0"
 
 
 def _check_names(vchannels: Iterable[str]) -> None:
-    """Raise InvalidRequestError if one vchannel goes by two names."""
+    """Raise InvalidRequestError if one vchannel has two names."""
     seen: set[str] = set()
     for name in map(full_name, vchannels):
         if name in seen:
-            raise InvalidRequestError(f"the transaction appends to {name} under two names: use one")
+            raise InvalidRequestError(f"the transaction appends to {name} under two names: use one of them")
         seen.add(name)
 
 
 def _forget(loop: asyncio.AbstractEventLoop, staged: StagedTransaction) -> None:
-    """Let a transaction that nobody has any more run out; called by whatever thread collects garbage."""
+    """Stop the keepalives of a garbage-collected transaction; may be called on any thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(staged.forget)
 
 
 def _same(name: str, vchannel: str, earlier: int | None, later: int | None) -> int | None:
-    """Return the one value of a condition that appends to one vchannel agree on. Raises InvalidRequestError."""
+    """Return the value of a condition, the same for all appends to a vchannel. Raises InvalidRequestError."""
     if earlier is not None and later is not None and earlier != later:
         raise InvalidRequestError(
-            f"{name} of {vchannel} is {later}, an earlier append of the transaction said {earlier}: give one of them"
+            f"{name} of {vchannel} is {later}, but {earlier} in an earlier append of the transaction: use one value"
         )
     return earlier if later is None else later

@@ -1,4 +1,4 @@
-"""What a transaction is asked for, and what it wants of consumers whose positions it commits."""
+"""Options of transactions, and the interface of consumers whose positions they commit."""
 
 from collections.abc import Iterable
 from typing import Protocol, TypedDict, runtime_checkable
@@ -9,18 +9,18 @@ from tidelog._types import Durability, PositionCommit
 
 @runtime_checkable
 class HasCommits(Protocol):
-    """A consumer, which knows how far it got."""
+    """A consumer whose positions a transaction can commit."""
 
     def commits(self) -> list[PositionCommit]:
-        """Return what commits everything delivered so far."""
+        """Return position commits for everything delivered so far."""
         ...
 
     def note_committed(self, commits: Iterable[PositionCommit]) -> None:
-        """Note that these are committed."""
+        """Record that ``commits`` are committed."""
         ...
 
     def rewind(self, cause: TidelogError | None) -> None:
-        """Deliver again what is not committed: the transaction that it was for is over."""
+        """Deliver again what is not committed: the transaction has ended without a commit."""
         ...
 
 
@@ -28,10 +28,10 @@ class TransactionOptions(TypedDict, total=False):
     """Options of a transaction.
 
     Attributes:
-        durability: When the commit is acknowledged; default None, the server's.
-        timeout_s: How long the commit may take; default None, the client's.
-        keepalive_s: How long the server keeps a large one after the last sign of this process, at least 0.001; default
-            None, the server's.
+        durability: When the server acknowledges the commit; default None, the server's default.
+        timeout_s: Maximum time for the commit, in seconds; default None, the client's timeout.
+        keepalive_s: Time after the last keepalive of this process at which the server expires a staged transaction,
+            0.001 to 3,600 s; default None, the server's default.
     """
 
     durability: Durability | None

@@ -1,4 +1,4 @@
-"""Connections to one server, and calls with one answer."""
+"""Connections to one server, and unary calls."""
 
 import asyncio
 import time
@@ -32,13 +32,13 @@ from tidelog.v1 import (
 
 MIB: Final = 1 << 20
 SCAN_WINDOW_BYTES: Final = 8 * MIB
-"""What a scan may receive before somebody asks for it; at times gRPC allows it twice, and a response that is begun.
+"""Flow-control window of a scan: what it may receive ahead. gRPC may exceed it by a factor of 2 plus one response.
 
-Left to itself gRPC lets it grow with the bandwidth times the round trip, without a bound: behind 30 ms it had received
-200 MB that nobody had asked for. Of 8 MiB a scan gets 250 MB/s at a round trip of 20 ms, and all there is at 2 ms.
+By default gRPC grows the window with the bandwidth-delay product, without a limit: at a round trip of 30 ms it had
+received 200 MB ahead. With 8 MiB a scan reaches 250 MB/s at a round trip of 20 ms, and the full bandwidth at 2 ms.
 """
-# Keepalive finds a dead peer within 25 s; pings more often than each 10 s would
-# be refused. Equal metadata limits, because gRPC refuses at random between two different ones.
+# Keepalive detects a dead peer within 25 s; servers refuse pings more often than every 10 s. The metadata limits are
+# equal, because between two different ones gRPC refuses at random.
 CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -49,22 +49,22 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 72 * MIB),
     ("grpc.max_metadata_size", 8 << 10),
     ("grpc.absolute_max_metadata_size", 8 << 10),
-    # This client decides what may be repeated.
+    # This client decides what may be retried.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Several connections of one process to one server shall be several, and none shall outlive its channel.
+    # Channels of one process to one server must not share a connection, and no connection may outlive its channel.
     ("grpc.use_local_subchannel_pool", 1),
-    # A proxy meant for web pages would cut streams, and is never meant for loopback.
+    # A web proxy would cut streams, and must not be used for loopback.
     ("grpc.enable_http_proxy", 0),
 )
-# The server takes 100 streams on a connection; calls with one answer and the append stream need some of them.
+# The server allows 100 streams per connection; unary calls and the append stream need some of them.
 _SCANS_PER_CONNECTION: Final = 80
-# How often a connection that is being made is looked at.
+# First and last interval at which the state of a connecting channel is polled.
 _FIRST_LOOK_S: Final = 0.001
 _LAST_LOOK_S: Final = 0.05
 WARN_EVERY_S: Final = 10.0
-"""The readers of a client together log one warning in this time."""
+"""The readers of a client together log at most one warning in this time."""
 
 _Request_contra = TypeVar("_Request_contra", contravariant=True)
 _Response_co = TypeVar("_Response_co", covariant=True)
@@ -91,10 +91,10 @@ class UnaryMethod(Protocol[_Request_contra, _Response_co]):
 
 
 class OpenTransaction(Protocol):
-    """A transaction that the server knows of."""
+    """A transaction that is staged on the server."""
 
     def forget(self) -> None:
-        """Tell the server nothing more."""
+        """Stop sending keepalives."""
         ...
 
 
@@ -104,14 +104,14 @@ class Connection:
 
     Attributes:
         channel: Its gRPC channel.
-        wal: The data plane on it.
-        broadcasts: Broadcasts on it.
-        groups: Consumer groups on it.
-        cluster: Nodes and owners on it.
-        append_stream: Its AppendStream, which takes requests as bytes.
-        scan: Its Scan, which returns responses as bytes.
-        join_group: Its JoinGroup.
-        scans: How many scans, and calls that wait long, run on it.
+        wal: Stub of WalService.
+        broadcasts: Stub of BroadcastService.
+        groups: Stub of GroupService.
+        cluster: Stub of ClusterService.
+        append_stream: Method AppendStream, with requests as bytes.
+        scan: Method Scan, with responses as bytes.
+        join_group: Method JoinGroup.
+        scans: Number of scans and long-waiting calls in progress on it.
     """
 
     channel: grpc.aio.Channel
@@ -140,7 +140,7 @@ class Transport:
     ) -> None:
         _fork.connected(self)
         self.endpoint = endpoint
-        # Whose transactions they are, the server knows from this.
+        # Identifies the owner of transactions to the server.
         self._client_id = ((_CLIENT_ID_KEY, client_id),)
         self._tls = tls
         self._token = token
@@ -148,9 +148,9 @@ class Transport:
         self.consume_ids = ConsumeIds()
         self.connect_timeout_s = connect_timeout_s
         self.retry = retry
-        # Streams may wait in it too: what begins outside of it is ended with CancelledError by a close.
+        # Streams may wait in it too; a close cancels what runs outside of it with CancelledError.
         self.calls = Calls()
-        # Readers that have no connection now, and wait for one.
+        # Number of readers that may be waiting for a connection.
         self._waiting = 0
         self._may_warn_at_s = 0.0
         self._connections = [self._new_connection()]
@@ -161,24 +161,24 @@ class Transport:
 
     @property
     def channels(self) -> Any:
-        """Channels on the first connection. Raises ClosedError, as all services do once the connections are closed."""
+        """ChannelService on the first connection. As all services, raises ClosedError once the client is closed."""
         return self._open(self._channels)
 
     @property
     def tokens(self) -> Any:
-        """Tokens on the first connection."""
+        """TokenService on the first connection."""
         return self._open(self._tokens)
 
     @property
     def transactions(self) -> Any:
-        """Begun transactions on the first connection; they may outlive their client."""
+        """TransactionService on the first connection; a transaction may outlive its client."""
         if self._transactions is None:
-            raise ClosedError("the client was closed: its open transactions end with their keepalive")
+            raise ClosedError("the client was closed: its open transactions expire with their keepalive")
         return self._transactions
 
     @property
     def can_renew_token(self) -> bool:
-        """Whether a token that the server does not take any more may be another one next time."""
+        """Whether the token source may return a new token after the server has refused one."""
         return callable(self._token)
 
     @property
@@ -193,27 +193,27 @@ class Transport:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call with one answer is under way."""
+        """Whether no unary call is in progress."""
         return self.calls.is_idle
 
     @property
     def wal(self) -> Any:
-        """The data plane on the first connection."""
+        """WalService on the first connection."""
         return self._first.wal
 
     @property
     def broadcasts(self) -> Any:
-        """Broadcasts on the first connection."""
+        """BroadcastService on the first connection."""
         return self._first.broadcasts
 
     @property
     def groups(self) -> Any:
-        """Consumer groups on the first connection."""
+        """GroupService on the first connection."""
         return self._first.groups
 
     @property
     def cluster(self) -> Any:
-        """Nodes and owners on the first connection."""
+        """ClusterService on the first connection."""
         return self._first.cluster
 
     @property
@@ -222,27 +222,27 @@ class Transport:
         return partial(self._first.append_stream, metadata=self._call_metadata())
 
     def metadata(self) -> Metadata:
-        """Return what a call shows of this client. Raises UnauthenticatedError if its token cannot be had."""
+        """Return call metadata: client id and token. Raises UnauthenticatedError if the token is unavailable."""
         if self._token is None:
             return self._client_id
         try:
             return (*self._client_id, authorization(self._token))
         except (OSError, ValueError) as error:
-            raise UnauthenticatedError(f"the client has no token to show: {error}") from error
+            raise UnauthenticatedError(f"the client's token is unavailable: {error}") from error
 
     @property
     def client_id(self) -> str:
-        """Name of this client, which its transactions belong to."""
+        """Id of this client, which owns its transactions."""
         return self._client_id[0][1]
 
     @property
     def scans(self) -> int:
-        """How many scans, and calls that wait long, run; those that wait for the server included."""
+        """Number of scans and long-waiting calls, including those that wait for the server."""
         return self._waiting + sum(connection.scans for connection in self._connections)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count a reader that may wait for the server, so that a fork does not close the connections behind it."""
+        """Count a reader that may wait for the server, so that a fork does not close the connections that it uses."""
         self._waiting += 1
         try:
             yield
@@ -250,7 +250,7 @@ class Transport:
             self._waiting -= 1
 
     def may_warn(self) -> bool:
-        """Return whether a reader may log a warning now, and count it: one for all readers in ``WARN_EVERY_S``."""
+        """Return whether a reader may log a warning now, and count it: all readers log one per ``WARN_EVERY_S``."""
         now_s = time.monotonic()
         if now_s < self._may_warn_at_s:
             return False
@@ -258,7 +258,7 @@ class Transport:
         return True
 
     def lease(self) -> Connection:
-        """Return a connection with room for one more scan, or call that waits long; give it back with ``release``.
+        """Return a connection with room for one more scan or long-waiting call; return it with ``release``.
 
         Raises:
             ClosedError: The connections are closed.
@@ -274,18 +274,18 @@ class Transport:
         return connection
 
     def release(self, connection: Connection) -> None:
-        """Give back what ``lease`` returned."""
+        """Return a connection that ``lease`` returned."""
         connection.scans -= 1
 
     async def ready(self, timeout_s: float, *, holds_close: bool = False) -> None:
-        """Return once the first connection stands. Nothing of any request was sent before.
+        """Return once the first connection is established. No part of any request is sent before.
 
         Args:
-            timeout_s: How long it may take.
-            holds_close: Whether a close of the client waits for it.
+            timeout_s: Maximum wait in seconds.
+            holds_close: Whether a close of the client waits for this.
 
         Raises:
-            UnavailableError: It could not be made in time. Effect none.
+            UnavailableError: It could not be established in time; ``effect`` is ``none``.
             ClosedError: The client was closed.
         """
         if self.is_closing or not self._is_ready():
@@ -293,7 +293,7 @@ class Transport:
                 await self._ready(timeout_s)
 
     async def reach(self, timeout_s: float) -> None:
-        """Return once the first connection stands, as ``ready``; but where it is refused, do not wait for another try.
+        """Return once the first connection is established, as ``ready``; but fail at once if it is refused.
 
         Raises:
             UnavailableError, ClosedError: As ``ready``.
@@ -313,21 +313,21 @@ class Transport:
         holds_close: bool | None = None,
         mark_repeated: Callable[[_Request_contra], None] | None = None,
     ) -> _Response_co:
-        """Return the answer to ``request``; repeats it while it had no effect, or is idempotent, and there is time.
+        """Return the response to ``request``. Retry until the timeout if it had no effect or is idempotent.
 
         Args:
-            method: What is called.
+            method: The method to call.
             request: Its request.
-            timeout_s: How long it may take, its repetitions included.
-            is_read: Whether it changes nothing, so that it has no effect whatever happens.
+            timeout_s: Maximum time in seconds, including retries.
+            is_read: Whether the call only reads, so that it never has an effect.
             is_append: Whether it appends messages.
-            is_idempotent: Whether twice is the same as once.
-            holds_close: Whether a close of the client waits for it; None: unless it is a read.
-            mark_repeated: Called with the request before it is repeated, once an attempt may have had an effect.
+            is_idempotent: Whether the call is idempotent.
+            holds_close: Whether a close of the client waits for it; None: only if it is not a read.
+            mark_repeated: Called with the request before a retry, once an attempt may have had an effect.
 
         Raises:
-            TidelogError: What the server or the transport said last; its effect is unknown if that of an attempt is.
-            ClosedError, AppendUnknownError: The client was closed before there was an answer; see ``effect``.
+            TidelogError: The last error of server or transport; its effect is unknown if that of any attempt is.
+            ClosedError, AppendUnknownError: The client was closed before there was a response; see ``effect``.
         """
         progress = Progress()
         try:
@@ -393,7 +393,7 @@ class Transport:
                     return
                 within = ""
         except TimeoutError:
-            # The reason is looked for below.
+            # The reason is determined below.
             pass
         why = await why_not_connected(channel, self.endpoint, self._tls)
         raise UnavailableError(f"no connection to {self.endpoint}{within}{why}")
@@ -404,26 +404,26 @@ class Transport:
         return self._open(self._connections)[0]
 
     def _open(self, of_connections: _Open) -> _Open:
-        """Return what belongs to the connections. Raises ClosedError if they are closed."""
+        """Return the argument, which belongs to the connections. Raises ClosedError if they are closed."""
         if not self._connections:
             raise closed_error()
         return of_connections
 
     def _call_metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return who calls, and which span the call belongs to if somebody traces."""
+        """Return the metadata of a call, including its span if tracing is enabled."""
         return self.metadata() if _tracing.hooks is None else (*self.metadata(), *_tracing.hooks.metadata())
 
     async def drain(self, timeout_s: float) -> None:
-        """End calls that only read, and wait for the others, ``timeout_s`` at most; take no others from now on."""
+        """Refuse new calls, end calls that only read, and wait up to ``timeout_s`` for the others."""
         await self.calls.drain(timeout_s)
 
     async def aclose(self) -> None:
-        """Close the connections; calls and streams on them end, and the server ends open transactions in time."""
+        """Close the connections, which ends their calls and streams; open transactions expire on the server."""
         for transaction in list(self.open_transactions):
             transaction.forget()
-        # Ordering: before the channels, whose close ends what is still under way with CancelledError.
+        # Ordering: before the channels, whose close ends calls in progress with CancelledError.
         await self.calls.end()
-        # Why: gRPC's thread lives as long as its objects do, and a fork must not meet it.
+        # Why: gRPC's thread runs as long as its objects exist, and must not run during a fork.
         connections, self._connections = self._connections, []
         for connection in connections:
             await connection.channel.close()
@@ -456,10 +456,10 @@ class Transport:
 
 
 async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:
-    """Return True once the channel is connected; with ``tries_once``, False once a try has failed.
+    """Return True once the channel is connected; with ``tries_once``, False once an attempt has failed.
 
-    Why it looks again and again: gRPC cannot end a watch of the state before the state changes, and what it reports of
-    an abandoned one may come when its event loop is closed, to the loop of another client.
+    Why it polls: gRPC cannot cancel a watch of the state before the state changes, and may report an abandoned watch
+    after its event loop is closed, to the loop of another client.
     """
     pause_s = _FIRST_LOOK_S
     while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
@@ -471,17 +471,17 @@ async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:
 
 
 def _is_lost(failure: Exception) -> bool:
-    """Tell whether the connection, or the time, ended before there was an answer, whatever became of the request."""
+    """Return whether the connection was lost or the time ended before a response; the request may have arrived."""
     return isinstance(failure, UnavailableError) or (
         isinstance(failure, grpc.aio.AioRpcError) and failure.code() in _LOST_CODES
     )
 
 
 def deadline_error(what: str, timeout_s: float) -> TidelogError:
-    """Return the error for something that was never sent within its time."""
-    return DeadlineError(f"{what} was not sent within {timeout_s:.1f} s: nothing happened; repeat it or wait longer")
+    """Return the error for a request that was not sent before its timeout."""
+    return DeadlineError(f"{what} was not sent within {timeout_s:.1f} s: nothing changed; retry, or wait longer")
 
 
 def _stub(kind: Any, channel: grpc.aio.Channel) -> Any:
-    """Return the calls of a service. Why Any: generated code has no annotations, and serves both kinds of channel."""
+    """Return the stub of a service. Why Any: generated code has no annotations, and serves both kinds of channel."""
     return kind(channel)

@@ -1,4 +1,4 @@
-"""What calls return."""
+"""Results and arguments of calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,18 +10,19 @@ _MAX_PRODUCER_ID_BYTES: Final = 64
 _MAX_SEQUENCE: Final = (1 << 63) - 2
 
 Durability = Literal["sync", "os"]
-"""When an append is acknowledged: on disk, or held by the operating system (survives the process, not the machine)."""
+"""When an append is acknowledged: ``sync``, once it is on disk; ``os``, once the operating system has it, so that it
+survives a crash of the process but not of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where messages are in the log. They have the ticks first_tick, first_tick + 1, … last_tick.
+    """Position of appended messages in the log. They have the ticks first_tick, first_tick + 1, … last_tick.
 
     Attributes:
         first_tick: Tick of the first message.
         last_tick: Tick of the last message, inclusive.
-        durability: What the acknowledgement promises.
-        duplicate: Whether the batch was in the log before, see ``ProducerSequence``.
+        durability: Durability that the acknowledgement guarantees.
+        duplicate: Whether the batch was already in the log, see ``ProducerSequence``.
     """
 
     first_tick: Tick
@@ -31,7 +32,7 @@ class AppendResult:
 
     @property
     def message_id(self) -> bytes:
-        """Id of the last message: its tick, big-endian, as in all stores so far."""
+        """Id of the last message: its tick, 8 bytes, big-endian."""
         return self.last_tick.message_id
 
     def part(self, begin: int, end: int) -> "AppendResult":
@@ -43,16 +44,16 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """Where a transaction is in the log.
+    """Position of a committed transaction in the log.
 
     Attributes:
-        txn_id: Names it: each batch that a scan delivers of it carries this.
-        first_tick: First tick of what was committed together: this transaction, and maybe others of this client.
-        last_tick: Last tick of it, inclusive: a scan or plan up to behind this tick has the transaction, one that ends
-            earlier has nothing of it.
-        results: Where its messages are on each vchannel, by the names that were given; with consecutive ticks there.
-        durability: What the acknowledgement promises.
-        duplicate: Whether an earlier try of the same commit had put it there.
+        txn_id: Id of the transaction; each of its batches that a scan delivers has it.
+        first_tick: First tick of the commit: of this transaction, and possibly others of this client.
+        last_tick: Last tick of the commit, inclusive. A read that ends after this tick contains the whole transaction;
+            one that ends earlier contains none of it.
+        results: Position of its messages on each vchannel, by the names passed to ``append``; consecutive ticks.
+        durability: Durability that the acknowledgement guarantees.
+        duplicate: Whether an earlier attempt of the same commit had committed it.
     """
 
     txn_id: int
@@ -65,12 +66,13 @@ class TransactionResult:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """A transaction that waits to be committed with others, by whoever has this. It can be pickled.
+    """A transaction that waits to be committed with others, by any process that has this object. It can be pickled.
 
     Attributes:
-        txn_id: Its id.
-        client_id: Of the client that prepared it: whoever knows it may commit the transaction.
-        messages: How many it has.
+        txn_id: Id of the transaction.
+        client_id: Id of the client that prepared it. It is a secret: any client that knows it may commit the
+            transaction.
+        messages: Number of its messages.
     """
 
     txn_id: int
@@ -80,14 +82,14 @@ class PreparedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
-    """Where the messages of prepared transactions are.
+    """Position of the messages of committed prepared transactions in the log.
 
     Attributes:
-        first_tick: Tick of the first message; 0 without messages. Nothing else has a tick from here to the last one.
+        first_tick: Tick of the first message; 0 without messages. No other message has a tick from here to the last.
         last_tick: Tick of the last message, inclusive; 0 without messages.
-        messages: How many there are.
-        durability: What the acknowledgement promises.
-        duplicate: Whether the application had committed this version before: then all of this tells of that commit.
+        messages: Number of messages.
+        durability: Durability that the acknowledgement guarantees.
+        duplicate: Whether the application had committed this version before; all values are then of that commit.
     """
 
     first_tick: Tick
@@ -102,18 +104,18 @@ TransactionState = Literal["open", "committing", "committed", "prepared"]
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """What the server tells of a transaction that has staged batches, or was committed.
+    """Description of a transaction that is staged on the server, or was committed.
 
     Attributes:
-        txn_id: Its id: a tick, which says when it was begun.
-        state: How far it is.
-        client_id: The client that began it; empty once it is committed.
-        vchannels: Where it appends.
-        batches: How many it has staged; 0 once it is committed.
-        messages: How many it has.
-        bytes: Size of the columns that it has staged; 0 once it is committed.
-        keepalive_s: How long it lives without a sign of its client; 0 once it is committed.
-        expires_in_s: How long it still does; 0 once it is being committed.
+        txn_id: Id of the transaction: the tick at which it was begun.
+        state: Its state.
+        client_id: Id of the client that began it; empty once it is committed.
+        vchannels: The vchannels to which it appends.
+        batches: Number of staged batches; 0 once it is committed.
+        messages: Number of its messages.
+        bytes: Size of its staged columns; 0 once it is committed.
+        keepalive_s: Time without a keepalive after which it expires; 0 once it is committed.
+        expires_in_s: Remaining time until then; 0 once its commit has begun.
         principal: The principal of that client; empty with authentication off, and once the transaction is committed.
     """
 
@@ -131,13 +133,13 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSequence:
-    """Says which batch of whom an append is, so that it is in the log once however often it is repeated.
+    """Producer and number of a batch, so that an append is stored once however often it is retried.
 
     Attributes:
-        producer_id: Any name of 1 to 64 bytes.
-        sequence: 1 for the producer's first batch on the vchannel, one more for each after it. The server remembers the
-            results of the last 64.
-        epoch: From ``open_producer``, which fences off whoever had the name before; 0 without it.
+        producer_id: Name of the producer, 1 to 64 bytes.
+        sequence: 1 for the producer's first batch on the vchannel, then counting up. The server remembers the results
+            of the last 64 batches.
+        epoch: Epoch from ``open_producer``, which fences earlier processes with this name; 0 without it.
     """
 
     producer_id: str
@@ -146,22 +148,22 @@ class ProducerSequence:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.producer_id.encode()) <= _MAX_PRODUCER_ID_BYTES:
-            raise ValueError(f"the producer id {self.producer_id!r} has not 1 to {_MAX_PRODUCER_ID_BYTES} bytes")
+            raise ValueError(f"the producer id is {self.producer_id!r}, expected 1 to {_MAX_PRODUCER_ID_BYTES} bytes")
         if not 1 <= self.sequence <= _MAX_SEQUENCE:
             raise ValueError(f"the producer's sequence is {self.sequence}, expected 1 to {_MAX_SEQUENCE}")
         if not 0 <= self.epoch < 1 << 64:
-            raise ValueError(f"the producer's epoch is {self.epoch}, expected 0 or greater")
+            raise ValueError(f"the producer's epoch is {self.epoch}, expected 0 to 2^64 - 1")
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerPosition:
-    """How far a producer got on a vchannel, and with which epoch it goes on.
+    """Last batch of a producer on a vchannel, and its new epoch.
 
     Attributes:
-        producer_id: Its name.
-        epoch: To append with.
-        last_sequence: Of its last batch, which is durable; 0 when there was none.
-        last_tick: Of the last message of that batch; 0 when there was none.
+        producer_id: Name of the producer.
+        epoch: Epoch for its next appends.
+        last_sequence: Sequence of its last batch, which is durable; 0 if it has appended nothing.
+        last_tick: Tick of the last message of that batch; 0 if it has appended nothing.
     """
 
     producer_id: str
@@ -170,17 +172,17 @@ class ProducerPosition:
     last_tick: Tick
 
     def sequence(self, number: int) -> ProducerSequence:
-        """Return what to append batch ``number`` with; the next one is ``last_sequence + 1``."""
+        """Return the ProducerSequence of batch ``number``; the next batch is ``last_sequence + 1``."""
         return ProducerSequence(self.producer_id, number, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The messages of one vchannel with begin_tick <= tick < end_tick, and about how much they are.
+    """The messages of one vchannel with begin_tick <= tick < end_tick, and their estimated number and size.
 
     Scan it with ``start=split.begin_tick, until=At.inside(split.end_tick)``: it may begin or end within a transaction.
     With ``created_ticks={split.vchannel: split.created_tick}`` the scan fails if the channel was destroyed meanwhile,
-    also where another one has its name.
+    even if another one now has its name.
     """
 
     vchannel: str
@@ -193,12 +195,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A consistent cut over vchannels, divided.
+    """A consistent cut (snapshot) over vchannels, divided into splits.
 
     Attributes:
-        end_tick: The cut: the splits hold exactly the messages asked for with a smaller tick. Where the end that was
-            asked for lies within a transaction of these vchannels, it is the transaction's first tick.
-        splits: In order of vchannel as asked, then of tick. An empty vchannel has none.
+        end_tick: The cut: the splits contain exactly the requested messages with a smaller tick. If the requested end
+            lies within a transaction of these vchannels, the cut is the transaction's first tick.
+        splits: The splits, in the requested order of vchannels, then by tick. An empty vchannel has no splits.
     """
 
     end_tick: Tick
@@ -206,15 +208,15 @@ class Plan:
 
 
 class PositionCommit(NamedTuple):
-    """How far a group got on a vchannel.
+    """Position of a group on a vchannel, to commit.
 
     Attributes:
         group: The group, which is subscribed to the vchannel.
-        vchannel: ``orders/0``.
-        next_tick: The first tick that was not consumed: one behind the last message that was.
-        member_id: The member of the group whose vchannel it is; empty if it is nobody's. See ``AsyncConsumer.commits``.
-        epoch: Under which the member holds it.
-        expected_tick: Where the position must stand for it to move; None for anywhere.
+        vchannel: Name of the vchannel, such as ``orders/0``.
+        next_tick: First tick that was not consumed: the tick after the last consumed message.
+        member_id: The member that holds the vchannel; empty if no member does. See ``AsyncConsumer.commits``.
+        epoch: Epoch under which the member holds it.
+        expected_tick: Commit only if this is the group's current position; None to commit from any position.
     """
 
     group: str

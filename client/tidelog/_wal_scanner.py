@@ -1,4 +1,4 @@
-"""A scan that runs by itself and hands what it reads to a handler."""
+"""A scan that runs in the background and passes batches to a handler."""
 
 import asyncio
 from types import TracebackType
@@ -10,17 +10,17 @@ from tidelog._positions import Positions, Start
 from tidelog._scan import ScanCore, Signal
 from tidelog._tick import Tick
 
-# Why: an event loop keeps its tasks weakly, and nobody has to keep a scanner for it to go on.
+# Why: an event loop has only weak references to its tasks, and a scanner must run even if nothing references it.
 _running: Final[set[asyncio.Task[None]]] = set()
 
 
 class ScannerCore:
-    """A scanner without its twins' ways to wait. Lives in its client's event loop.
+    """The common part of the synchronous and asynchronous scanner. Lives in its client's event loop.
 
     Attributes:
-        done: Set once it has ended and the handler was closed.
-        opened: Set once it has begun to read, or ended.
-        error: Why it ended, None for a close and for its own end; does not change once ``done`` is set.
+        done: Set once the scanner has ended and the handler was closed.
+        opened: Set once the scanner has begun to read, or ended.
+        error: The error that ended it; None after a close or a normal end. Final once ``done`` is set.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class ScannerCore:
         self._calls = calls
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
-        # Whether it waits for the server: only this is cut off by a close.
+        # Whether it waits for the server; a close interrupts only this.
         self._is_waiting = False
-        # How far it was before the batch that the handler has; None while the handler has none.
+        # The positions before the batch that is being handled; None while no batch is.
         self._before: Positions | None = None
 
     @property
@@ -55,19 +55,19 @@ class ScannerCore:
         return self.positions or self._policy
 
     def start(self) -> None:
-        """Begin, on the running event loop."""
+        """Start the scanner on the running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="tidelog-scanner")
         _running.add(self._task)
         self._task.add_done_callback(_running.discard)
 
     def stop(self) -> None:
-        """End after the batch that the handler has, if it has one."""
+        """Stop after the batch that is being handled, if there is one."""
         self._is_closing = True
         if self._is_waiting and self._task is not None:
             self._task.cancel()
 
     async def close(self) -> None:
-        """Stop, and return once it has ended; at once if the handler itself asks."""
+        """Stop, and return once the scanner has ended; return at once if called by the handler."""
         self.stop()
         if self._task is not None and asyncio.current_task() is not self._task:
             await asyncio.wait((self._task,))
@@ -75,11 +75,11 @@ class ScannerCore:
     async def _run(self) -> None:
         try:
             await self._deliver()
-        except Exception as error:  # noqa: BLE001 - whoever looks at the scanner is told
+        except Exception as error:  # noqa: BLE001 - the scanner's ``error`` reports it
             self.error = error
         except BaseException as end:
             if not (self._is_closing and isinstance(end, asyncio.CancelledError)):
-                self.error = ClosedError(f"the task of the scanner was ended by {end!r}")
+                self.error = ClosedError(f"{end!r} ended the scanner's task")
                 self.error.__cause__ = end
                 raise
         finally:
@@ -98,7 +98,7 @@ class ScannerCore:
             self._before = None
 
     async def _has_batch(self) -> bool:
-        """Wait for a batch; return False at the end of a bounded scan, and when it is to be closed."""
+        """Wait for a batch; return False at the end of a bounded scan, and when the scanner is closing."""
         if self._is_closing:
             return False
         if self._scan.has_batch:
@@ -115,24 +115,24 @@ class ScannerCore:
         finally:
             try:
                 await self._calls.close()
-            except Exception as failure:  # noqa: BLE001 - whoever looks at the scanner is told
+            except Exception as failure:  # noqa: BLE001 - the scanner's ``error`` reports it
                 if self.error is None:
                     self.error = failure
                 else:
-                    self.error.add_note(f"Closing the handler failed as well: {failure!r}")
+                    self.error.add_note(f"closing the handler also failed: {failure!r}")
             finally:
                 self.opened.set()
                 self.done.set()
 
 
 class AsyncWalScanner:
-    """A read that goes on by itself until its end, an error or ``close``. ``WalScanner`` is its synchronous twin.
+    """A background read that runs until its end, an error or ``close``. ``WalScanner`` is its synchronous twin.
 
-    It ends with the client, and goes on without anybody who holds it. ``async with`` waits until it has begun to read,
-    so that one that starts at ``latest`` misses nothing appended in the block, and closes it at the end of the block.
+    It ends when the client is closed, and runs even if nothing references it. ``async with`` waits until it has begun
+    to read, so that one that starts at ``latest`` misses nothing appended in the block, and closes it after the block.
 
     Attributes:
-        done: Set once it has ended, for whatever reason, and its handler was closed.
+        done: Set once the scanner has ended, for any reason, and its handler was closed.
     """
 
     def __init__(self, core: ScannerCore, done: asyncio.Event, opened: asyncio.Event) -> None:
@@ -142,35 +142,35 @@ class AsyncWalScanner:
 
     @property
     def error(self) -> Exception | None:
-        """Why it ended: what the handler raised, or a TidelogError. None while it runs, at its own end, when closed."""
+        """The error that ended it, from the handler or a TidelogError; None while it runs and after a normal end."""
         return self._core.error
 
     @property
     def position(self) -> Tick:
-        """Up to here everything is handled, and nothing behind; 0 for unknown.
+        """The tick up to which everything was handled, and nothing after it; 0 if unknown.
 
-        It does not count the batch that the handler has, nor one that it failed on.
+        A batch that is being handled, or whose handler raised, does not count as handled.
         """
         return self._core.position
 
     @property
     def positions(self) -> Positions:
-        """The same with the full name of the vchannel, as a scan takes it for its start; empty while it is unknown."""
+        """``position`` by the full name of the vchannel, to pass as the start of a scan; empty while it is unknown."""
         return self._core.positions
 
     @property
     def resume_policy(self) -> Start | Positions:
-        """What ``deliver_policy`` another read continues with, behind the last batch that was handled.
+        """The ``deliver_policy`` with which another read resumes after the last handled batch.
 
-        It has its value also after an error and a close. It is ``positions``, or the policy that this read was given
-        while they are unknown: then nothing was handled.
+        It is valid after an error and a close too. It is ``positions`` or, while they are unknown and nothing was
+        handled, the policy of this read.
         """
         return self._core.resume_policy
 
     async def close(self) -> None:
-        """End it, and return once the handler has finished its batch and was closed. Closing twice is closing once.
+        """Stop the scanner; return once the handler has finished its batch and was closed. Idempotent.
 
-        The handler itself may call it: then it returns at once, and this batch is the last one.
+        If the handler itself calls this, it returns at once, and the current batch is the last one.
         """
         await self._core.close()
 

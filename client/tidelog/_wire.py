@@ -1,6 +1,6 @@
-"""From the client's types to protocol messages and back.
+"""Conversion between the client's types and protocol messages.
 
-Others that do so: ``_wire_broadcast``, ``_wire_channels`` and ``_status``.
+See also ``_wire_broadcast``, ``_wire_channels``, ``_wire_group`` and ``_status``.
 """
 
 import struct
@@ -52,7 +52,7 @@ _DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
 _FIXED32: Final = struct.Struct("<I")
 _UINT32: Final = 0xFFFF_FFFF
 _DELTA_BYTES: Final = 4
-# Names that were encoded lately; each append brings one.
+# Cached encoded names; each append needs one.
 _NAMES_KEPT: Final = 1_024
 _TERMS_KEPT: Final = 128
 _Columns = message_pb2.Columns
@@ -137,10 +137,10 @@ def append_stream_request(
     terms: AppendTerms,
     producer: ProducerSequence | StagedSequence | None = None,
 ) -> bytes:
-    """Return the bytes of an AppendStreamRequest, the very ones that protobuf would make.
+    """Return the bytes of an AppendStreamRequest, identical to protobuf's.
 
-    Payloads go into place once. Protobuf would copy them into its message and again into the bytes, which for a batch
-    of 1 MiB costs three times as much as encoding it does; and a lone small message waits for all of this.
+    Payloads are copied once. Protobuf would copy them into its message and again into the bytes, which for a batch of
+    1 MiB costs three times as much as encoding it, and adds to the latency of a single small message.
     """
     inner = _columns_bytes(columns)
     return b"".join(
@@ -153,7 +153,7 @@ def append_stream_request(
 
 @dataclass(frozen=True, slots=True)
 class WirePart:
-    """What a transaction appends to one vchannel."""
+    """The batches and conditions of a transaction on one vchannel."""
 
     vchannel: str
     batches: Sequence[Columns]
@@ -170,7 +170,7 @@ def transaction_field(parts: Sequence[WirePart], positions: Sequence[PositionCom
 
 
 def position_commit(commit: PositionCommit) -> wal_service_pb2.PositionCommit:
-    """Return a commit as it travels."""
+    """Return ``commit`` as the protocol message."""
     return wal_service_pb2.PositionCommit(
         group=commit.group,
         vchannel=commit.vchannel,
@@ -263,10 +263,10 @@ class ScanPage:
 
 
 def scan_page(response: bytes) -> ScanPage:
-    """Return what a serialised ScanResponse says. The entries' columns are views into ``response``.
+    """Parse a serialised ScanResponse. The entries' columns are views into ``response``.
 
     Raises:
-        WireFormatError: It is no such message.
+        WireFormatError: ``response`` is malformed.
     """
     page = ScanPage()
     for tag, value in fields(response):
@@ -303,14 +303,14 @@ def columns_from_wire(encoded: Buffer) -> Columns:
     """Return serialised Columns, unchecked. Payloads, keys and properties are views into ``encoded``, not copied.
 
     Raises:
-        WireFormatError: It is no such message.
+        WireFormatError: ``encoded`` is malformed.
     """
     columns = Columns(0, b"", b"")
     for tag, value in fields(encoded):
         name = _COLUMNS_BY_TAG.get(tag)
         if name is None:
             continue
-        # Numbers are copied, for Arrow wants them aligned; they are few beside the bytes that they divide.
+        # Numbers are copied because Arrow requires alignment; they are small compared to the bytes that they divide.
         if isinstance(value, int):
             setattr(columns, name, value & _UINT32)
         else:
@@ -319,13 +319,13 @@ def columns_from_wire(encoded: Buffer) -> Columns:
 
 
 def ticks_of(entry: ScanEntry, count: int) -> Sequence[int]:
-    """Return the ticks of the ``count`` messages of ``entry``: a range, or a list where a filter took messages out.
+    """Return the ticks of the ``count`` messages of ``entry``: a range, or a list if a filter removed messages.
 
     Raises:
-        WireFormatError: There are no messages, or not as many ticks.
+        WireFormatError: There are no messages, or another number of ticks.
     """
     if not count or len(entry.tick_deltas) not in (0, _DELTA_BYTES * count):
-        raise WireFormatError(f"an entry of {count} messages with {len(entry.tick_deltas)} bytes of ticks")
+        raise WireFormatError(f"an entry has {count} messages and {len(entry.tick_deltas)} bytes of tick deltas")
     base_tick = entry.base_tick
     if not entry.tick_deltas:
         return range(base_tick, base_tick + count)
@@ -333,7 +333,7 @@ def ticks_of(entry: ScanEntry, count: int) -> Sequence[int]:
 
 
 def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:
-    """Return where a batch is."""
+    """Return the result in a protocol message."""
     durability: Durability = "os" if wire.durability == message_pb2.DURABILITY_OS else "sync"
     return AppendResult(Tick(wire.first_tick), Tick(wire.last_tick), durability, wire.duplicate)
 
@@ -365,7 +365,7 @@ def commit_request(
 
 
 def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionResult:
-    """Return where a begun transaction is; vchannels that were destroyed since are left out."""
+    """Return the result of a begun transaction; vchannels that were destroyed since are omitted."""
     result = wire.result
     parts = list(map(append_result, result.parts))
     results = {name: part for name, part in zip(wire.vchannels, parts, strict=True) if name}
@@ -376,13 +376,13 @@ def committed(wire: transaction_service_pb2.CommitTxnResponse) -> TransactionRes
 
 
 def check_app_version(app_version: int) -> None:
-    """Raise ValueError unless it is one: 0 or greater, in 63 bits."""
+    """Raise ValueError unless ``app_version`` is in 0 … 2**63 - 1."""
     if not 0 <= app_version < 1 << 63:
         raise ValueError(f"the app_version is {app_version}, expected 0 to 2^63 - 1")
 
 
 def prepared(txns: Sequence[PreparedTransaction]) -> list[transaction_service_pb2.PreparedTxn]:
-    """Return prepared transactions as they travel."""
+    """Return prepared transactions as protocol messages."""
     return [transaction_service_pb2.PreparedTxn(txn_id=each.txn_id, client_id=each.client_id) for each in txns]
 
 
@@ -398,7 +398,7 @@ def commit_prepared_request(
     query_id: str,
     any_vchannel: bool,
 ) -> transaction_service_pb2.CommitPreparedTxnsRequest:
-    """Return the request that commits prepared transactions. Raises ValueError: The version is none."""
+    """Return the request that commits prepared transactions. Raises ValueError as ``check_app_version``."""
     check_app_version(app_version)
     return transaction_service_pb2.CommitPreparedTxnsRequest(
         txns=prepared(txns), app_id=app_id, app_version=app_version, barrier_tick=barrier_tick or 0,
@@ -408,13 +408,13 @@ def commit_prepared_request(
 
 
 def prepared_commit(wire: transaction_service_pb2.CommitPreparedTxnsResponse) -> PreparedCommit:
-    """Return where the messages of prepared transactions are."""
+    """Return the result in a protocol message."""
     durability: Durability = "sync" if wire.durability == message_pb2.DURABILITY_SYNC else "os"
     return PreparedCommit(Tick(wire.first_tick), Tick(wire.last_tick), wire.messages, durability, wire.duplicate)
 
 
 def transaction_description(wire: transaction_service_pb2.TxnDescription) -> TransactionDescription:
-    """Return what the server tells of a transaction."""
+    """Return the description in a protocol message."""
     return TransactionDescription(
         wire.txn_id, _TXN_STATES[wire.state], wire.client_id, tuple(wire.vchannels), wire.batches, wire.messages,
         wire.bytes, wire.keepalive_us / 1e6, wire.expires_in_us / 1e6, wire.principal,
@@ -424,7 +424,7 @@ def transaction_description(wire: transaction_service_pb2.TxnDescription) -> Tra
 def transaction_results(
     counts: Sequence[Mapping[str, int]], wire: wal_service_pb2.TransactionResult
 ) -> Iterator[TransactionResult]:
-    """Yield where transactions are that shared a request; ``counts`` are the messages of each on each vchannel."""
+    """Yield the results of transactions that shared a request; ``counts`` has the messages of each by vchannel."""
     wholes = dict(zip(counts[0], map(append_result, wire.parts), strict=True))
     begins = dict.fromkeys(wholes, 0)
     for number, count_by_vchannel in enumerate(counts):
@@ -441,7 +441,7 @@ def transaction_results(
 
 
 def deliver_policy(start: At) -> wal_service_pb2.DeliverPolicy:
-    """Return where a scan starts.
+    """Return the start of a scan as the protocol message.
 
     Raises:
         ValueError: The position is an end.
@@ -466,10 +466,10 @@ def deliver_policy(start: At) -> wal_service_pb2.DeliverPolicy:
 
 
 def scan_end(until: At) -> wal_service_pb2.ScanEnd:
-    """Return where a scan ends.
+    """Return the end of a scan as the protocol message.
 
     Raises:
-        ValueError: The position is a start only.
+        ValueError: The position is only a start.
     """
     match until.kind, until.value:
         case "watermark", None:
@@ -483,13 +483,13 @@ def scan_end(until: At) -> wal_service_pb2.ScanEnd:
         case "time", int(time_ms):
             return wal_service_pb2.ScanEnd(before_tick=max(0, time_ms) << LOGICAL_BITS)
         case _:
-            raise ValueError(f"At.{until.kind}() is no end: expected watermark, follow, tick, inside, time or ago")
+            raise ValueError(f"At.{until.kind}() is not an end: expected watermark, follow, tick, inside, time or ago")
 
 
 def deliver_filters(
     *, types: Iterable[int] | None, tick_gt: int | None, tick_gte: int | None, hides_broadcasts: bool = False
 ) -> list[wal_service_pb2.DeliverFilter]:
-    """Return the filters that were asked for; all of them must pass."""
+    """Return the filters as protocol messages; a message must pass all of them."""
     filters = []
     if types is not None:
         wanted = wal_service_pb2.MessageTypes(types=sorted(set(types)), hides_broadcasts=hides_broadcasts)
@@ -502,13 +502,13 @@ def deliver_filters(
 
 
 def trim_request(vchannel: str, before: At | None, *, everything: bool) -> wal_service_pb2.TrimRequest:
-    """Return what to trim.
+    """Return the request to trim a vchannel.
 
     Raises:
-        ValueError: Neither or both of ``before`` and ``everything``, or a position that is neither tick nor time.
+        ValueError: Neither or both of ``before`` and ``everything`` are set, or ``before`` is neither tick nor time.
     """
     if (before is None) is not everything:
-        raise ValueError("trim takes either a position to trim before, or everything=True")
+        raise ValueError("trim requires either a position to trim before, or everything=True")
     if before is None:
         return wal_service_pb2.TrimRequest(vchannel=vchannel, all=wal_service_pb2.TrimAll())
     match before.kind, before.value:
@@ -517,14 +517,14 @@ def trim_request(vchannel: str, before: At | None, *, everything: bool) -> wal_s
         case "time", int(time_ms):
             return wal_service_pb2.TrimRequest(vchannel=vchannel, before_time_ms=max(0, time_ms))
         case _:
-            raise ValueError(f"trim goes up to a tick or a time, not At.{before.kind}()")
+            raise ValueError(f"trim cannot end at At.{before.kind}(): expected a tick or a time")
 
 
 def message_to_wire(message: Message) -> message_pb2.Message:
     """Return ``message`` in row form.
 
     Raises:
-        ValueError: Its type is no uint32.
+        ValueError: Its type is not in 0 … 2**32 - 1.
     """
     return message_pb2.Message(
         payload=message.payload, key=message.key, type=message.type, properties=message.properties,
@@ -533,7 +533,7 @@ def message_to_wire(message: Message) -> message_pb2.Message:
 
 
 def plan(wire: wal_service_pb2.PlanScanResponse) -> Plan:
-    """Return the splits of a scan."""
+    """Return the plan in a protocol message."""
     splits = tuple(
         Split(
             split.vchannel, Tick(split.begin_tick), Tick(split.end_tick), split.estimated_messages,

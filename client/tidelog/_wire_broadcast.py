@@ -1,4 +1,4 @@
-"""From the client's types of broadcasts to protocol messages and back; a part of ``_wire``."""
+"""Conversion of broadcasts between the client's types and protocol messages; a part of ``_wire``."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -28,30 +28,30 @@ def resource_key(key: ResourceKey) -> pb.ResourceKey:
     """Return a key as the protocol message.
 
     Raises:
-        TypeError: It is no ResourceKey.
+        TypeError: ``key`` is not a ResourceKey.
     """
     if not isinstance(key, ResourceKey):
-        raise TypeError(f"{key!r} is no resource key: expected ResourceKey(domain, key)")
+        raise TypeError(f"{key!r} is not a resource key: expected ResourceKey(domain, key)")
     return pb.ResourceKey(domain=key.domain, key=key.key, shared=key.shared)
 
 
 def ack_mode(mode: AckMode) -> pb.AckMode:
-    """Return a mode as it travels. Raises ValueError if it is none."""
+    """Return a mode as the protocol's value. Raises ValueError if it is invalid."""
     return _MODES[AckMode(mode)]
 
 
 def states(wanted: Iterable[BroadcastState]) -> list[pb.BroadcastState]:
-    """Return states as they travel."""
+    """Return states as the protocol's values."""
     return [_STATES[state] for state in wanted]
 
 
 def result(wire: pb.BroadcastResponse) -> BroadcastResult:
-    """Return where a broadcast is."""
+    """Return the result in a protocol message."""
     return BroadcastResult(wire.broadcast_id, Tick(wire.tick), wire.duplicate)
 
 
 def summary(wire: pb.BroadcastSummary) -> BroadcastSummary:
-    """Return a broadcast as it was listed."""
+    """Return the summary in a protocol message."""
     return BroadcastSummary(
         broadcast_id=wire.broadcast_id,
         state=_OF_WIRE[wire.state],
@@ -67,5 +67,5 @@ def summary(wire: pb.BroadcastSummary) -> BroadcastSummary:
 
 
 def description(wire: pb.DescribeBroadcastResponse) -> BroadcastDescription:
-    """Return a broadcast as it was described."""
+    """Return the description in a protocol message."""
     return BroadcastDescription(summary(wire.summary), tuple(wire.acked), tuple(wire.missing))

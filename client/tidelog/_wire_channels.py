@@ -1,4 +1,4 @@
-"""Channels: from the client's types to protocol messages and back."""
+"""Conversion of channels between the client's types and protocol messages."""
 
 from datetime import timedelta
 from typing import Final
@@ -19,30 +19,30 @@ _FOR_EVER: Final = Retention()
 
 
 def owner_to_wire(owner: OwnerDescription | None) -> pb.OwnerDescription | None:
-    """Return who creates a channel, as the protocol message."""
+    """Return the creator of a channel as the protocol message."""
     if owner is None:
         return None
     return pb.OwnerDescription(role=owner.role, address=owner.address, description_text=owner.description_text)
 
 
 def retention_to_wire(retention: Retention | None) -> pb.Retention | None:
-    """Return what new channels may forget, as the protocol message."""
+    """Return the retention of new channels as the protocol message."""
     if retention is None or retention == _FOR_EVER:
         return None
     return pb.Retention(age_ms=_age_ms(retention.age), bytes=retention.bytes or 0, hard_bytes=retention.hard_bytes or 0)
 
 
 def retention_change(change: Retention | RetentionChange) -> pb.RetentionChange:
-    """Return the settings to change: all for a Retention, else those that are there.
+    """Return the settings to change: all of a Retention, else those that are present.
 
     Raises:
-        ValueError: One is out of range.
+        ValueError: A setting is unknown or out of range.
     """
     if isinstance(change, Retention):
         change = {"age": change.age, "bytes": change.bytes, "hard_bytes": change.hard_bytes}
     if unknown := change.keys() - RetentionChange.__annotations__.keys():
-        raise ValueError(f"retention has no setting {sorted(unknown)[0]!r}: it has age, bytes and hard_bytes")
-    # One at a time is in range or not; whether they go together is for the server to say, which knows the others.
+        raise ValueError(f"unknown retention setting {sorted(unknown)[0]!r}: expected age, bytes or hard_bytes")
+    # Each setting is checked by itself; the server, which knows the others, checks the combination.
     wire = pb.RetentionChange()
     if "age" in change:
         wire.age_ms = _age_ms(Retention(age=change["age"]).age)
@@ -54,7 +54,7 @@ def retention_change(change: Retention | RetentionChange) -> pb.RetentionChange:
 
 
 def channel_description(wire: pb.ChannelDescription) -> ChannelDescription:
-    """Return a channel as it was described."""
+    """Return the description in a protocol message."""
     return ChannelDescription(
         name=wire.name,
         owner=OwnerDescription(wire.owner.role, wire.owner.address, wire.owner.description_text),

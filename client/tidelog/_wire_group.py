@@ -1,4 +1,4 @@
-"""Between consumer groups and their wire form."""
+"""Conversion of consumer groups between the client's types and protocol messages."""
 
 from tidelog import _wire
 from tidelog._group_types import GroupDescription, GroupMember, GroupPosition, GroupSummary
@@ -9,13 +9,13 @@ from tidelog.v1 import wal_service_pb2
 
 
 def start_policy(start: Start) -> wal_service_pb2.DeliverPolicy:
-    """Return where a group begins. Raises ValueError if it is an end, TypeError if it is no position."""
+    """Return the start of a group as the protocol message. Raises ValueError: an end. TypeError: not a position."""
     at: At = position(start)
     return _wire.deliver_policy(at)
 
 
 def group_position(wire: pb.GroupPosition) -> GroupPosition:
-    """Return a position as it was described."""
+    """Return the position in a protocol message."""
     return GroupPosition(
         vchannel=wire.vchannel,
         next_tick=Tick(wire.next_tick),
@@ -30,7 +30,7 @@ def group_position(wire: pb.GroupPosition) -> GroupPosition:
 
 
 def description(wire: pb.GroupDescription) -> GroupDescription:
-    """Return a group as it was described."""
+    """Return the description in a protocol message."""
     return GroupDescription(
         name=wire.name,
         created_tick=Tick(wire.created_tick),
@@ -49,5 +49,5 @@ def description(wire: pb.GroupDescription) -> GroupDescription:
 
 
 def summary(wire: pb.GroupSummary) -> GroupSummary:
-    """Return a group as it was listed."""
+    """Return the summary in a protocol message."""
     return GroupSummary(wire.name, Tick(wire.created_tick), wire.vchannels, wire.members, wire.committed_time_ms)

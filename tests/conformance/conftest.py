@@ -1,4 +1,4 @@
-"""What the suites of message streams run on: each kind of broker, and the synchronous twins on threads."""
+"""Fixtures of the message stream suites: each kind of broker, and the synchronous twins on threads."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -25,7 +25,7 @@ PAIRS = [
     (rocksmq.AsyncRocksMQConsumer, rocksmq.RocksMQConsumer),
     (rocksmq.AsyncIDAllocator, rocksmq.IDAllocator),
 ]
-# Needed by the synchronous twin itself, inside.
+# Used internally by the synchronous twin.
 INTERNAL = {
     "take_ready", "pause", "add", "stage", "check_open", "scanner_core", "owners_feed", "scan_one", "reach",
     "append_numbered",

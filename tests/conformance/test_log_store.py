@@ -1,4 +1,4 @@
-"""Every log store keeps the contract of ``storage.log_store``.
+"""Every log store fulfils the contract of ``storage.log_store``.
 
 Method: the same tests on each implementation; RocksDB on a real disk.
 """
@@ -169,7 +169,7 @@ def test_a_read_stops_after_the_entry_that_fills_the_page(store: LogStore) -> No
 
 def test_columns_come_in_the_order_asked_for_over_any_vchannels(store: LogStore) -> None:
     store.create_vchannels([1, 2])
-    # A store may keep small columns elsewhere than large ones.
+    # A store may store small columns elsewhere than large ones.
     sizes = (0, 1, 511, 512, 513, 4_095, 4_096, 100)
     written = [new_entry(1 + i % 2, 100 * (i + 1), size_bytes=size_bytes) for i, size_bytes in enumerate(sizes)]
     store.write(written)
@@ -298,7 +298,7 @@ def test_the_oldest_chunks_end_where_enough_was_found(store: LogStore) -> None:
     assert store.oldest_chunks(1, chunks[0].last_tick + 1, 0) == chunks[:2]
     assert store.oldest_chunks(1, chunks[1].last_tick + 1, 0) == chunks
     assert store.oldest_chunks(1, 0, END) == chunks
-    # What was trimmed of a chunk does not count any more.
+    # The trimmed part of a chunk no longer counts.
     store.trim(1, store.headers(1, 0, END, 2)[1].base_tick)
     left_bytes = chunks[0].columns_bytes - store.tail(1).trimmed_bytes
     assert 0 < left_bytes < CHUNK_BYTES
@@ -554,7 +554,7 @@ def test_readers_see_no_hole_while_entries_are_written_and_trimmed(store: LogSto
         pages = 0
         while not is_done.is_set():
             entries = list(read_all(store, 1, max_bytes=20_000))
-            # The links were checked by the store; what a trim cuts off shows as a later beginning only.
+            # The store has checked the links; a trim only moves the beginning.
             for before, after in pairwise(entries):
                 if after.header.previous_tick != before.header.last_tick:
                     assert before.header.last_tick < store.tail(1).trim_tick

@@ -1,6 +1,6 @@
-"""Every metadata store keeps the contract of ``metadata.store``.
+"""Every metadata store fulfils the contract of ``metadata.store``.
 
-Method: the same tests on each implementation; the embedded one on a real RocksDB store and its writing thread, the
+Method: the same tests on each implementation; the embedded one on a real RocksDB store and its writer thread, the
 shared one on a real etcd.
 """
 

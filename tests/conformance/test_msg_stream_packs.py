@@ -51,7 +51,7 @@ async def test_any_pack_leads_to_the_rest(broker: StreamBroker, new_stream: NewS
         packs = await full_packs(stream, 25)
 
         for index in reversed(range(len(packs))):
-            # A pack of a plain stream has the position of one channel only.
+            # A pack of a plain stream has only the position of one channel.
             behind = {name: MsgPosition(name, Tick(0).message_id) for name in channels}
             behind |= {each.channel_name: each for before in packs[: index + 1] for each in before.end_positions}
             await stream.seek(behind.values())
@@ -117,7 +117,7 @@ async def test_the_latest_id_of_an_empty_channel_leads_to_its_first_message(
     for number in (1, 2):
         await stream.produce(pack(number))
         assert await ids_from(stream, 1) == [number]
-    # Back from where the subscription was kept.
+    # Seek back from the saved position of the subscription.
     await stream.seek([position], include_message=include_message)
     assert (await received(stream, 1))[0].id == 1
     async with asyncio.timeout(20):
@@ -156,7 +156,7 @@ async def test_ticks_that_are_stored_as_messages_are_in_no_pack(broker: StreamBr
         await stream.broadcast(ticks)
         await stream.produce(pack(2))
         assert await ids_from(stream, 2) == [1, 2]
-        # A plain stream hands out whatever was sent.
+        # A plain stream delivers whatever was sent.
         assert sorted(await ids_from(plain, 10)) == [1, 2, *[7] * 4, *[8] * 4]
 
 
@@ -188,7 +188,7 @@ async def test_all_consumers_get_the_same_packs(broker: StreamBroker) -> None:
         await subscribed(one, channels)
         for number in range(1, 21):
             await one.broadcast(pack(number)) if number % 5 == 0 else await one.produce(pack(number, key=number % 2))
-        # The other one begins when much is there already.
+        # The other stream begins when most messages have been sent.
         await subscribed(two, channels, sub_name="other")
 
         assert await full_packs(two, 32) == await full_packs(one, 32)
@@ -213,7 +213,7 @@ async def test_a_drop_of_a_collection_ends_its_pack(broker: StreamBroker) -> Non
     assert [ids(each.msgs) for each in packs] == [[1, 2], [3]]
     assert packs[0].end_ts == packs[0].msgs[1].end_ts
     assert packs[1].begin_ts == packs[0].end_ts
-    # What comes next is known already.
+    # The position is that of the next message, which is known already.
     assert packs[0].end_positions[0].msg_id == Tick(packs[1].msgs[0].begin_ts).message_id
 
 

@@ -1,4 +1,4 @@
-"""Message streams send and receive, on each kind of broker. Where packs end is in test_msg_stream_packs.py.
+"""Message streams send and receive, on each kind of broker. See test_msg_stream_packs.py for the ends of packs.
 
 Method: both variants of streams, in memory and on a real server; the synchronous ones with each call on a thread.
 """
@@ -59,7 +59,7 @@ async def test_every_type_can_be_sent_and_received(broker: StreamBroker, new_str
     messages = [
         class_of_type(kind)(type=kind, id=number)
         for number, kind in enumerate(MsgType, 1)
-        # Packs are instead of it, see below.
+        # Not sent as a message: packs replace it, see below.
         if kind is not MsgType.TIME_TICK
     ]
     async with new_stream() as stream:
@@ -269,7 +269,7 @@ async def test_subscriptions_may_have_capitals_in_their_names(broker: StreamBrok
             await subscribed(stream, [channel], sub_name=name)
             await stream.produce(pack(1))
             assert await ids_from(stream, 1) == [1]
-            # Asking for the next pack takes this one as handled, for this subscription.
+            # Requesting the next pack marks this one as handled, for this subscription.
             await stream.produce(pack(2))
             assert await ids_from(stream, 1) == [2]
         await broker.factory.dispose([channel], name)
@@ -339,7 +339,7 @@ async def test_a_subscription_goes_on_behind_what_was_handled(broker: StreamBrok
         await stream.produce(pack(1))
         await received(stream, 1)
         await stream.produce(pack(2))
-        # With this, the first is handled.
+        # This marks the first as handled.
         await received(stream, 1)
     async with new_stream() as again, new_stream() as other:
         await subscribed(again, channels, LATEST)

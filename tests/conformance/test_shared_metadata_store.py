@@ -1,7 +1,7 @@
-"""Every metadata store that nodes share keeps the contract of ``SharedMetadataStore``: leases, watches, fences.
+"""Every metadata store that nodes share fulfils the contract of ``SharedMetadataStore``: leases, watches, fences.
 
-Method: the same tests on each implementation. Two stores are two nodes. What only etcd can meet, such as a restart or
-a compaction while nobody is connected, is shown on an etcd of the test's own.
+Method: the same tests on each implementation. Two stores are two nodes. Events that only etcd has, such as a restart or
+a compaction while no client is connected, are tested on an etcd that the test starts.
 """
 
 import asyncio
@@ -135,7 +135,7 @@ async def test_a_fence_that_stands_lets_changes_through_and_a_gone_one_none(new_
     created = await store.commit([Put("fence", b"", 0)])
     store.set_fence(Fence("fence", created, "n1"))
     await store.commit([Put("a", b"1", 0)])
-    # That the fence's value changes is no matter: it was made once.
+    # A change of the fence's value does not matter: the fence compares the creation revision.
     await store.commit([Put("fence", b"2", created)])
     await store.commit([Put("a", b"2", None)])
 
@@ -160,7 +160,7 @@ async def test_within_the_fence_conflicts_are_told_as_ever(new_store: NewStore) 
     assert len(await store.list("many/")) == 127
 
 
-# -- What only etcd can meet -------------------------------------------------------------------------------
+# -- Events that only etcd has -----------------------------------------------------------------------------
 
 
 def an_etcd_store(etcd: EtcdProcess, **access: object) -> EtcdMetadataStore:
@@ -189,7 +189,7 @@ async def test_a_watch_that_missed_a_compaction_tells_everything_anew(tmp_path: 
         first = await store.commit([Put("a/1", b"", 0), Put("a/2", b"", 0)])
         async with aclosing(store.watch("a/")) as changes:
             assert (await next_of(changes)).revision == first
-            # Nobody reads the watch while etcd forgets what it would have been told next.
+            # The watch is not read while etcd compacts the changes that it would receive next.
             await other.commit([Delete("a/1", first)])
             revision = await other.commit([Put("a/3", b"", 0)])
             await asyncio.to_thread(etcd.control, "compact", str(revision))
@@ -255,7 +255,7 @@ async def test_a_user_with_a_password_may_and_another_may_not(tmp_path: Path) ->
         wrong.write_text("guess\n")
         store = an_etcd_store(etcd, username="tidelog", password_file=password)
         await store.commit([Put("a", b"1", 0)])
-        # The token ends after a second, which nobody needs to know.
+        # The token expires after a second; the store gets a new one by itself.
         revision = (await store.get("a") or Versioned(b"", 0)).revision
         async with asyncio.timeout(60):
             for _ in range(3):

@@ -85,7 +85,7 @@ def test_retention_is_set_shown_altered_and_taken_away(endpoint: str) -> None:
     assert (row["retention"], row["cut_messages"], row["cut_groups"]) == (altered["retention"], 0, "")
 
     assert "say what to change" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name)
-    assert "not a valid size" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name, "--retention-bytes", "much")
+    assert "not a valid size" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name, "--retention-bytes", "big")
     assert "below retention.bytes" in refused(
         endpoint, ExitCode.USAGE, "channel", "create", "x", "--retention-bytes", "2", "--retention-hard-bytes", "1"
     )

@@ -1,4 +1,4 @@
-"""Which appends share a batch and whose answer is whose. Method: drive the pure queue, answering by hand."""
+"""Batching of appends and assignment of responses. Method: drive the pure queue, with responses made by hand."""
 
 import asyncio
 from datetime import datetime
@@ -98,7 +98,7 @@ async def test_nothing_is_sent_beyond_the_bytes_in_flight() -> None:
     while (batch := queue.next_batch()) is not None:
         batches.append(batch)
 
-    # Four went together, as they fit into one batch; the next has to wait for them.
+    # Four were sent together, because they fit into one batch; the next must wait for them.
     submit(queue, b"y" * 100_000)
     assert queue.next_batch() is None
     answer(queue, batches[0], 1)
@@ -145,7 +145,7 @@ async def test_a_message_that_cannot_be_encoded_fails_alone(wrong: Message) -> N
     queue = a_queue()
     good, bad = submit(queue, b"good"), submit(queue, wrong)
 
-    # The first attempt finds out, and puts each of them into a batch of its own.
+    # The first attempt detects the bad one, and puts each append into a separate batch.
     batch = queue.next_batch()
     assert payloads_of(batch) == [b"good"]
     assert queue.next_batch() is None
@@ -464,7 +464,7 @@ async def test_a_request_that_the_server_never_takes_is_refused_for_good() -> No
     error = large.exception()
     assert isinstance(error, InvalidRequestError)
     assert (error.effect, error.values["max_bytes"]) == ("none", "500")
-    # What stands before it is sent again all the same.
+    # The append before it is sent again nevertheless.
     answer(queue, next_numbered(queue), 3)
     assert small.result().first_tick == 3
     assert queue.is_idle

@@ -1,4 +1,4 @@
-"""Which transactions share a request and what becomes of them. Method: drive the pure queue, answering by hand."""
+"""Batching of transactions into requests, and their outcomes. Method: drive the pure queue, with responses by hand."""
 
 import asyncio
 
@@ -132,7 +132,7 @@ async def test_transactions_behind_a_refused_one_get_new_numbers() -> None:
     again = next_numbered(queue)
     assert isinstance(refused.outcome, LastTickMismatchError)
     first, second = (request_of(batch).options.producer for batch in (sent[1], again))
-    # The number that was refused is free again: nothing else was sent under it.
+    # The refused number is reused: nothing else was sent under it.
     assert (first.sequence, second.sequence) == (2, 1)
     assert first.producer_id == second.producer_id
     answer_transaction(queue, again, (9, 9))

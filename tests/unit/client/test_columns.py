@@ -1,4 +1,4 @@
-"""The batch codec, byte by byte. Method: golden values worked out by hand from the protocol's own words."""
+"""The batch codec, byte by byte. Method: golden values derived by hand from the protocol's definition."""
 
 import struct
 from dataclasses import replace
@@ -112,7 +112,7 @@ def test_a_type_that_is_no_uint32_cannot_be_encoded(message_type: int) -> None:
 
 
 def test_a_batch_that_only_looks_uniform_is_cut_at_its_offsets() -> None:
-    # First size and total agree with one size for all, the offsets in between do not.
+    # The first size and the total match a uniform size; the offsets in between do not.
     payloads = [b"ab"] * 62 + [b"a", b"abc"]
 
     assert decode_payloads(encode_payloads(payloads)) == payloads

@@ -1,4 +1,4 @@
-"""A client has as many callers of Consume as calls at once, each of which counts up. Pure."""
+"""A client uses as many caller ids as concurrent calls of Consume, and each counts up. Pure."""
 
 from contextlib import ExitStack
 

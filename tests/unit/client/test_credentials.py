@@ -1,4 +1,4 @@
-"""What a client shows of itself: tokens from files."""
+"""Credentials of a client: tokens from files."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What names a server, and what does not. Method: clients that are made with it, which do no I/O."""
+"""Valid and invalid endpoints. Method: create clients with them, which do no I/O."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What errors mean and what is repeated. Method: each wire reason, and each kind of failure, by example.
+"""Meaning of errors, and retries. Method: each wire reason, and each kind of failure, by example.
 
 Promises of GUARANTEES.md: G12, G13.
 """

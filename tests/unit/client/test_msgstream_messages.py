@@ -1,4 +1,4 @@
-"""Typed messages: numbers, bodies, dispatchers, and how packs are divided. Method: the pure parts, value by value."""
+"""Typed messages: numbers, bodies, dispatchers, and division of packs. Method: the pure parts, value by value."""
 
 import pytest
 
@@ -27,7 +27,7 @@ from tidelog.msgstream import (
 )
 from tidelog.msgstream._repack import checked_packs, default_repack
 
-# Number by number as the two documents have them; where they disagree, both.
+# The numbers of both documents; where they differ, both numbers.
 NEWER = {
     "Undefined": 0, "CreateCollection": 100, "DropCollection": 101, "HasCollection": 102, "DescribeCollection": 103,
     "ShowCollections": 104, "GetSystemConfigs": 105, "LoadCollection": 106, "ReleaseCollection": 107,

@@ -1,4 +1,4 @@
-"""Where packs begin and end. Method: an assembler, fed with batches and watermarks by hand."""
+"""Boundaries of packs. Method: an assembler that is fed batches and watermarks by hand."""
 
 from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
 from tidelog.msgstream._pursuit import Pursuit
@@ -8,7 +8,7 @@ STARTS = {"a/0": at(1_000) - 1, "b/0": at(1_000) - 1}
 
 
 def spans(packs: list[RawPack]) -> list[tuple[int, int, int]]:
-    """First and last millisecond of each pack, and how many messages it has."""
+    """Return the first and last millisecond of each pack, and its number of messages."""
     return [
         ((pack.begin_tick + 1) >> 18, pack.end_tick >> 18, sum(piece.end - piece.begin for piece in pack.pieces))
         for pack in packs
@@ -117,7 +117,7 @@ def test_pursuit_merges_what_is_far_behind_up_to_its_bounds() -> None:
     )
     fed = [pursuit.feed(pack, now_ms=11_250) for pack in packs]
 
-    # Up to the third, packs are more than 10 s behind.
+    # The first three packs are more than 10 s behind.
     assert [merged is None for merged in fed] == [True, True, False, False, False]
     assert fed[2] is not None
     assert spans([fed[2]]) == [(1_000, 1_299, 3)]

@@ -23,7 +23,7 @@ INTERVAL_MS = 10
 
 
 class Clock:
-    """Milliseconds that a test sets."""
+    """A clock in milliseconds that a test sets."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -79,7 +79,7 @@ async def test_a_pack_leaves_a_channel_that_begins_behind_it_where_it_is(
     first = send("a", 1)
     async with factory.new_tt_msg_stream() as stream:
         await stream.as_consumer(["a", "b"], "sub")
-        # Up to the end of its interval, so that the others lie behind it.
+        # Read to the end of its interval, so that the others lie after it.
         await full_packs(stream, 1)
         later = send("b", 2)
         await stream.seek([MsgPosition("a", Tick(0).message_id), MsgPosition("b", Tick(later).message_id, "", later)])
@@ -92,14 +92,14 @@ async def test_a_pack_leaves_a_channel_that_begins_behind_it_where_it_is(
 
 
 class FailingStore(MemSubscriptionStore):
-    """Fails with every second save."""
+    """A store of which every second save fails."""
 
     def __init__(self) -> None:
         super().__init__()
         self.saves = 0
 
     async def save(self, sub_name: str, ticks: Mapping[str, int]) -> None:
-        """Keep these ticks, or fail."""
+        """Save these ticks, or fail."""
         self.saves += 1
         if self.saves % 2:
             raise UnavailableError("the store is away")
@@ -112,7 +112,7 @@ async def test_progress_that_could_not_be_saved_is_saved_with_the_next_pack(brok
     async with factory.new_msg_stream() as stream:
         await stream.as_producer(["a", "b"])
         await stream.as_consumer(["a", "b"], "sub")
-        # One for each channel, so that the first is told by its save only.
+        # One for each channel: only the save shows that the first was delivered.
         sent = {**await stream.produce(pack(2)), **await stream.produce(pack(3))}
         await stream.consume()
         with pytest.raises(UnavailableError):
@@ -239,7 +239,7 @@ async def test_a_long_log_in_memory_is_read_in_pieces(broker: MemBroker, factory
         await stream.as_consumer(["a", "b"], "sub")
         [whole] = await full_packs(stream, 11_000)
 
-    # They were sent together, so they are one pack.
+    # Messages that were sent together form one pack.
     assert len(whole.msgs) == 11_000
 
 

@@ -1,4 +1,4 @@
-"""What `import tidelog` offers, beside the pinned list of tests/tidy. Method: compare the module with its list."""
+"""The public names of `import tidelog`; tests/tidy pins the list. Method: compare the module with its list."""
 
 import inspect
 

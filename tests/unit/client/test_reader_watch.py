@@ -1,4 +1,4 @@
-"""The state of a reader: when it lags, and when it does not. Method: ticks of chosen times, without a server."""
+"""The state of a reader: lagging or not. Method: ticks of chosen times, without a server."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ class Reader:
     """A reader that is connected.
 
     Attributes:
-        events: What it reported since.
+        events: The events that it reported since it connected.
     """
 
     def __init__(self) -> None:

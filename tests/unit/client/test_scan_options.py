@@ -1,4 +1,4 @@
-"""Options that a scan does not have. Method: clients and handles that have no server, for nothing is sent."""
+"""Unknown options of scans. Method: clients and handles without a server, because nothing is sent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_an_unknown_option_is_refused_with_those_that_a_scan_has(call: Callable[..., Any]) -> None:
     with pytest.raises(
-        TypeError, match=r"^scan\(\) got an unexpected keyword argument 'from_': it has start, until, "
+        TypeError, match=r"^scan\(\) got an unexpected keyword argument 'from_': expected one of start, until, "
     ) as error:
         call(from_=1)
     assert "watermark_interval_s" in str(error.value)

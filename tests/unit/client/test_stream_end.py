@@ -1,4 +1,4 @@
-"""The status of a stream is what the server said, however the end and a write meet."""
+"""The status of a stream is the one that the server sent, whenever a write meets the end."""
 
 import asyncio
 from collections import Counter
@@ -13,11 +13,11 @@ import pytest
 from tidelog._stream_end import StreamEnd
 
 CALLS = 100
-"""Without ``StreamEnd`` nine of ten such calls tell of an internal error, with grpcio 1.85."""
+"""Without ``StreamEnd``, nine of ten such calls report an internal error, with grpcio 1.85."""
 
 
 class Refusing(grpc.GenericRpcHandler):
-    """Lets no stream in, and says so as soon as it is opened."""
+    """Refuses each stream as soon as it is opened."""
 
     def service(self, _details: grpc.HandlerCallDetails) -> Any:
         async def refuse(_requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
@@ -69,7 +69,7 @@ async def test_the_end_of_a_call_that_only_waits_is_its_status(streams: Any) -> 
 async def test_a_write_that_fails_before_the_status_is_there_does_not_hide_it(streams: Any) -> None:
     call = streams()
     end = StreamEnd(call)
-    # What a write does that fails; the call itself is not over yet.
+    # As a failing write does; the call itself is not over yet.
     call._cython_call.set_internal_error("a write failed")
     failure = await end.failure(call)
     assert (failure.code(), failure.details()) == (grpc.StatusCode.PERMISSION_DENIED, "not you")
