@@ -45,7 +45,7 @@ def test_compaction_keeps_the_latest_of_each_key(
     assert {bytes(row.key): bytes(row.payload) for row in snapshot.collect()} == {b"a": b"3", b"": b"4"}
     assert (first.tick, first.rows, first.written, again.rows, again.written) == (cut, 2, True, 2, False)
     assert (Path(first.path) / "_SUCCESS").is_file()
-    with pytest.raises(CompactError, match="with other tombstones"):
+    with pytest.raises(CompactError, match="with other values of tombstones"):
         compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
     # What a run left that died before its end does not count.
     (Path(first.path) / "_tidelog.json").unlink()
@@ -75,5 +75,5 @@ def test_a_snapshot_of_another_channel_of_the_same_name_is_not_taken_for_this_on
     empty = compact(spark, tmp_path, {**options, "asOfTick": now})
 
     assert (before.rows, empty.rows, empty.written) == (1, 0, True)
-    with pytest.raises(CompactError, match="with other vchannels"):
+    with pytest.raises(CompactError, match="with other values of vchannels"):
         compact(spark, tmp_path, {**options, "asOfTick": before.tick})

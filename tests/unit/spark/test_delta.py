@@ -190,12 +190,12 @@ def test_the_table_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_a_table_that_is_ahead_of_its_archive_is_refused(tmp_path: Path) -> None:
     there = commit(tmp_path, 1, "orders/0")
     delta.publish(commit(tmp_path, 2, "orders/0"))
-    with pytest.raises(ArchiveError, match="has commit 2 of the archive, and the archive ends with 1"):
+    with pytest.raises(ArchiveError, match="has commit 2 of the archive, but the archive ends with 1"):
         delta.check_table(there)
 
 
 def test_a_folder_that_delta_misreads_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="has a '%' with two digits behind it"):
+    with pytest.raises(ArchiveError, match="has a '%' followed by two digits"):
         delta.check_table(Archive(tmp_path / "a%20b"))
     delta.check_table(Archive(tmp_path / "100%"))
 

@@ -169,7 +169,7 @@ def test_a_message_that_is_there_twice_changes_the_digest() -> None:
 def test_a_digest_is_written_and_read() -> None:
     digest = digest_contents("a", [b"x"])
     assert Digest.parse(str(digest)) == digest
-    with pytest.raises(ValueError, match="no digest: expected 32"):
+    with pytest.raises(ValueError, match="the digest is '12', expected 32"):
         Digest.parse("12")
 
 

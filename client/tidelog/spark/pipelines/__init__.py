@@ -1,4 +1,4 @@
-"""Jobs that a log needs at scale, on Spark: archive, compact, verify, stats. SPARK_PIPELINES.md describes them.
+"""Maintenance jobs of a log on Spark: archive, compact, verify, stats. SPARK_PIPELINES.md describes them.
 
 ::
 
@@ -6,8 +6,8 @@
 
     archive(spark, "/mnt/archive", {"endpoint": "127.0.0.1:7420", "channels": "orders,payments"})
 
-Each is a function that takes a session and options of the source, can be repeated, and is also a command: ``tidelog
-pipeline archive``, and ``python -m tidelog.spark.pipelines archive`` where only the client is installed.
+Each is an idempotent function of a session and options of the source. Each is also a command: ``tidelog pipeline
+archive``, or ``python -m tidelog.spark.pipelines archive`` if only the client is installed.
 """
 
 from tidelog.spark.manifest import Archive, ArchiveError

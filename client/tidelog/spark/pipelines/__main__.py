@@ -1,11 +1,11 @@
-"""The jobs as a program for ``spark-submit``, where only the client is installed; JSON on stdout.
+"""Run a job, also with ``spark-submit``, if only the client is installed. Prints JSON to stdout.
 
 ::
 
     python -m tidelog.spark.pipelines archive /mnt/archive -o endpoint=log:7420 -o channels=orders,payments --trim
     spark-submit $(python -c "import tidelog.spark.pipelines.__main__ as m; print(m.__file__)") verify -o channel=orders
 
-Exit codes: 0 ok, 1 failure, 2 usage, 9 if ``verify`` found something, 130 interrupted.
+Exit codes: 0 ok, 1 failure, 2 usage, 9 ``verify`` has findings, 130 interrupted.
 """
 
 import argparse
@@ -51,7 +51,7 @@ _INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one job in the session that there is, or in a local one, and return the exit code."""
+    """Run one job in the existing session, or else a new one, and return the exit code."""
     given = _parser().parse_args(arguments)
     try:
         options = dict(_pair(text) for text in given.option)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark = SparkSession.builder.appName(f"tidelog {given.job}").getOrCreate()
         record, page, is_ok = _run(spark, given, options)
         sys.stdout.write(json_text(record) + "\n")
-        # After all else was said, so that nothing is lost if this fails.
+        # Ordering: after the record was printed, so that it is not lost if this fails.
         if page and given.html:
             given.html.write_text(page)
     except (OptionError, argparse.ArgumentTypeError) as error:
@@ -84,7 +84,7 @@ def _failed(reason: str, code: int = _FAILURE) -> int:
 
 
 def _check(given: Any, options: dict[str, str]) -> None:
-    """Raise what can be known to fail before Spark starts."""
+    """Raise errors that can be found before Spark starts."""
     if "html" in given and given.html:
         check_file(given.html)
     match given.job:
@@ -99,7 +99,7 @@ def _check(given: Any, options: dict[str, str]) -> None:
 
 
 def _run(spark: SparkSession, given: Any, options: dict[str, str]) -> tuple[dict[str, object], str, bool]:
-    """Return what the job tells, its page if it has one, and whether all is well."""
+    """Run the job; return its record, its HTML page (empty if it has no page), and whether it found no problem."""
     match given.job:
         case "archive":
             return archive(spark, given.folder, options, trim=given.trim, delta=given.delta).as_record(), "", True
@@ -122,35 +122,35 @@ def _parser() -> argparse.ArgumentParser:
     jobs = parser.add_subparsers(dest="job", required=True)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
-        "-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the source; repeatable"
+        "-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="option of the source; repeatable"
     )
     page = argparse.ArgumentParser(add_help=False)
-    page.add_argument("--html", type=Path, help="write the report as a page as well")
-    job = jobs.add_parser("archive", parents=[common], help="add what is new to an archive")
-    job.add_argument("folder", help="of the archive")
-    job.add_argument("--trim", action="store_true", help="trim the log up to where it is archived")
+    page.add_argument("--html", type=Path, help="also write the report to this file as an HTML page")
+    job = jobs.add_parser("archive", parents=[common], help="add new messages to an archive")
+    job.add_argument("folder", help="folder of the archive")
+    job.add_argument("--trim", action="store_true", help="trim the archived messages from the log")
     job.add_argument(
-        "--delta", action="store_true", help="make a Delta table of the archive's files; needs tidelog[delta]"
+        "--delta", action="store_true", help="create a Delta table of the archive's files; needs tidelog[delta]"
     )
     job = jobs.add_parser("compact", parents=[common], help="write the latest message of each key")
-    job.add_argument("folder", help="of snapshots")
+    job.add_argument("folder", help="folder of snapshots")
     job.add_argument("--tombstones", choices=["drop", "keep"], default="drop")
     job.add_argument("--unkeyed", choices=["error", "keep", "drop"], default="error")
-    job = jobs.add_parser("verify", parents=[common, page], help="audit log, archive or both")
-    job.add_argument("--digest", help="what the full digest should be")
-    job.add_argument("--content-digest", help="what the content digest should be")
+    job = jobs.add_parser("verify", parents=[common, page], help="audit the log, an archive or both")
+    job.add_argument("--digest", help="expected full digest, 32 hexadecimal digits")
+    job.add_argument("--content-digest", help="expected content digest, 32 hexadecimal digits")
     job.add_argument("--sequence-property", default="")
     job.add_argument("--producer-property", default="")
     job = jobs.add_parser("stats", parents=[common, page], help="count messages, bytes, sizes and keys")
-    job.add_argument("--window", type=int, help="seconds")
-    job.add_argument("--top", type=int, default=10, help="how many keys are named")
+    job.add_argument("--window", type=int, help="length of a window in seconds; default: about 100 windows")
+    job.add_argument("--top", type=int, default=10, help="number of most frequent keys to report per channel")
     return parser
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, is_there, value = text.partition("=")
     if not is_there:
-        raise argparse.ArgumentTypeError(f"{text!r} is no option of the source: write NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"the option {text!r} has no '=': expected NAME=VALUE")
     return name, value
 
 

@@ -1,8 +1,8 @@
 """Archive channels to Parquet, each message once: ``archive``.
 
-A run takes a consistent cut over all its channels, writes what came since the run before to files of its own, and then
-makes one commit that names them (``tidelog.spark.manifest``). Until then nothing has changed for anybody: a run that
-dies leaves files that belong to nothing, which the next one removes.
+A run takes a consistent cut over all its channels, writes the messages since the previous run to new files, and adds
+one commit that names them (``tidelog.spark.manifest``). Readers see the files only after the commit: a run that dies
+leaves orphan files, which the next run removes.
 """
 
 import os
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = "attempts"
 _FILE_NAME: Final = re.compile(r"\d{20}-([0-9a-f]{32})-[0-9a-f]{8}\.parquet")
-# A row group is what a reader takes at once; a file is what it may pass over.
+# A row group is the unit that a reader loads; a file is the unit that it may skip.
 _GROUP_BYTES: Final = 64 << 20
 _GROUP_ROWS: Final = 1 << 20
 _FILE_BYTES: Final = 512 << 20
-# Columns with the same value in most rows; trying it on payloads takes time and gains nothing.
+# Columns with few distinct values. For payloads a dictionary costs time and saves no space.
 _DICTIONARIES: Final = ["channel", "vchannel", "type"]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTotals:
-    """What was archived: by one run, or by all of an archive's.
+    """Totals of one run, or of a whole archive.
 
     Attributes:
-        commit: Number of the last commit; 0 for none.
-        messages, bytes, files: Bytes are those of the files.
-        digests: Of the messages.
+        commit: Number of the last commit; 0 for an empty archive.
+        messages, bytes, files: Number of messages, total size of the files, number of files.
+        digests: Digests of the messages.
     """
 
     commit: int
@@ -64,11 +64,11 @@ class ArchiveTotals:
 
     @classmethod
     def of(cls, there: Archive) -> Self:
-        """Return those of an archive."""
+        """Return the totals of an archive."""
         return cls(there.last_commit, *_counted(there.files))
 
     def as_record(self) -> dict[str, object]:
-        """Return it as values that JSON has, under the names that they have in the record of a run."""
+        """Return the totals as JSON values, with the names of a run's record."""
         return {
             "commit": self.commit,
             "messages": self.messages,
@@ -81,18 +81,18 @@ class ArchiveTotals:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """What a run did, and what the archive has after it.
+    """The result of a run, and the totals of the archive after it.
 
     Attributes:
-        commit: Its number; 0 if there was nothing to archive.
-        messages, bytes, files: What it added; bytes are those of the files.
-        digests: Of what it added; zero if that is nothing.
-        end_ticks: By vchannel: everything below is archived.
-        removed_files: Files of runs that died.
-        archive: All that is archived now.
-        delta_version: Of the Delta table, which has all of the archive; None if the archive has no such table.
-        trimmed: What was trimmed, by vchannel; empty without ``trim``.
-        seconds: How long it took.
+        commit: Number of the run's commit; 0 if there was nothing to archive.
+        messages, bytes, files: Added messages, total size of the added files, number of added files.
+        digests: Digests of the added messages; zero if there are no messages.
+        end_ticks: End of the archive by vchannel: everything below is archived.
+        removed_files: Number of removed files of runs that died.
+        archive: Totals of the archive.
+        delta_version: Version of the Delta table, which is up to date; None if the archive has no Delta table.
+        trimmed: Result of the trim, by vchannel; empty without ``trim``.
+        seconds: Duration of the run.
     """
 
     commit: int
@@ -108,7 +108,7 @@ class ArchiveResult:
     seconds: float = 0.0
 
     def as_record(self) -> dict[str, object]:
-        """Return it as values that JSON has."""
+        """Return the result as JSON values."""
         added = ArchiveTotals(self.commit, self.messages, self.bytes, self.files, self.digests)
         return {
             **added.as_record(),
@@ -122,12 +122,12 @@ class ArchiveResult:
 
 @dataclass(frozen=True, slots=True)
 class StagedRun:
-    """What a run has written and not yet committed.
+    """The written but uncommitted part of a run.
 
     Attributes:
-        run: Its name.
-        ranges: By vchannel, what a commit would add.
-        files: They are durable.
+        run: Id of the run.
+        ranges: Range to add, by vchannel.
+        files: Written files, which are durable.
     """
 
     run: str
@@ -144,24 +144,24 @@ def archive(
     delta: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ArchiveResult:
-    """Add to the archive at ``root`` what the channels of ``options`` have got since the last run.
+    """Add the messages that the channels of ``options`` received since the last run to the archive at ``root``.
 
     Args:
-        spark: Runs the work; all its executors reach ``root`` under the same path.
-        root: Made if it is not there.
-        options: Those of the source: where the server is, and ``channel``, ``channels``, ``channelPattern`` or
-            ``vchannels``. With ``failOnDataLoss=false`` a run goes on where messages were trimmed before they were
-            archived, and notes the gap.
-        trim: Trim the log up to where it is archived afterwards, after reading the files again.
-        delta: Make a Delta table of the archive's files, in ``<root>/_delta_log``. Where there is one, each run adds
-            to it, with or without this.
-        on_progress: See there.
+        spark: Session that runs the job; all its executors must reach ``root`` under the same path.
+        root: Folder of the archive; created if it does not exist.
+        options: Options of the source: the connection, and ``channel``, ``channels``, ``channelPattern`` or
+            ``vchannels``. With ``failOnDataLoss=false`` a run continues if messages were trimmed before they were
+            archived, and records the gap.
+        trim: Trim the archived messages from the log afterwards, after verifying their files.
+        delta: Create a Delta table of the archive's files, in ``<root>/_delta_log``. Once it exists, every run adds to
+            it, with or without this.
+        on_progress: See ``OnProgress``.
 
     Raises:
-        ArchiveError: Another run writes there, it is the archive of other channels, or messages were lost. Or there is
-            a Delta table, and it is not of this archive, or the extra ``delta`` is not installed.
+        ArchiveError: Another run is writing, the archive is of other channels, or messages were lost. Or there is a
+            Delta table that is not of this archive, or the extra ``delta`` is not installed.
         TidelogError: The server cannot be reached, or a channel does not exist.
-        OptionError: An option is wrong, or would leave messages out; or ``root`` is no folder of a file system.
+        OptionError: An option is invalid, or would exclude messages; or ``root`` is not a file system path.
     """
     started = time.perf_counter()
     read = archive_options(options)
@@ -175,7 +175,7 @@ def archive(
             check_still_there(staged, read)
             commit(there, staged)
             there = manifest.load(folder)
-        # Also what runs committed that died here; before anything is trimmed.
+        # Includes commits of runs that died before this step. Ordering: before anything is trimmed.
         version = publish(there) if publish and there.last_commit else None
         trimmed = trim_archived(spark, there, read, on_progress) if trim else {}
     messages, bytes_, files, digests = _counted(staged.files)
@@ -195,18 +195,18 @@ def archive(
 
 
 def archive_options(options: SourceOptions) -> ReadOptions:
-    """Return the options of a run. Raises OptionError if one is wrong, or would leave messages out."""
+    """Parse the options of a run. Raises OptionError if one is invalid, or would exclude messages."""
     read = parse_options({name: str(value) for name, value in options.items()})
     if read.begin_tick or read.end_tick or read.types is not None or read.archive:
         raise OptionError(
-            "an archive has everything of its channels: leave out the options that begin with 'starting' and 'ending', "
+            "an archive has all messages of its channels: remove the options that begin with 'starting' and 'ending', "
             "'asOfTick', 'timestampAsOf', 'types' and 'archive'"
         )
     return read
 
 
 def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress: OnProgress | None = None) -> StagedRun:
-    """Write what is not archived to files that belong to nothing yet. The caller holds ``manifest.writing``."""
+    """Write unarchived messages to files, without a commit. The caller must hold ``manifest.writing``."""
     run = uuid.uuid4().hex
     ranges, partitions = _plan(there, read)
     if not partitions:
@@ -221,10 +221,9 @@ def stage(spark: "SparkSession", there: Archive, read: ReadOptions, on_progress:
 
 
 def check_still_there(staged: StagedRun, read: ReadOptions) -> None:
-    """Raise ArchiveError if a channel that was read was destroyed meanwhile, and another one has its name.
+    """Raise ArchiveError if a channel that was read was destroyed and re-created meanwhile.
 
-    Each task has read the channel that was planned, or failed. But an archive continues with one channel, and this one
-    could not.
+    Each task has read the planned channel, or failed. But an archive of a destroyed channel cannot be continued.
     """
     names = sorted({channel_of(vchannel) for vchannel in staged.ranges})
 
@@ -237,21 +236,21 @@ def check_still_there(staged: StagedRun, read: ReadOptions) -> None:
         channel = channel_of(vchannel)
         if created.get(channel, added.created_tick) != added.created_tick:
             raise ArchiveError(
-                f"the channel '{channel}' was destroyed while it was archived, and another one was created at tick "
-                f"{created[channel]}: nothing was committed; archive that one to another folder"
+                f"the channel '{channel}' was destroyed while it was archived, and re-created at tick "
+                f"{created[channel]}: nothing was committed; archive the new channel to another folder"
             )
 
 
 def commit(there: Archive, staged: StagedRun) -> Commit:
-    """Make what was staged part of the archive: all of it, or nothing if this fails.
+    """Add the staged files to the archive, atomically.
 
     Raises:
-        ArchiveError: A file is not as it was written, or the archive has moved on.
+        ArchiveError: A file is missing or has another size, or another commit was added meanwhile.
     """
     for file in staged.files:
         path = there.root / file.path
         if not path.is_file() or path.stat().st_size != file.bytes:
-            raise ArchiveError(f"{path} is not there as it was written: nothing was committed; run again")
+            raise ArchiveError(f"{path} is missing, or not as it was written: nothing was committed; run again")
     added = Commit(
         number=there.last_commit + 1,
         run=staged.run,
@@ -259,18 +258,18 @@ def commit(there: Archive, staged: StagedRun) -> Commit:
         ranges=staged.ranges,
         files=staged.files,
     )
-    # Everything must fit together before it is durable.
+    # Validates the ranges and files before they are persisted.
     manifest.fold(there.root, [*_commits(there), added])
     manifest.append(there.root, added)
-    # What failed tasks of this very run left.
+    # Files of failed tasks of this run.
     remove_orphans(manifest.load(there.root))
     return added
 
 
 def remove_orphans(there: Archive) -> int:
-    """Remove the files of runs that began and never committed, and return how many there were.
+    """Remove the files of runs that started and never committed, and return their number.
 
-    Only those of runs that noted that they began: what else lies there is not ours to judge. The caller holds
+    Removes only files of recorded runs; other files may belong to another program. The caller must hold
     ``manifest.writing``, so none of these runs is alive.
     """
     attempts = {path.name: path for path in (there.root / manifest.FOLDER / _ATTEMPTS).glob("*") if path.is_file()}
@@ -289,8 +288,8 @@ def remove_orphans(there: Archive) -> int:
 
 
 def delta_publisher(there: Archive, *, is_wanted: bool) -> Callable[[Archive], int] | None:
-    """Return what publishes to the Delta table of an archive; None if it has none and none is wanted."""
-    # A table that is not kept up would be taken for the archive, and lack messages in silence.
+    """Return the function that publishes to the archive's Delta table; None if there is no table and none is wanted."""
+    # An existing table is always updated: readers would take a stale one for the archive, and miss messages silently.
     if not is_wanted and not (there.root / manifest.DELTA_LOG).is_dir():
         return None
     from tidelog.spark.pipelines.delta import check_table, publish
@@ -300,7 +299,7 @@ def delta_publisher(there: Archive, *, is_wanted: bool) -> Callable[[Archive], i
 
 
 def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], list[ReadPartition]]:
-    """Return what a commit would add, and the partitions of the log that it is."""
+    """Return the ranges that a commit would add, by vchannel, and the partitions of the log to read."""
 
     def look() -> tuple[list[VchannelDescription], list[ChannelDescription], int]:
         with Owners(read.connection) as owners:
@@ -314,7 +313,7 @@ def _plan(there: Archive, read: ReadOptions) -> tuple[dict[str, ArchivedRange], 
     for lane in lanes:
         ranges[lane.name] = _range(there, lane, end_tick, created[channel_of(lane.name)], read)
         begins[lane.name] = max(ranges[lane.name].begin_tick, int(lane.trim_tick))
-    # What is trimmed from now on is an error in any case: the ranges would not tell of it.
+    # A trim after planning is always an error, because the ranges do not include it.
     return ranges, plan_from(begins, end_tick, replace(read, fail_on_data_loss=True), Pushdown())
 
 
@@ -323,14 +322,14 @@ def _range(
 ) -> ArchivedRange:
     archived = there.lanes.get(lane.name)
     if archived is None:
-        # The creation is older than any message; a plan from 0 would not notice a trim that comes meanwhile.
+        # The creation tick is less than that of any message. Why not 0: the plan would not notice a concurrent trim.
         return ArchivedRange(max(int(lane.trim_tick), created_tick), end_tick, created_tick)
     if lane.trim_tick <= begin_behind(lane, archived.end_tick):
         return ArchivedRange(archived.end_tick, end_tick, created_tick)
     if read.fail_on_data_loss:
         raise ArchiveError(
-            f"{lane.name} was trimmed up to tick {lane.trim_tick}, and the archive ends before {archived.end_tick}: "
-            "what lies between is lost. Set the option failOnDataLoss to false to archive what is left"
+            f"{lane.name} was trimmed up to tick {lane.trim_tick}, but the archive ends before {archived.end_tick}: "
+            "the messages between are lost. Set the option failOnDataLoss to false to archive the remaining ones"
         )
     return ArchivedRange(int(lane.trim_tick), end_tick, created_tick, int(lane.trim_tick))
 
@@ -345,7 +344,7 @@ def _counted(files: Sequence[ArchivedFile]) -> tuple[int, int, int, Digests]:
 
 
 def _commits(there: Archive) -> Iterator[Commit]:
-    """Yield one commit that has all of an archive, so that another one can be tried on it."""
+    """Yield one commit with the ranges of a whole archive, against which a new commit can be validated."""
     if there.lanes:
         ranges = {
             name: ArchivedRange(lane.begin_tick, lane.end_tick, lane.created_tick) for name, lane in there.lanes.items()
@@ -362,7 +361,7 @@ def _note_attempt(root: Path, run: str) -> None:
 
 @dataclass(frozen=True)
 class _Write:
-    """What a task does: writes one partition of the log to files, and yields what they are."""
+    """The work of one task: writes one partition of the log to files, and yields their records."""
 
     root: str
     run: str
@@ -379,7 +378,7 @@ class _Write:
 
 
 class _Writer:
-    """Writes rows of one vchannel, which come in tick order, to one file after the other."""
+    """Writes rows of one vchannel, which come in tick order, to consecutive files."""
 
     def __init__(self, root: Path, run: str, vchannel: str) -> None:
         self._root = root
@@ -396,7 +395,7 @@ class _Writer:
         self.messages = self.size_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of ``batch``, of which there is at least one."""
+        """Write the rows of ``batch``, which is not empty."""
         ticks = batch.column("tick")
         if not self.messages:
             self._first_tick = ticks[0].as_py()
@@ -410,7 +409,7 @@ class _Writer:
             self._write_group()
 
     def finish(self) -> ArchivedFile:
-        """Make the file durable and return what it is; further rows begin another one."""
+        """Sync the file and return its record; further rows start a new file."""
         self._write_group()
         assert self._file is not None
         self._file.close()
@@ -435,7 +434,7 @@ class _Writer:
         if not self._group:
             return
         if self._file is None:
-            # Unique for each try of each task: two tries never write to one file.
+            # Unique per attempt of a task, so that two attempts never write to the same file.
             name = f"{self._first_tick:020d}-{self._run}-{uuid.uuid4().hex[:8]}.parquet"
             self._path = self._root / manifest.lane_folder(self._vchannel) / name
             self._file = pq.ParquetWriter(

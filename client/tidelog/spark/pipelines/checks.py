@@ -1,13 +1,13 @@
-"""The checks of ``verify`` that one task makes of its rows, in numpy; what only all rows together can tell goes on.
+"""The checks of ``verify`` that one task can do on its rows, in numpy. ``together`` does those that need all rows.
 
-A task yields *parts*, rows of PARTS that say what it saw. Their kinds::
+A task yields *parts*, rows of PARTS that summarise its rows. Their kinds::
 
     lane       name = vchannel, a, b = first and last tick, n = messages, more = digests and bytes
-    run        name = vchannel, a, b = first and last tick of rows whose ticks grow, n = messages
+    run        name = vchannel, a, b = first and last tick of rows with increasing ticks, n = messages
     finding    name = vchannel or producer, a = tick, more = kind and text
-    txn        name = vchannel, id = transaction, a, b = first and last tick, n = messages; maybe several
+    txn        name = vchannel, id = transaction, a, b = first and last tick, n = messages; may occur several times
     broadcast  name = vchannel, id = broadcast, a = tick, n = messages
-    sequence   name = producer, id = first sequence, a, b = first and last tick, n = how many follow by one each
+    sequence   name = producer, id = first sequence, a, b = first and last tick, n = number of consecutive sequences
 """
 
 import json
@@ -26,14 +26,14 @@ from tidelog.spark.pipelines.digest import COLUMNS as DIGEST_COLUMNS
 from tidelog.spark.pipelines.digest import Digests, digest_batch
 
 COLUMNS: Final = (*DIGEST_COLUMNS, "txn_id", "broadcast_id")
-"""What the checks look at."""
+"""The columns that the checks read."""
 
 PARTS: Final = "kind string, name string, id bigint, a bigint, b bigint, n bigint, more string"
 _PARTS: Final = pa.schema(
     [("kind", "string"), ("name", "string"), *((name, "int64") for name in ("id", "a", "b", "n")), ("more", "string")]
 )
 MAX_FINDINGS: Final = 100
-"""So many findings of a task are told one by one; a damaged file may have millions."""
+"""Maximum of findings that a task reports; a damaged file may have millions."""
 _MAX_RUNS: Final = 1_000
 
 Ticks = npt.NDArray[np.int64]
@@ -44,8 +44,8 @@ class Sequences:
     """The properties in which producers number their messages.
 
     Attributes:
-        sequence: Name of the property with a whole number, one more in each message of a producer.
-        producer: Name of the property that tells producers apart; empty if there is one.
+        sequence: Property with a whole number that increases by one with each message of a producer.
+        producer: Property that identifies the producer; empty if there is only one.
     """
 
     sequence: str
@@ -54,7 +54,7 @@ class Sequences:
 
 @dataclass(slots=True)
 class _Lane:
-    """What was seen of one vchannel; ``runs`` are [first tick, last tick, messages]."""
+    """Totals of one vchannel; ``runs`` are [first tick, last tick, messages]."""
 
     runs: list[list[int]] = field(default_factory=list)
     messages: int = 0
@@ -65,7 +65,7 @@ class _Lane:
 
 
 class PartitionCheck:
-    """Checks rows that come in batches, those of a vchannel in tick order."""
+    """Checks batches of rows. The rows of a vchannel should come in tick order."""
 
     def __init__(self, sequences: Sequences | None = None) -> None:
         self._sequences = sequences
@@ -74,7 +74,7 @@ class PartitionCheck:
         self._rows: list[tuple[Any, ...]] = []
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Check the rows of ``batch``, which has COLUMNS, and yield parts that need not wait."""
+        """Check the rows of ``batch``, which has COLUMNS, and yield the parts that are final."""
         for name, rows in by_lane(batch):
             self._add_lane(name, rows)
             yield from _transactions(name, rows)
@@ -85,18 +85,18 @@ class PartitionCheck:
             yield self._taken_rows()
 
     def unreadable(self, vchannel: str, error: Exception) -> None:
-        """Note that what follows of ``vchannel`` cannot be read."""
+        """Add a finding: the following messages of ``vchannel`` cannot be read."""
         lane = self._lanes.get(vchannel)
-        self._find("unreadable", vchannel, lane.last_tick if lane else 0, f"what follows cannot be read: {error}")
+        self._find("unreadable", vchannel, lane.last_tick if lane else 0, f"messages after it cannot be read: {error}")
 
     def compare(self, file: ArchivedFile) -> None:
-        """Note if what was added is not what the manifest says of a file, all of which was added."""
+        """Add a finding if the added rows, all those of ``file``, differ from its record in the manifest."""
         lane = self._lanes.get(file.vchannel, _Lane())
         if wrong := file.mismatch(lane.messages, str(lane.digests.full), str(lane.digests.content)):
             self._find("archive", file.vchannel, file.first_tick, f"the archived file {wrong}")
 
     def finish(self) -> pa.RecordBatch:
-        """Return the parts of all that was added."""
+        """Return the remaining parts of all added rows."""
         for name, lane in self._lanes.items():
             more = {"digest": str(lane.digests.full), "content": str(lane.digests.content), "bytes": lane.bytes}
             self._rows.append(("lane", name, None, lane.first_tick, lane.last_tick, lane.messages, json.dumps(more)))
@@ -126,7 +126,7 @@ class PartitionCheck:
         for place in places[: MAX_FINDINGS + 1].tolist():
             before = int(ticks[place - 1]) if place else lane.last_tick
             tick = int(ticks[place])
-            what = "is there twice" if tick == before else f"comes behind tick {before}"
+            what = "occurs twice" if tick == before else f"follows tick {before}"
             self._find("repeated" if tick == before else "order", name, tick, f"tick {tick} {what}")
 
     def _add_broadcasts(self, name: str, rows: pa.RecordBatch) -> None:
@@ -149,7 +149,7 @@ class PartitionCheck:
         is_number = pc.fill_null(pc.match_substring_regex(texts, r"^\d{1,18}$"), fill_value=False)
         for row in pc.indices_nonzero(pc.and_not(there, is_number))[: MAX_FINDINGS + 1].to_pylist():
             tick = batch.column("tick")[row].as_py()
-            text = f"the property {names.sequence!r} is {texts[row].as_py()!r}, and should be a whole number"
+            text = f"the property {names.sequence!r} is {texts[row].as_py()!r}, expected a whole number"
             self._find("sequence_malformed", batch.column("channel")[row].as_py(), tick, text)
         there = pc.and_(there, is_number)
         rows = batch.filter(there)
@@ -171,7 +171,7 @@ class PartitionCheck:
 
 
 def check_batches(batches: Iterable[pa.RecordBatch], sequences: Sequences | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the parts of rows that can be read, which have COLUMNS."""
+    """Yield the parts of readable batches, which have COLUMNS."""
     check = PartitionCheck(sequences)
     for batch in batches:
         if batch.num_rows:
@@ -180,7 +180,7 @@ def check_batches(batches: Iterable[pa.RecordBatch], sequences: Sequences | None
 
 
 def by_lane(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each vchannel, in the order in which they stand; mostly it is one."""
+    """Yield the rows of each vchannel, in their order. A batch usually has one vchannel."""
     channels, indexes = pc.unique(batch.column("channel")), pc.unique(batch.column("vchannel"))
     if len(channels) == 1 and len(indexes) == 1:
         yield f"{channels[0].as_py()}/{indexes[0].as_py()}", batch
@@ -194,13 +194,13 @@ def by_lane(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def numbers(batch: pa.RecordBatch, name: str) -> Ticks:
-    """Return a column of whole numbers without NULL."""
+    """Return a column of whole numbers that has no NULL."""
     found: Ticks = batch.column(name).to_numpy(zero_copy_only=False)
     return found
 
 
 def _add_runs(lane: _Lane, ticks: Ticks, begins: npt.NDArray[np.intp]) -> None:
-    """Add the rows to the last run, and to new ones from each of ``begins`` on."""
+    """Add rows to the last run, and start a new run at each of ``begins``."""
     bounds = [*begins.tolist(), len(ticks)]
     if bounds[0] > 0:
         lane.runs[-1][1] = int(ticks[bounds[0] - 1])
@@ -209,13 +209,13 @@ def _add_runs(lane: _Lane, ticks: Ticks, begins: npt.NDArray[np.intp]) -> None:
         if len(lane.runs) < _MAX_RUNS:
             lane.runs.append([int(ticks[begin]), int(ticks[end - 1]), end - begin])
         else:
-            # Enough is known to be wrong; the last one takes what follows.
+            # Bounds memory: with so much damage, further runs are merged into the last one.
             lane.runs[-1][1] = int(ticks[end - 1])
             lane.runs[-1][2] += end - begin
 
 
 def _transactions(name: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a part for each transaction, and a finding for each that has rows of nobody's among its own."""
+    """Yield a part for each transaction, and a finding for each that has rows without a transaction among its own."""
     ids = rows.column("txn_id")
     if ids.null_count == len(ids):
         return
@@ -232,7 +232,7 @@ def _transactions(name: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     strangers = np.concatenate([[0], np.cumsum(~valid)])
     among = np.flatnonzero(strangers[places[ends]] > strangers[places[begins]])[:MAX_FINDINGS]
     if len(among):
-        more = json.dumps({"kind": "transaction_mixed", "text": "other messages lie among those of a transaction"})
+        more = json.dumps({"kind": "transaction_mixed", "text": "other messages are between those of a transaction"})
         yield _part_batch(
             "finding",
             name,
@@ -245,7 +245,7 @@ def _transactions(name: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _sequence_runs(producers: pa.Array, sequences: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the sequences of each producer as runs that grow by one."""
+    """Return the sequences of each producer as runs of consecutive numbers."""
     encoded = producers.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")

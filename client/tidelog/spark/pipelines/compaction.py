@@ -22,7 +22,7 @@ Tombstones = Literal["drop", "keep"]
 Unkeyed = Literal["error", "keep", "drop"]
 
 _NOTE: Final = "_tidelog.json"
-# Not tick=N: Spark would read a folder above as a table with a column of that name, in place of the messages' own.
+# Why not tick=N: Spark would read the parent folder as a table partitioned by `tick`, which hides the messages' column.
 _PREFIX: Final = "snapshot-"
 _SNAPSHOT: Final = re.compile(rf"{_PREFIX}\d+")
 _COLUMNS: Final = tuple(ALL_COLUMNS.names)
@@ -30,17 +30,17 @@ _MARK: Final = "a message without a key"
 
 
 class CompactError(RuntimeError):
-    """A snapshot cannot be made, or one that is there was made otherwise; the message says what to do."""
+    """A snapshot cannot be written, or the existing one has other options; the message says what to do."""
 
 
 class UnkeyedError(CompactError):
-    """There is a message without a key, and nothing was said of such messages."""
+    """There is a message without a key, and ``unkeyed`` is ``error``."""
 
     def __init__(self, keep: str = "unkeyed='keep'", drop: str = "unkeyed='drop'") -> None:
-        """Take the words in which a caller says what becomes of them: those of Python, if nothing is given."""
+        """Name the options ``keep`` and ``drop`` in the message; by default as Python arguments."""
         super().__init__(
-            f"there is {_MARK}, which cannot be compacted: say {keep} to have all of them in the snapshot, or {drop} "
-            "to leave them out"
+            f"there is {_MARK}, which cannot be compacted: use {keep} to include all such messages in the snapshot, or "
+            f"{drop} to exclude them"
         )
 
 
@@ -49,10 +49,10 @@ class CompactResult:
     """A snapshot.
 
     Attributes:
-        tick: It is the state as of this tick, inclusive.
-        path: Its folder: Parquet files and ``_SUCCESS``.
-        rows: How many it has.
-        written: Whether this run made it; else it was there.
+        tick: The snapshot is as of this tick, inclusive.
+        path: Folder with Parquet files and ``_SUCCESS``.
+        rows: Number of rows.
+        written: True if this run wrote it; False if it already existed.
     """
 
     tick: int
@@ -61,7 +61,7 @@ class CompactResult:
     written: bool
 
     def as_record(self) -> dict[str, object]:
-        """Return it as values that JSON has."""
+        """Return the result as JSON values."""
         return asdict(self)
 
 
@@ -74,33 +74,33 @@ def compact(
     unkeyed: Unkeyed = "error",
     on_progress: OnProgress | None = None,
 ) -> CompactResult:
-    """Write the latest message of each channel and key to a folder of ``output`` that is named by the tick.
+    """Write the latest message of each channel and key to a folder below ``output``, named by the tick.
 
-    A snapshot that is there is left as it is: run it again with the same ``asOfTick`` and nothing happens. So it is
-    without one, if nothing came since the last snapshot that was made with the same options: that is returned.
+    Idempotent: an existing snapshot of the same tick and options is returned unchanged. Without ``asOfTick`` or
+    ``timestampAsOf``, the newest snapshot of the same options is returned if nothing changed since then.
 
     Args:
-        spark: Runs the work.
-        output: Folder of snapshots; all executors reach it under the same path.
-        options: Those of the source; as of now unless ``asOfTick`` or ``timestampAsOf`` says otherwise.
-        tombstones: A message with a key and an empty payload deletes the key: ``drop`` leaves such keys out, ``keep``
-            has the message itself.
-        unkeyed: What becomes of messages without a key: ``error`` fails, ``keep`` has them all, ``drop`` none.
-        on_progress: See there.
+        spark: Session that runs the job.
+        output: Folder of snapshots; all executors must reach it under the same path.
+        options: Options of the source; as of now without ``asOfTick`` and ``timestampAsOf``.
+        tombstones: A message with a key and an empty payload deletes the key: ``drop`` excludes such keys, ``keep``
+            includes the message.
+        unkeyed: Handling of messages without a key: ``error`` fails, ``keep`` includes all, ``drop`` excludes all.
+        on_progress: See ``OnProgress``.
 
     Raises:
-        UnkeyedError: There is a message without a key and nothing was said of them.
-        CompactError: The snapshot of this tick that is there was made with other options, or ``output`` is a folder of
-            something else.
-        OptionError: An option is wrong, or ``output`` is no folder of a file system.
-        ArchiveError: There is no archive.
+        UnkeyedError: There is a message without a key, and ``unkeyed`` is ``error``.
+        CompactError: The snapshot of this tick exists with other options, or ``output`` has other files but no
+            snapshot.
+        OptionError: An option is invalid, or ``output`` is not a file system path.
+        ArchiveError: The archive does not exist.
         TidelogError: The server cannot be reached, a channel does not exist, or the cut lies in the future.
     """
     snapshots = folder_of_snapshots(output)
     cut = fix_cut(options)
     read = parse_options(cut.options)
     made = {
-        # Another channel of the same name has other messages at the same ticks.
+        # With creation ticks: a re-created channel has other messages at the same ticks.
         "vchannels": dict(cut.lanes),
         "tombstones": tombstones,
         "unkeyed": unkeyed,
@@ -117,7 +117,7 @@ def compact(
     with told(spark, "compacting", on_progress):
         frame = latest(load_frame(spark, cut.options, *_COLUMNS), tombstones=tombstones, unkeyed=unkeyed)
         try:
-            # Spark writes _SUCCESS when all is there; what a run that died left is overwritten.
+            # Spark writes _SUCCESS last. The files of a run that died are overwritten.
             frame.write.mode("overwrite").parquet(str(folder))
         except PySparkException as error:
             if _MARK in str(error):
@@ -130,17 +130,17 @@ def compact(
 
 
 def folder_of_snapshots(output: str | Path) -> Path:
-    """Return the absolute path of a folder that has snapshots, or nothing.
+    """Return the absolute path of a folder of snapshots, or of an empty or new folder.
 
     Raises:
-        CompactError: It has something else.
-        OptionError: It is no folder of a file system.
+        CompactError: The folder has other files, but no snapshot.
+        OptionError: ``output`` is not a file system path.
     """
     folder = manifest.folder_path(output)
     others = manifest.entries_of(folder)
     if others and not _folders(folder):
         raise CompactError(
-            f"{folder} is not empty, and has no snapshots: it has {others}, and no folder '{_PREFIX}...'. Name a "
+            f"{folder} is not empty and has no snapshots: it has {others}, but no folder '{_PREFIX}...'. Use a "
             "folder of snapshots, or an empty or new one"
         )
     return folder
@@ -149,7 +149,7 @@ def folder_of_snapshots(output: str | Path) -> Path:
 def latest(frame: "DataFrame", *, tombstones: Tombstones = "drop", unkeyed: Unkeyed = "error") -> "DataFrame":
     """Return the latest row of each channel and key of any DataFrame with ``channel``, ``tick``, ``key``, ``payload``.
 
-    With ``unkeyed="error"``, whatever is done with the rows fails if one has no key.
+    With ``unkeyed="error"``, every action on the result fails if a row has no key.
     """
     from pyspark.sql import functions as F
 
@@ -168,10 +168,10 @@ def latest(frame: "DataFrame", *, tombstones: Tombstones = "drop", unkeyed: Unke
 
 
 def _snapshot_at(snapshots: Path, tick: int, made: Mapping[str, object]) -> CompactResult | None:
-    """Return the snapshot of a tick that is there; None if there is none.
+    """Return the existing snapshot of a tick, or None.
 
     Raises:
-        CompactError: It was made otherwise than ``made``.
+        CompactError: Its options differ from ``made``.
     """
     folder = snapshots / f"{_PREFIX}{tick}"
     noted = _noted(folder)
@@ -180,14 +180,14 @@ def _snapshot_at(snapshots: Path, tick: int, made: Mapping[str, object]) -> Comp
     different = [name for name in made if noted.get(name) != made[name]]
     if different:
         raise CompactError(
-            f"{folder} is a snapshot of this tick with other {', '.join(different)}: choose another folder, or remove "
-            "it"
+            f"{folder} is a snapshot of this tick with other values of {', '.join(different)}: use another folder, or "
+            "remove it"
         )
     return CompactResult(tick, str(folder), noted["rows"], written=False)
 
 
 def _snapshot_since(snapshots: Path, cut: Cut, made: Mapping[str, object]) -> CompactResult | None:
-    """Return the newest snapshot that was made as ``made`` says and since when nothing changed; None for none."""
+    """Return the newest snapshot with the options ``made`` if nothing changed since then, or None."""
     ticks = [int(path.name.removeprefix(_PREFIX)) for path in _folders(snapshots)]
     for tick in sorted(ticks, reverse=True):
         if cut.changed_tick <= tick <= cut.tick:
@@ -203,7 +203,7 @@ def _folders(snapshots: Path) -> list[Path]:
 
 
 def _noted(folder: Path) -> dict[str, Any] | None:
-    """Return what a snapshot says of itself; None if there is none, or a part of one."""
+    """Return the metadata of a snapshot; None if it does not exist or is incomplete."""
     note = folder / _NOTE
     if not note.is_file() or not (folder / "_SUCCESS").is_file():
         return None
@@ -212,7 +212,7 @@ def _noted(folder: Path) -> dict[str, Any] | None:
 
 
 def _make_durable(folder: Path) -> None:
-    """Make what Spark wrote to a folder durable, which it does not do itself."""
+    """Sync the files that Spark wrote to a folder, which Spark does not do."""
     for path in folder.iterdir():
         with path.open("rb") as written:
             os.fsync(written.fileno())
@@ -221,7 +221,7 @@ def _make_durable(folder: Path) -> None:
 
 
 def _note(folder: Path, values: dict[str, object]) -> None:
-    """Note what the snapshot is, last of all: without it, the snapshot is made anew."""
+    """Persist the snapshot's metadata. Ordering: written last, because a snapshot without it is rewritten."""
     temporary = folder / f"{_NOTE}.new"
     with temporary.open("w") as file:
         json.dump(values, file)

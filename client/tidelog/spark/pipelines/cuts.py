@@ -1,4 +1,4 @@
-"""The cut of a job: fixed on the driver, so that a job can say as of which tick its result is."""
+"""The cut of a job: taken on the driver, so that the job can report the tick of its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _ENDS: Final = frozenset({"endingtick", "endingtimestamp", "asoftick", "timestam
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A read whose end is fixed.
+    """A read with a fixed end.
 
     Attributes:
-        tick: Its end, inclusive.
-        lanes: The vchannels that it is of, with the tick at which the channel of each was created.
-        changed_tick: Of their newest message, or when the newest of their channels was created; maybe behind ``tick``.
-        is_named: Whether the options said where the end is.
-        options: Those of the source, with ``tick`` as their end.
+        tick: End of the read, inclusive.
+        lanes: Creation tick of the channel, by vchannel.
+        changed_tick: Tick of the newest message or channel creation; may be greater than ``tick``.
+        is_named: True if the options set the end.
+        options: Options of the source, with ``tick`` as the end.
     """
 
     tick: int
@@ -37,11 +37,11 @@ class Cut:
 
 
 def fix_cut(options: SourceOptions) -> Cut:
-    """Return the cut that ``options`` name, or one that is made now.
+    """Return the cut that ``options`` name, or else take one now.
 
     Raises:
-        OptionError: An option is wrong, or the read starts behind its end.
-        ArchiveError: There is no archive.
+        OptionError: An option is invalid, or the read starts after its end.
+        ArchiveError: The archive does not exist.
         TidelogError: The server cannot be reached, a channel does not exist, or the cut lies in the future.
     """
     texts = {name: str(value) for name, value in options.items()}
@@ -51,7 +51,7 @@ def fix_cut(options: SourceOptions) -> Cut:
     )
     if read.begin_tick >= end_tick:
         raise OptionError(
-            f"the read is to start at tick {read.begin_tick}, and ends with {end_tick - 1}: choose an earlier start"
+            f"the read starts at tick {read.begin_tick}, after its end at {end_tick - 1}: choose an earlier start"
         )
     kept = {name: text for name, text in texts.items() if name.lower() not in _ENDS}
     named = bool(read.end_tick)
@@ -61,7 +61,7 @@ def fix_cut(options: SourceOptions) -> Cut:
 def _of_log(read: ReadOptions) -> tuple[int, Mapping[str, int], int]:
     with Owners(read.connection) as owners:
         lanes, channels = describe(owners, read)
-        # Looked at before the cut is made: what comes meanwhile is a change that the next run sees.
+        # Ordering: read before the cut is taken, so that the next run sees concurrent appends as a change.
         created = {channel.name: int(channel.created_tick) for channel in channels}
         changed = max(*(int(lane.last_tick) for lane in lanes), *created.values())
         return end_of(owners, lanes, read), {lane.name: created[channel_of(lane.name)] for lane in lanes}, changed

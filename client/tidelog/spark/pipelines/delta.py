@@ -1,11 +1,11 @@
-"""The Delta table of an archive: a second view of the same files, for engines that know Delta and not our manifest.
+"""The Delta table of an archive: a second view of the same files, for engines that read Delta but not our manifest.
 
-``archive(..., delta=True)`` makes it in ``<root>/_delta_log``. The manifest stays the truth. Each commit of the archive
-becomes one commit of Delta, in order, which adds the very same files and carries an application transaction: the name
-of the archive, and the number of its commit. So the table itself says how far it is, whatever died in between, and what
-is missing is published by the next run.
+``archive(..., delta=True)`` creates it in ``<root>/_delta_log``. The manifest stays authoritative. Each commit of the
+archive becomes one Delta commit, in order, which adds the same files and has an application transaction: the id of the
+archive and the number of its commit. So the table records which commits it has, and the next run publishes those that
+a run that died did not.
 
-Importing this needs the extra ``delta``.
+Importing this module requires the extra ``delta``.
 """
 
 import json
@@ -33,13 +33,13 @@ except ImportError as missing:
     ) from missing
 
 PARTITION_BY: Final = ("channel", "vchannel")
-"""Columns of the table that are folders, too."""
+"""Partition columns of the table, which are part of the file paths."""
 
 _CONFIGURATION: Final = {
-    # Rows come from the archive only; nobody else adds to its files or deletes from them by mistake.
+    # Only the archive adds rows; this prevents other writers from deleting or updating rows by mistake.
     "delta.appendOnly": "true",
-    # VACUUM deletes files that the table has let go of, as OPTIMIZE does, or has never had, as those of a run that has
-    # not committed. All of them are the archive's: with this, it deletes none unless somebody insists.
+    # VACUUM deletes files that the table no longer has, for example after OPTIMIZE, and files that it never had, such
+    # as those of an uncommitted run. All of them belong to the archive. With this, VACUUM deletes none unless forced.
     "delta.deletedFileRetentionDuration": "interval 36500 days",
 }
 _NOT_NULL: Final = [field.name for field in ALL_COLUMNS if not field.nullable and field.name not in PARTITION_BY]
@@ -47,26 +47,27 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 def check_table(there: Archive) -> None:
-    """Refuse to go on if what lies at the root of an archive is not its Delta table, or cannot be one.
+    """Check that the Delta table at an archive's root is that of the archive, or can be created.
 
     Raises:
-        ArchiveError: It is another one's table, or damaged, or ahead of the archive.
+        ArchiveError: The table is of another archive, is damaged, or is ahead of this archive; or Delta cannot use
+            the path.
     """
     if unquote(str(there.root)) != str(there.root):
         raise ArchiveError(
-            f"{there.root} has a '%' with two digits behind it, which Delta reads as another character: "
-            "a Delta table needs another folder"
+            f"{there.root} has a '%' followed by two digits, which Delta decodes as another character: "
+            "use another folder for a Delta table"
         )
     _opened(there)
 
 
 def publish(there: Archive) -> int:
-    """Add the commits of an archive that its Delta table does not have, make them durable, and return its version.
+    """Publish the archive's commits that its Delta table lacks, sync them, and return the table's version.
 
-    The table is made if there is none. The caller holds ``manifest.writing``, and ``there`` has a commit.
+    Creates the table if it does not exist. The caller must hold ``manifest.writing``, and ``there`` must have a commit.
 
     Raises:
-        ArchiveError: The table is not of this archive, or Delta refuses.
+        ArchiveError: The table is not of this archive, or Delta fails.
     """
     log = there.root / manifest.DELTA_LOG
     known = _names(log)
@@ -92,13 +93,13 @@ def publish(there: Archive) -> int:
 
 
 def app_id(there: Archive) -> str:
-    """Return the application that the transactions of an archive's table name; there is a commit."""
-    # Of two archives that were made one after the other in one folder, each has its own.
+    """Return the application id in the transactions of an archive's table; the archive must have a commit."""
+    # Unique, even if an archive was removed and another one created in the same folder.
     return f"tidelog-archive-{manifest.read_commit(there.root, 1).run}"
 
 
 def adds_of(commit: Commit) -> list[AddAction]:
-    """Return what Delta is told of the files of a commit."""
+    """Return Delta's add actions for the files of a commit."""
     made_ms = round(datetime.fromisoformat(commit.time).timestamp() * 1_000)
     return [_add_of(file, made_ms) for file in commit.files]
 
@@ -123,15 +124,15 @@ def _add_of(file: ArchivedFile, made_ms: int) -> AddAction:
 
 
 def _bounds(tick: int) -> dict[str, object]:
-    """Return the statistics that a tick tells: ``timestamp`` has its milliseconds, which is what Delta keeps of one."""
+    """Return the statistics of a tick. ``timestamp`` has milliseconds, which is the precision of Delta's statistics."""
     time = _EPOCH + timedelta(milliseconds=tick >> LOGICAL_BITS)
     return {"tick": tick, "timestamp": time.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
 
 
 def _opened(there: Archive) -> DeltaTable | None:
-    """Return the table of an archive; None if there is none."""
+    """Return the table of an archive; None if it does not exist."""
     with _explained(there.root):
-        # Without a commit, this is what a run left that died before it made the table.
+        # A folder without a Delta commit is left by a run that died before it created the table.
         if not DeltaTable.is_deltatable(str(there.root)):
             return None
         table = DeltaTable(there.root)
@@ -139,19 +140,19 @@ def _opened(there: Archive) -> DeltaTable | None:
     if published is None:
         raise ArchiveError(
             f"the Delta table at {there.root} is not of this archive: archive to another folder, "
-            f"or remove {there.root / manifest.DELTA_LOG} if nobody needs the table"
+            f"or remove {there.root / manifest.DELTA_LOG} if the table is not needed"
         )
     if published > there.last_commit:
         raise ArchiveError(
-            f"the Delta table at {there.root} has commit {published} of the archive, and the archive ends with "
+            f"the Delta table at {there.root} has commit {published} of the archive, but the archive ends with "
             f"{there.last_commit}: restore the commits from a copy, or remove {there.root / manifest.DELTA_LOG} "
-            "and publish anew with delta"
+            "and publish again with delta"
         )
     return table
 
 
 def _made(there: Archive) -> DeltaTable:
-    """Make an empty table, which names the archive from the beginning: version N will be commit N."""
+    """Create an empty table with the archive's application id, as version 0: version N is commit N."""
     with _explained(there.root):
         create_table_with_add_actions(
             str(there.root),
@@ -166,14 +167,14 @@ def _made(there: Archive) -> DeltaTable:
 
 
 def _add_columns(table: DeltaTable) -> None:
-    """Add the columns that came to the source after the table was made; in older files they are NULL."""
+    """Add columns that the source got after the table was created; in older files they are NULL."""
     types = {field.name: field.type for field in table.schema().fields}
     wanted = Schema.from_arrow(arrow_schema()).fields
     for field in wanted:
         if types.get(field.name, field.type) != field.type:
             raise ArchiveError(
-                f"the column '{field.name}' of the Delta table has the type {types[field.name]}, and that of the "
-                f"archive {field.type}: remove {manifest.DELTA_LOG} and publish anew with delta"
+                f"the column '{field.name}' of the Delta table has the type {types[field.name]}, expected "
+                f"{field.type} as in the archive: remove {manifest.DELTA_LOG} and publish again with delta"
             )
     added = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in types]
     if added:
@@ -186,11 +187,11 @@ def _explained(root: Path) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        # The lines behind the first one are a stack of addresses.
+        # The lines after the first one are a stack of addresses.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ArchiveError(
-            f"the Delta table at {root} cannot be read or written ({reason}). It is a second view of the archive, "
-            f"which is whole: run again, or remove {root / manifest.DELTA_LOG} and publish anew with delta"
+            f"the Delta table at {root} cannot be read or written ({reason}). The archive itself is intact: run "
+            f"again, or remove {root / manifest.DELTA_LOG} and publish again with delta"
         ) from error
 
 
@@ -199,10 +200,10 @@ def _names(log: Path) -> set[str]:
 
 
 def _sync(log: Path, names: Collection[str]) -> None:
-    """Make what was published durable, which delta-rs leaves to the system: what is trimmed then is in both views."""
+    """Sync the published commits, which delta-rs does not do, so that trimmed messages are durable in both views."""
     if not names:
         return
-    # Written anew with each checkpoint.
+    # _last_checkpoint is rewritten by each checkpoint.
     for name in {*names, *(_names(log) & {"_last_checkpoint"})}:
         descriptor = os.open(log / name, os.O_RDONLY)
         try:

@@ -1,15 +1,15 @@
-"""Digests of messages that do not depend on their order, so that log, archive and producer can be compared.
+"""Order-independent digests of messages, which allow to compare log, archive and producer.
 
-A digest is two sums modulo 2^64, of a hash of each message, written as 32 hexadecimal digits: the first sum, then the
-second. Digests of parts are added. There are two::
+A digest is two sums modulo 2^64 of message hashes, written as 32 hexadecimal digits: the first sum, then the second.
+The digest of a union is the sum of its parts' digests. There are two kinds::
 
-    content   channel, key, payload: what a producer knows before it appends
-    full      these, then vchannel (4 bytes), tick (8 bytes), type (4 bytes), and the properties in order of name
+    content   channel, key, payload: the fields that a producer knows before it appends
+    full      these, then vchannel (4 bytes), tick (8 bytes), type (4 bytes), and the properties sorted by name
 
 The hash of a message is a chain of XXH64, as Spark's ``xxhash64`` computes it: the hash of each field is the seed of
-the next, numbers are little-endian, texts UTF-8, and what is NULL is passed over. For the first sum the chain begins
-with the seed 42, for the second with XXH64(01 00 00 00 00 00 00 00, seed 42). A key, payload or text of more than 1,024
-bytes stands in the chain as its SHA-256. With any XXH64, here that of the package ``xxhash``::
+the next, numbers are little-endian, texts UTF-8, and NULL is skipped. The chain of the first sum starts with the seed
+42, that of the second with XXH64(01 00 00 00 00 00 00 00, seed 42). A key, payload or text of more than 1,024 bytes is
+replaced by its SHA-256. With any XXH64, here that of the package ``xxhash``::
 
     def content(channel: bytes, key: bytes | None, payload: bytes) -> tuple[int, int]:
         first, second = 42, xxh64((1).to_bytes(8, "little"), 42)
@@ -19,8 +19,8 @@ bytes stands in the chain as its SHA-256. With any XXH64, here that of the packa
                 first, second = xxh64(field, first), xxh64(field, second)
         return first, second
 
-Two sets of messages that differ have the same digest with a probability of 2^-64 or less if chance made them differ; it
-is no proof against somebody who wants them to look alike.
+Two sets of messages that differ by chance have the same digest with a probability of at most 2^-64. A digest is no
+protection against deliberate forgery.
 """
 
 import hashlib
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MAX_HASHED_BYTES: Final = 1_024
-"""What is longer is hashed as its SHA-256."""
+"""Longer values are replaced by their SHA-256."""
 
 COLUMNS: Final = ("channel", "vchannel", "tick", "type", "key", "payload", "properties")
-"""What a full digest is made of."""
+"""The columns of a full digest."""
 
 _FIRST_SEED: Final = 42
 _SECOND_SEED: Final = hash_bytes((1).to_bytes(8, "little"), _FIRST_SEED)
@@ -53,7 +53,7 @@ _DIGITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Sums over the hashes of messages, modulo 2^64; ``a + b`` is the digest of both sets of messages together."""
+    """Sums of message hashes, modulo 2^64; ``a + b`` is the digest of both sets of messages."""
 
     first: int = 0
     second: int = 0
@@ -66,14 +66,14 @@ class Digest:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the digest of 32 hexadecimal digits. Raises ValueError."""
+        """Parse 32 hexadecimal digits. Raises ValueError."""
         if len(text) != _DIGITS:
-            raise ValueError(f"{text!r} is no digest: expected {_DIGITS} hexadecimal digits")
+            raise ValueError(f"the digest is {text!r}, expected {_DIGITS} hexadecimal digits")
         return cls(int(text[:16], 16), int(text[16:], 16))
 
     @classmethod
     def total(cls, parts: Iterable["Digest"]) -> "Digest":
-        """Return the digest of all parts together."""
+        """Return the digest of the union of ``parts``."""
         return sum(parts, Digest())
 
 
@@ -84,18 +84,18 @@ class Digests(NamedTuple):
     content: Digest = Digest()
 
     def plus(self, other: "Digests") -> "Digests":
-        """Return the digests of both sets of messages together."""
+        """Return the digests of both sets of messages."""
         return Digests(self.full + other.full, self.content + other.content)
 
 
 def digest_contents(channel: str, payloads: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> Digest:
-    """Return the content digest of messages that a producer sends to ``channel``; best called with thousands at once.
+    """Return the content digest of messages that a producer sends to ``channel``. Fastest with thousands at once.
 
     Raises:
-        ValueError: There are not as many keys as payloads.
+        ValueError: The numbers of keys and payloads differ.
     """
     if keys is not None and len(keys) != len(payloads):
-        raise ValueError(f"there are {len(payloads)} payloads and {len(keys)} keys: give one key for each, or None")
+        raise ValueError(f"there are {len(payloads)} payloads and {len(keys)} keys: pass one key per payload, or None")
     hashes = [_start(channel, seed, len(payloads)) for seed in _SEEDS]
     if keys is not None:
         hashes = _chain(pa.array(keys, pa.binary()), hashes)
@@ -103,7 +103,7 @@ def digest_contents(channel: str, payloads: Sequence[bytes], keys: Sequence[byte
 
 
 def digest_batch(batch: pa.RecordBatch) -> Digests:
-    """Return both digests of the rows of ``batch``, which has COLUMNS and maybe more."""
+    """Return both digests of the rows of ``batch``, which has at least COLUMNS."""
     names = pc.unique(batch.column("channel"))
     if len(names) == 1:
         hashes = [_start(names[0].as_py(), seed, batch.num_rows) for seed in _SEEDS]
@@ -118,7 +118,7 @@ def digest_batch(batch: pa.RecordBatch) -> Digests:
 
 
 def content_columns() -> "tuple[Column, Column]":
-    """Return the hashes of the content digest as Spark's columns, for any DataFrame with the columns of the source."""
+    """Return the hashes of the content digest as Spark columns, for any DataFrame with the columns of the source."""
     from pyspark.sql import functions as F
 
     fields = [F.col("channel"), _shortened("key"), _shortened("payload")]
@@ -126,14 +126,14 @@ def content_columns() -> "tuple[Column, Column]":
 
 
 def digest_frame(frame: "DataFrame") -> tuple[int, Digest]:
-    """Return number and content digest of the rows of any DataFrame with ``channel``, ``key`` and ``payload``.
+    """Return the number of rows and the content digest of any DataFrame with ``channel``, ``key`` and ``payload``.
 
-    Spark computes it without Python.
+    Spark computes them without Python workers.
     """
     from pyspark.sql import functions as F
 
     first, second = content_columns()
-    # As decimals: a sum of 64-bit hashes has more bits, and Spark refuses to let it wrap.
+    # As decimals: a sum of 64-bit hashes has more bits, and Spark raises an error on overflow.
     sums = [F.sum(each.cast("decimal(20,0)")) for each in (first, second)]
     row = frame.agg(F.count("*"), *sums).first()
     assert row is not None
@@ -148,7 +148,7 @@ def _shortened(name: str) -> "Column":
 
 
 def _start(channel: str, seed: int, count: int) -> Hashes:
-    """Return the hash of the channel's name, once for each message."""
+    """Return the hash of the channel's name, repeated ``count`` times."""
     return np.full(count, hash_bytes(_short(channel.encode()), seed), np.uint64)
 
 
@@ -161,7 +161,7 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Any:
 
 
 def _chain(values: pa.Array, hashes: Sequence[Hashes]) -> list[Hashes]:
-    """Return the hashes of the values with ``hashes`` as seeds; those of NULL as they were."""
+    """Return the hashes of ``values``, with ``hashes`` as seeds; for NULL the seed."""
     if values.null_count == len(values):
         return list(hashes)
     data, starts, lengths = _strings(values)
@@ -193,7 +193,7 @@ def _short(value: bytes) -> bytes:
 
 
 def _chain_properties(properties: pa.Array, hashes: Sequence[Hashes]) -> list[Hashes]:
-    """Return the hashes of names and values, in order of name, with ``hashes`` as seeds."""
+    """Return the hashes of names and values, sorted by name, with ``hashes`` as seeds."""
     offsets = np.frombuffer(properties.buffers()[1], np.int32)[properties.offset :][: len(properties) + 1]
     counts = np.diff(offsets)
     hashes = list(hashes)
@@ -220,7 +220,7 @@ def _replaced(hashes: Hashes, rows: npt.NDArray[np.intp], new: Hashes) -> Hashes
 
 
 def _strings(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Places, Places]:
-    """Return the bytes of all strings, and where each begins and how long it is."""
+    """Return the bytes of all strings, and the start and length of each."""
     is_large = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
     _, offset_buffer, data_buffer = values.buffers()
     kind = np.int64 if is_large else np.int32

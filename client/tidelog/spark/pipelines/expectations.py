@@ -1,4 +1,4 @@
-"""What ``verify`` compares its rows with: what the server, a manifest and the caller say of them."""
+"""The expectations that ``verify`` compares its rows with: those of the server, of a manifest and of the caller."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,14 +23,14 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is known of the audit from the outside.
+    """The scope of an audit.
 
     Attributes:
-        is_whole: Whether all channels are read whole, so that each transaction is.
-        floor: From this tick on nothing is missing because it was trimmed.
+        is_whole: True if all channels are read whole, so that each transaction is complete.
+        floor: Smallest tick from which nothing was trimmed.
         before: The vchannels as the server described them; empty without a server.
-        broadcasts: Those that have not been acknowledged by all.
-        undecided: What will not be read, and why.
+        broadcasts: Broadcasts that not all of their vchannels have acknowledged.
+        undecided: Parts that are not read, with the reason.
     """
 
     is_whole: bool
@@ -41,7 +41,7 @@ class Scope:
 
 
 def scope_of(read: ReadOptions) -> Scope:
-    """Ask the server, and the manifest if there is one, before the rows are read. Raises as ``verify``."""
+    """Query the server, and the manifest of the archive if set, before the rows are read. Raises as ``verify``."""
     before: dict[str, VchannelDescription] = {}
     broadcasts: list[OpenBroadcast] = []
     if not read.archive_only:
@@ -60,7 +60,7 @@ def scope_of(read: ReadOptions) -> Scope:
 
 
 def _of_archive(read: ReadOptions, before: Mapping[str, VchannelDescription]) -> tuple[int, list[str]]:
-    """Return from which tick on nothing is missing in archive and log together, and what will not be read of them."""
+    """Return the smallest tick from which archive and log together are complete, and the parts that are not read."""
     archive = manifest.load(read.archive)
     names = lanes_of(archive, read) if read.archive_only else [name for name in before if name in archive.lanes]
     lanes = {name: archive.lanes[name] for name in names}
@@ -72,7 +72,7 @@ def _of_archive(read: ReadOptions, before: Mapping[str, VchannelDescription]) ->
         end_tick = archived_end(read, [lane.end_tick for lane in lanes.values()])
         files = [file.path for lane in lanes.values() for file in lane.files if file.first_tick >= end_tick]
         if files:
-            text = f"{_some(files, 'archived file')}: behind tick {end_tick}, where the first vchannel's archive ends"
+            text = f"{_some(files, 'archived file')}: after tick {end_tick}, the smallest end of a vchannel's archive"
             undecided.append(text)
     return max([0, *begins, *losses, *trims]), undecided
 
@@ -82,7 +82,7 @@ def _lost_behind(lane: VchannelDescription, archived: Mapping[str, ArchivedLane]
 
 
 def _some(names: Sequence[str], what: str) -> str:
-    """Return how many there are and the first of them, such as ``2 archived files (a, b)``."""
+    """Return the number of names and the first of them, such as ``2 archived files (a, b)``."""
     more = ", ..." if len(names) > _SHOWN else ""
     return f"{len(names)} {what}{'s' if len(names) > 1 else ''} ({', '.join(names[:_SHOWN])}{more})"
 
@@ -90,7 +90,7 @@ def _some(names: Sequence[str], what: str) -> str:
 def _open_broadcasts(
     client: Client, lanes: Mapping[str, VchannelDescription], read: ReadOptions
 ) -> Iterator[OpenBroadcast]:
-    """Yield what the server still knows the vchannels of, as far as it must be among what is read."""
+    """Yield the unacknowledged broadcasts in the range that is read, with the vchannels on which they must be."""
     for summary in client.list_broadcasts():
         tick = int(summary.tick)
         if not tick or tick < read.begin_tick or (read.end_tick and tick >= read.end_tick):
@@ -102,15 +102,16 @@ def _open_broadcasts(
 
 
 def digest_findings(report: VerifyReport, wanted: Sequence[tuple[Digest, str]]) -> Iterator[Finding]:
-    """Yield a finding for each digest, called ``digest`` or ``content``, that is not the one expected."""
+    """Yield a finding for each digest, named ``digest`` or ``content``, that differs from the expected one."""
     for expected, name in wanted:
         found = report.digests.full if name == "digest" else report.digests.content
         if found != expected:
-            yield Finding("digest", "", 0, f"the {name} digest is {found}, and {expected} was expected")
+            kind = "full" if name == "digest" else name
+            yield Finding("digest", "", 0, f"the {kind} digest is {found}, expected {expected}")
 
 
 def not_compared(partitions: Sequence[InputPartition]) -> list[str]:
-    """Return the files of an archive that were read in part, so that their digests say nothing."""
+    """Return the archived files that are read in part, so that their digests cannot be compared."""
     files = [each.file.path for each in partitions if isinstance(each, ArchivePartition) and not each.is_whole]
     return [f"digests of {_some(files, 'archived file')}: only a part was read"] if files else []
 
@@ -118,7 +119,7 @@ def not_compared(partitions: Sequence[InputPartition]) -> list[str]:
 def compared(
     report: VerifyReport, scope: Scope, read: ReadOptions
 ) -> tuple[list[LaneReport], list[Finding], list[str]]:
-    """Return the lanes with what the server says of them, what differs, and what changed meanwhile."""
+    """Return the vchannel reports with the server's counts, the differences, and the concurrently changed vchannels."""
     if read.begin_tick or read.end_tick:
         return list(report.lanes), [], ["the server's counts: only a part was read"]
     with Owners(read.connection) as owners:
@@ -133,7 +134,7 @@ def compared(
             continue
         lanes.append(replace(lane, described=before.messages))
         if lane.messages != before.messages:
-            text = f"{lane.messages} messages were read, and the server says that there are {before.messages}"
+            text = f"{lane.messages} messages were read, but the server reports {before.messages}"
             findings.append(Finding("count", name, lane.first_tick, text))
     undecided = [f"the server's counts: written or trimmed meanwhile: {', '.join(moved[:10])}"] if moved else []
     return lanes, findings, undecided

@@ -1,4 +1,4 @@
-"""Reports as one HTML file that needs nothing else: tables, and charts as inline SVG."""
+"""Reports as one self-contained HTML file: tables, and charts as inline SVG."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,18 +37,18 @@ _MAX_TICKS: Final = 5
 _LEFT: Final = 100
 _ROUNDING: Final = 1e-9
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
-# Numbers that are no exact ones say so.
+# Column heads that mark approximate numbers.
 _HEADS: Final = {"distinct_keys": "distinct keys (about)"}
 _PARTIAL: Final = (
-    "<p>Circles: first and last windows, of which a part only may have been read: their rates may be too low.</p>"
+    "<p>Circles: first and last windows, which may have been read only in part: their rates may be too low.</p>"
 )
 
 Record = Mapping[str, object]
 
 
 def verify_page(report: VerifyReport, options: SourceOptions | None = None) -> str:
-    """Return the page of an audit, which tells what was read if it is given the options of that."""
-    verdict = '<p class="ok">Nothing was found.</p>'
+    """Return the page of an audit; with ``options`` it includes what was read."""
+    verdict = '<p class="ok">No findings.</p>'
     if not report.ok:
         verdict = f'<p class="bad">{len(report.findings)} findings.</p>'
     record = report.as_record()
@@ -60,14 +60,14 @@ def verify_page(report: VerifyReport, options: SourceOptions | None = None) -> s
         verdict,
         _table([summary]),
         _section("Findings", _table(_records(record["findings"]))) if report.findings else "",
-        _section("Not decided", f"<ul>{undecided}</ul>") if undecided else "",
-        _section("Messages of each vchannel", bars([(lane.vchannel, lane.messages) for lane in report.lanes])),
+        _section("Undecided", f"<ul>{undecided}</ul>") if undecided else "",
+        _section("Messages per vchannel", bars([(lane.vchannel, lane.messages) for lane in report.lanes])),
         _section("Vchannels", _table(_records(record["lanes"]))),
     )
 
 
 def stats_page(report: StatsReport, options: SourceOptions | None = None) -> str:
-    """Return the page of statistics, which tells what was read if it is given the options of that."""
+    """Return the page of statistics; with ``options`` it includes what was read."""
     names = [str(channel["channel"]) for channel in report.channels]
     charts = []
     for field, title in (("messages_per_second", "Messages per second"), ("bytes_per_second", "Bytes per second")):
@@ -78,10 +78,10 @@ def stats_page(report: StatsReport, options: SourceOptions | None = None) -> str
         charts.append(_section(f"{title}, windows of {report.window_s:,} s", lines(series) + _PARTIAL))
     for name in names:
         sizes = [(f"≤ {each['at_most_bytes']:,}", each["messages"]) for each in report.sizes if each["channel"] == name]
-        charts.append(_section(f"Bytes of a message, {name}", bars(sizes)))
+        charts.append(_section(f"Bytes per message, {name}", bars(sizes)))
         keys = [(str(each["key"]), each["messages"]) for each in report.top_keys if each["channel"] == name]
         if keys:
-            charts.append(_section(f"Keys with most messages, {name}", bars(keys)))
+            charts.append(_section(f"Most frequent keys, {name}", bars(keys)))
     return _page(
         f"Statistics of {_what(options)}",
         _origin(options, {"as of tick": report.tick}),
@@ -92,7 +92,7 @@ def stats_page(report: StatsReport, options: SourceOptions | None = None) -> str
 
 
 def bars(values: Sequence[tuple[str, int]]) -> str:
-    """Return horizontal bars as SVG, each with its label and number."""
+    """Return an SVG bar chart with a label and a number per bar."""
     shown = values[:_MAX_BARS]
     greatest = max((value for _, value in shown), default=0) or 1
     room = _WIDTH - _LABEL_WIDTH - 120
@@ -112,9 +112,9 @@ def bars(values: Sequence[tuple[str, int]]) -> str:
 
 
 def lines(series: Mapping[str, Sequence[tuple[str, float]]]) -> str:
-    """Return lines over time as SVG; the points of a line are (time as ISO 8601, value), in order.
+    """Return an SVG line chart over time; the points of a line are (ISO 8601 time, value), in order.
 
-    Points at the first and the last time are circles.
+    Points at the first and the last time are drawn as circles.
     """
     times = sorted({time for points in series.values() for time, _ in points})
     greatest = max((value for points in series.values() for _, value in points), default=0.0) or 1.0
@@ -130,7 +130,7 @@ def lines(series: Mapping[str, Sequence[tuple[str, float]]]) -> str:
         spots = [(time, f"{place[time]:.1f}", _height_of(value, greatest)) for time, value in points]
         path = " ".join(f"{x},{y}" for _, x, y in spots)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        # A point alone is no line.
+        # A polyline of a single point is invisible.
         for time, x, y in spots:
             is_end = time in (times[0], times[-1])
             shape = f'r="3.5" fill="none" stroke="{colour}"' if is_end else f'r="2" fill="{colour}"'
@@ -147,7 +147,7 @@ def lines(series: Mapping[str, Sequence[tuple[str, float]]]) -> str:
 
 
 def axis_values(greatest: float) -> list[float]:
-    """Return 3 to 6 values from 0 up to ``greatest``, which is positive: steps of 1, 2 or 5 times a power of ten."""
+    """Return 3 to 6 values from 0 up to ``greatest``, a positive number, in steps of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(greatest / _MAX_TICKS))
     step = next(factor * power for factor in (1, 2, 5, 10, 20) if greatest <= factor * power * _MAX_TICKS)
     return [step * number for number in range(int(greatest / step + _ROUNDING) + 1)]
@@ -162,7 +162,7 @@ def _short(value: float) -> str:
 
 
 def _what(options: SourceOptions | None) -> str:
-    """Return what was read, as the options name it."""
+    """Return the channels or vchannels that the options name."""
     if options is None:
         return "a log"
     read = parse_options({name: str(value) for name, value in options.items()})
@@ -170,7 +170,7 @@ def _what(options: SourceOptions | None) -> str:
 
 
 def _origin(options: SourceOptions | None, ticks: Mapping[str, int | None]) -> str:
-    """Return in a table where the figures come from, as of which tick, and when and by what the page was made."""
+    """Return a table with the source of the figures, their tick, and the time and version of tidelog of the page."""
     told = {"made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "tidelog": metadata.version("tidelog")}
     if options is not None:
         read = parse_options({name: str(value) for name, value in options.items()})
@@ -227,6 +227,6 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
-        # Ticks are copied, and stay as they are.
+        # Ticks are shown without separators, so that they can be copied.
         return str(value) if value >= 1 << 40 else f"{value:,}"
     return escape(f"{value:,.1f}" if isinstance(value, float) else str(value))

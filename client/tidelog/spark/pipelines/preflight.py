@@ -1,6 +1,6 @@
-"""What can be wrong with a job, found before Spark is started for it, which takes ten seconds.
+"""Checks of a job's arguments before Spark starts, which takes ten seconds.
 
-Each job checks the same things again once it runs: what is here is for people who wait.
+Each job repeats these checks when it runs; they are here so that the user gets errors early.
 """
 
 import errno
@@ -24,7 +24,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def check_archive(root: str | Path, options: SourceOptions, *, delta: bool = False) -> None:
-    """Raise what ``archive`` would raise of its options, its channels and its folder, which is made."""
+    """Raise what ``archive`` would raise about its options, channels and folder. Creates the folder."""
     read, folder = archive_options(options), manifest.folder_path(root)
     _check_writable(folder)
     _check_channels(read)
@@ -33,7 +33,7 @@ def check_archive(root: str | Path, options: SourceOptions, *, delta: bool = Fal
 
 
 def check_compact(output: str | Path, options: SourceOptions) -> None:
-    """Raise what ``compact`` would raise of its options, its channels and its folder, which is made."""
+    """Raise what ``compact`` would raise about its options, channels and folder. Creates the folder."""
     read, folder = _parsed(options), folder_of_snapshots(output)
     _check_writable(folder)
     _check_channels(read)
@@ -41,26 +41,26 @@ def check_compact(output: str | Path, options: SourceOptions) -> None:
 
 
 def check_verify(options: SourceOptions, *, digest: str | None = None, content_digest: str | None = None) -> None:
-    """Raise what ``verify`` would raise of its options and its channels; OptionError for a digest that is none."""
+    """Raise what ``verify`` would raise about its options and channels; OptionError for an invalid digest."""
     for text in filter(None, (digest, content_digest)):
         try:
             Digest.parse(text)
         except ValueError as error:
-            raise OptionError(f"{text!r} is no digest: write its 32 hexadecimal digits") from error
+            raise OptionError(f"the digest is {text!r}, expected 32 hexadecimal digits") from error
     _check_channels(verify_options(options))
 
 
 def check_stats(options: SourceOptions, *, output: str | Path | None = None) -> None:
-    """Raise what ``stats`` would raise of its options, its channels and its folder."""
+    """Raise what ``stats`` would raise about its options, channels and folder."""
     read = _parsed(options)
-    # Spark writes there, also to what is no file system, if it was told how.
+    # Spark writes there, and may support URLs of object stores.
     if output is not None and not _SCHEME.match(str(output)):
         _check_writable(Path(output).absolute())
     _check_channels(read)
 
 
 def check_file(path: Path) -> None:
-    """Raise OSError if no file can be written to ``path``, because its folder is not there or not ours."""
+    """Raise OSError if ``path`` cannot be written: its folder is missing or not writable, or it is a folder."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise _os_error(errno.ENOTDIR if folder.exists() else errno.ENOENT, folder)
@@ -71,7 +71,7 @@ def check_file(path: Path) -> None:
 
 
 def reason_of_os(error: OSError) -> str:
-    """Return in one line what could not be read or written, and why."""
+    """Return the path that could not be read or written and the reason, in one line."""
     if error.filename is None:
         return str(error) or type(error).__name__
     return f"cannot read or write {error.filename}: {error.strerror}"
@@ -85,7 +85,7 @@ def _check_channels(read: ReadOptions) -> None:
     archive = manifest.load(read.archive) if read.archive else None
     if read.archive_only:
         return
-    # Closed before Spark starts its Java by a fork, in which gRPC must have nothing open.
+    # Closed before Spark forks to start Java: gRPC must have no open channel at a fork.
     with Owners(read.connection) as owners:
         channels = describe(owners, read)[1]
     if archive is not None:
@@ -93,7 +93,7 @@ def _check_channels(read: ReadOptions) -> None:
 
 
 def _check_writable(folder: Path) -> None:
-    """Raise OSError if ``folder`` cannot be written to, or made."""
+    """Raise OSError if ``folder`` cannot be written or created."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir():
         raise _os_error(errno.ENOTDIR, there)

@@ -1,4 +1,4 @@
-"""What ``verify`` tells: a report, with one of each vchannel in it."""
+"""The reports of ``verify``."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,14 +9,14 @@ from tidelog.spark.pipelines.together import Finding
 
 @dataclass(frozen=True, slots=True)
 class LaneReport:
-    """What was read of one vchannel.
+    """Totals of one vchannel.
 
     Attributes:
         vchannel: ``<channel>/<index>``.
-        messages, bytes: How many; bytes are those of keys and payloads.
-        first_tick, last_tick: Of its messages.
-        digest, content_digest: Of its messages.
-        described: How many the server says there are; None if that cannot be compared.
+        messages, bytes: Number of messages, and bytes of keys and payloads.
+        first_tick, last_tick: Ticks of the first and last message.
+        digest, content_digest: Digests of the messages.
+        described: Number of messages that the server reports; None if it cannot be compared.
     """
 
     vchannel: str
@@ -31,15 +31,15 @@ class LaneReport:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
-        findings: Each is something that must not be; at most some hundreds of a kind.
-        undecided: What could not be proven either way, and why.
-        lanes: In order of name.
-        transactions, broadcasts, producers: How many were seen.
-        digests: Of all messages.
-        seconds: How long it took.
+        findings: Violations; at most a few hundred per kind.
+        undecided: Checks that were not possible, with the reason.
+        lanes: Totals of each vchannel, sorted by name.
+        transactions, broadcasts, producers: Number of each.
+        digests: Digests of all messages.
+        seconds: Duration of the audit.
     """
 
     findings: Sequence[Finding]
@@ -53,16 +53,16 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """True if there are no findings."""
         return not self.findings
 
     @property
     def messages(self) -> int:
-        """How many were read."""
+        """Number of messages read."""
         return sum(lane.messages for lane in self.lanes)
 
     def as_record(self) -> dict[str, object]:
-        """Return it as values that JSON has."""
+        """Return the report as JSON values."""
         return {
             "ok": self.ok,
             "messages": self.messages,

@@ -1,4 +1,4 @@
-"""Messages, bytes, rates, sizes and keys of channels over windows of time: ``stats``."""
+"""Messages, bytes, rates, sizes and keys of channels, in total and per time window: ``stats``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StatsReport:
-    """Statistics; each record has the same names as those beside it.
+    """Statistics; all records of an attribute have the same fields.
 
     Attributes:
-        tick: They are of the cut as of this tick, inclusive.
+        tick: The statistics are as of this tick, inclusive.
         window_s: Length of a window in seconds.
-        channels: One for each channel: messages, bytes, sizes, keys, from when to when, mean rates (None
-            if all messages have one time). ``distinct_keys`` is right to about 5 %.
-        windows: One for each channel and window in which it has messages, in order of time.
-        sizes: One for each channel and power of two: how many messages have at most so many bytes, and more than the
-            power before.
-        types: One for each channel and type.
-        top_keys: The keys with most messages of each channel.
+        channels: One record per channel: messages, bytes, sizes, keys, first and last time, mean rates (None if all
+            messages have the same time). ``distinct_keys`` is accurate to about 5 %.
+        windows: One record per channel and non-empty window, sorted by time.
+        sizes: One record per channel and power of two: number of messages with at most that many bytes, and more than
+            the previous power.
+        types: One record per channel and type.
+        top_keys: The most frequent keys of each channel.
     """
 
     tick: int
@@ -50,11 +50,11 @@ class StatsReport:
 
     @property
     def messages(self) -> int:
-        """Of all channels."""
+        """Number of messages of all channels."""
         return sum(int(channel["messages"]) for channel in self.channels)
 
     def as_record(self) -> Record:
-        """Return it as values that JSON has."""
+        """Return the report as JSON values."""
         return {
             "tick": self.tick,
             "window_s": self.window_s,
@@ -75,28 +75,28 @@ def stats(
     output: str | Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> StatsReport:
-    """Return statistics of what ``options`` say.
+    """Return statistics of the messages that ``options`` select.
 
     Bytes are those of keys and payloads; times are those of ticks. Percentiles are exact to 1 in 10,000 of the
     messages, numbers of distinct keys to about 5 %; everything else is exact.
 
     Args:
-        spark: Runs the work.
-        options: Those of the source.
-        window_s: Length of a window; None for one that makes about a hundred of all the time.
-        top: How many keys of each channel are named.
-        output: Folder where the windows are written as Parquet as well, in place of what is there.
-        on_progress: See there.
+        spark: Session that runs the job.
+        options: Options of the source.
+        window_s: Length of a window in seconds; None for a length that results in about 100 windows.
+        top: Number of most frequent keys to report per channel.
+        output: Folder to write the windows to as Parquet, replacing its content; None to write no files.
+        on_progress: See ``OnProgress``.
 
     Raises:
-        OptionError: There would be more than 100,000 windows, or an option is wrong.
-        ArchiveError: There is no archive.
+        OptionError: There would be more than 100,000 windows, or an option is invalid.
+        ArchiveError: The archive does not exist.
         TidelogError: The server cannot be reached, a channel does not exist, or the cut lies in the future.
     """
     cut = fix_cut(options)
     with told(spark, "counting", on_progress):
         messages = _messages(load_frame(spark, cut.options, "channel", "timestamp", "type", "key", "payload"))
-        # Read once, for all of the below.
+        # Persisted, so that the log is read once for all aggregations.
         messages.persist(StorageLevel.DISK_ONLY)
         try:
             return _report(messages, cut.tick, window_s, top, output)
@@ -124,7 +124,7 @@ def _report(messages: "DataFrame", tick: int, window_s: int | None, top: int, ou
     windows = messages.groupBy("channel", start).agg(*_aggregates()).orderBy("start", "channel")
     if output is not None:
         windows.withColumn("window_s", F.lit(length_s)).write.mode("overwrite").parquet(str(output))
-    # How often a size is doubled from 1: 0 and 1 byte are within the first.
+    # Exponent of the smallest power of two that is at least the size; 0 for 0 and 1 byte.
     power = F.when(F.col("size") <= 1, 0).otherwise(F.ceil(F.log2(F.col("size").cast("double")))).cast("int")
     sizes = messages.groupBy("channel", power.alias("power")).count().orderBy("channel", "power").collect()
     types = messages.groupBy("channel", "type").count().orderBy("channel", F.desc("count"), "type").collect()
@@ -187,7 +187,7 @@ def _record(row: "Row") -> Record:
 
 
 def _rates(row: "Row", seconds: float) -> Mapping[str, float | None]:
-    """Return rates; None for messages of one instant, of which there is none."""
+    """Return rates; None if the messages span no time."""
     return {
         "messages_per_second": round(row.messages / seconds, 3) if seconds else None,
         "bytes_per_second": round(row.bytes / seconds, 3) if seconds else None,
@@ -195,13 +195,13 @@ def _rates(row: "Row", seconds: float) -> Mapping[str, float | None]:
 
 
 def _fitting(channels: Sequence["Row"]) -> int:
-    """Return a usual length of which about a hundred make all the time."""
+    """Return the shortest length in _STEPS_S with at most _AIMED_WINDOWS windows, or the longest."""
     seconds = _span_s(channels)
     return next((step for step in _STEPS_S if seconds / step <= _AIMED_WINDOWS), _STEPS_S[-1])
 
 
 def _span_s(channels: Sequence["Row"]) -> float:
-    """Return how many seconds lie between the first and the last message of all of them."""
+    """Return the seconds between the first and the last message of all channels."""
     if not channels:
         return 0.0
     span = max(_utc(row["last"]) for row in channels) - min(_utc(row["first"]) for row in channels)
@@ -211,14 +211,14 @@ def _span_s(channels: Sequence["Row"]) -> float:
 def _check_windows(channels: Sequence["Row"], length_s: int) -> None:
     if _span_s(channels) / length_s * len(channels) > _MAX_WINDOWS:
         raise OptionError(
-            f"windows of {length_s} s would be more than {_MAX_WINDOWS}: choose longer ones, or read less"
+            f"there would be more than {_MAX_WINDOWS} windows of {length_s} s: choose longer windows, or read less"
         )
 
 
 def _utc(moment: datetime) -> datetime:
-    """Return in UTC what Spark hands over in the time of this machine, without a zone.
+    """Return a time of Spark, which is local and has no zone, in UTC.
 
-    Spans are only right in UTC: a day on which clocks change has not 24 hours here.
+    Why: a local day on which the clocks change does not have 24 hours, so spans would be wrong.
     """
     return moment.astimezone(UTC)
 
@@ -228,7 +228,7 @@ def _iso(moment: datetime) -> str:
 
 
 def _shown(key: bytes) -> str:
-    """Return a key as text, or as hexadecimal digits if it is none."""
+    """Return a key as text, or as hexadecimal digits if it is not printable UTF-8."""
     try:
         text = key.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Archive and log as one table, with the archive read by Spark's own reader of Parquet: ``read_table``.
+"""Archive and log as one table, with the archive read by Spark's own Parquet reader: ``read_table``.
 
-The source's option ``archive`` reads archived files in Python, as it reads the log; Spark then takes rows out of Arrow
-one by one. Its own reader decodes Parquet within generated code, at twice the speed and more.
+The source's option ``archive`` reads archived files in Python, like the log; Spark then extracts the rows from Arrow
+one by one. Spark's own reader decodes Parquet in generated code, at least twice as fast.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _SAID_ANEW: Final = frozenset(
     {"archive", "archiveOnly", "channel", "channels", "channelPattern", "vchannels", "path", "startingTick",
      "startingTimestamp", "endingTick", "endingTimestamp", "asOfTick", "timestampAsOf"}
 )  # fmt: skip
-# Whatever the session says: rows that cannot be read are an error.
+# Overrides the session: rows that cannot be read are an error.
 _STRICT: Final = {
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
@@ -38,29 +38,29 @@ _UINT32: Final = 1 << 32
 
 
 def read_table(spark: "SparkSession", options: SourceOptions) -> "DataFrame":
-    """Return archive and log as one table, as of a cut that is taken now: the same rows whenever they are read.
+    """Return archive and log as one table, as of a cut that is taken now. Every read returns the same rows.
 
-    The rows are those of ``spark.read.format("tidelog").options(**options)``, in no order. What is archived is read by
-    Spark's reader of Parquet, which leaves out columns and row groups that a query does not need; what is newer comes
-    from the log.
+    The rows are those of ``spark.read.format("tidelog").options(**options)``, in undefined order. Archived rows are
+    read by Spark's Parquet reader, which skips columns and row groups that a query does not need; newer rows come from
+    the log.
 
     Args:
-        spark: A classic session, or one of Spark Connect whose server reaches the archive under the same path.
-        options: Those of the source, with ``archive``.
+        spark: A classic session, or a Spark Connect session whose server reaches the archive under the same path.
+        options: Options of the source, including ``archive``.
 
     Raises:
-        OptionError: An option is wrong, ``archive`` is missing, or payloads are to be decoded.
-        ArchiveError: There is no archive, or it is of another channel of the same name.
-        TidelogError: The server cannot be reached, a channel does not exist, or what is asked for was lost. While the
-            table is read: the log was trimmed after another run of ``archive``; take the table anew.
+        OptionError: An option is invalid, ``archive`` is not set, or ``payloadFormat`` is not binary.
+        ArchiveError: The archive does not exist, or is of another channel of the same name.
+        TidelogError: The server cannot be reached, a channel does not exist, or requested messages were lost. While
+            the table is read: another run of ``archive`` has trimmed the log; call this function again.
     """
     texts = known_options({name: str(value) for name, value in options.items()}, ALL_NAMES)
     read = parse_options(texts)
     if not read.archive:
-        raise OptionError("'archive' is missing: without one, spark.read.format('tidelog') reads the log")
+        raise OptionError("the option 'archive' is not set: set it, or use spark.read.format('tidelog') for the log")
     if read.payloads != AS_THEY_ARE:
         raise OptionError(
-            "a table has payloads as they are, for Spark itself reads them: leave out 'payloadFormat', and use "
+            "a table has only binary payloads, because Spark itself reads them: remove 'payloadFormat', and use "
             "cast('string') or from_json"
         )
     divided = divide(read, Pushdown())
@@ -77,7 +77,7 @@ def read_table(spark: "SparkSession", options: SourceOptions) -> "DataFrame":
 
 def _archived(spark: "SparkSession", parts: "Sequence[ArchivePartition]", columns: StructType) -> "DataFrame":
     frame = spark.read.schema(columns).options(**_STRICT).parquet(*(part.path for part in parts))
-    # Those of a plan have one range and the same types.
+    # All partitions of a plan have the same range and types.
     one = parts[0]
     frame = frame.where(f"tick >= {one.begin_tick} AND tick < {one.end_tick}")
     if one.types:
@@ -87,7 +87,7 @@ def _archived(spark: "SparkSession", parts: "Sequence[ArchivePartition]", column
 
 
 def _ranges(begins: Mapping[str, int], end_tick: int) -> "list[dict[str, str]]":
-    """Return options that read the log's part: one of vchannels that begin at the same tick."""
+    """Return options that read the log's part, one set for all vchannels that begin at the same tick."""
     return [
         {"vchannels": ",".join(names), "startingTick": str(begin_tick), "endingTick": str(end_tick)}
         for begin_tick, names in by_begin(begins, end_tick).items()

@@ -1,4 +1,4 @@
-"""How jobs run on executors: one Spark task for each partition of a read, and what is told of it meanwhile."""
+"""Execution of jobs: one Spark task per partition of a read, and progress reports."""
 
 import re
 import threading
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ALL_COLUMNS: Final = StructType([*SCHEMA, *(field for field in MORE if field.name != CORRUPT_RECORD)])
-"""Everything that the source can tell of a message."""
+"""All columns of the source, except the corrupt record."""
 
 OnProgress = Callable[[str, int, int], None]
-"""Told now and then: what the job does, how many of its tasks are done, and how many are known: neither ever falls."""
+"""Progress callback ``(stage, tasks_done, tasks_known)``, called every 0.25 s; both counts are monotonic."""
 
 SourceOptions = Mapping[str, Any]
-"""Options of ``spark.read.format("tidelog")``: what to read, and from where."""
+"""Options of ``spark.read.format("tidelog")``."""
 
 _POLL_S: Final = 0.25
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -38,7 +38,7 @@ _OUR_ERROR: Final = re.compile(r"^tidelog[\w.]*Error: ")
 
 @dataclass(frozen=True)
 class _Each:
-    """Runs ``task`` for the partitions that come."""
+    """Runs ``task`` for each partition."""
 
     task: Callable[[InputPartition], Iterator[tuple[Any, ...]]]
 
@@ -52,10 +52,9 @@ def over_partitions(
     partitions: Sequence[InputPartition],
     task: Callable[[InputPartition], Iterator[tuple[Any, ...]]],
 ) -> "RDD[tuple[Any, ...]]":
-    """Return what ``task`` yields for each partition, of which there is at least one: one Spark task each.
+    """Run ``task`` in one Spark task per partition, and return the yielded tuples. ``partitions`` must not be empty.
 
-    The rows that a task reads never become rows of Spark. Why an RDD: what DataFrames have for this, ``mapInArrow``,
-    needs pandas.
+    The rows that a task reads never become Spark rows. Why an RDD: ``mapInArrow`` of DataFrames needs pandas.
     """
     return spark.sparkContext.parallelize(partitions, len(partitions)).mapPartitions(_Each(task))
 
@@ -67,8 +66,8 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 
 def read_batches(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition of the log or of an archive, in tick order. For executors."""
-    # Here, so that gRPC is loaded where it is used, after Spark's forks.
+    """Yield the rows of a partition of the log or of an archive, in tick order. Runs on executors."""
+    # Imported here, so that gRPC is loaded where it is used, after Spark's forks.
     if isinstance(partition, ArchivePartition):
         from tidelog.spark.archive import read_archived
 
@@ -80,12 +79,12 @@ def read_batches(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.Re
 
 
 def arrow_schema(*names: str) -> pa.Schema:
-    """Return the Arrow schema of these columns, or of ALL_COLUMNS."""
+    """Return the Arrow schema of the named columns, or of ALL_COLUMNS if there are no names."""
     return to_arrow_schema(StructType([ALL_COLUMNS[name] for name in names] or list(ALL_COLUMNS)), timezone="UTC")
 
 
 def load_frame(spark: "SparkSession", options: SourceOptions, *names: str) -> "DataFrame":
-    """Return the named columns of what ``options`` say, as a DataFrame."""
+    """Return the named columns of the messages that ``options`` select, as a DataFrame."""
     from tidelog.spark.source import TidelogDataSource
 
     spark.dataSource.register(TidelogDataSource)
@@ -95,24 +94,24 @@ def load_frame(spark: "SparkSession", options: SourceOptions, *names: str) -> "D
 
 
 def reason_of(error: PySparkException) -> str:
-    """Return in one line why something failed: what our code said, if the error is its, else Spark's first line."""
+    """Return the reason of a failure in one line: the message of a Tidelog error, else the first line of Spark's."""
     lines = [line for line in map(str.strip, str(error).splitlines()) if line and not line.startswith("SQLSTATE:")]
     if _TRACEBACK not in str(error):
         return lines[0] if lines else type(error).__name__
-    # Where it happened comes before what was said.
+    # In a traceback the message comes last.
     return _OUR_ERROR.sub("", lines[-1])
 
 
 @contextmanager
 def told(spark: "SparkSession", what: str, on_progress: OnProgress | None) -> Iterator[None]:
-    """Tell ``on_progress`` how far the session's Spark jobs are, from a thread, while the block runs."""
+    """Report the progress of the session's Spark jobs to ``on_progress``, from a thread, while the block runs."""
     if on_progress is None:
         yield
         return
     tracker = spark.sparkContext.statusTracker()
     stopped = threading.Event()
 
-    # All stages that were seen: how many tasks are done, and how many there are.
+    # (tasks done, tasks in total) of every stage seen so far.
     seen: dict[int, tuple[int, int]] = {}
 
     def poll() -> None:

@@ -1,8 +1,8 @@
-"""The checks of ``verify`` that only the rows of all tasks together allow: transactions, broadcasts, sequences.
+"""The checks of ``verify`` that need the rows of all tasks: transactions, broadcasts, sequences.
 
-What can be proven of a transaction: the messages of a request take one run of consecutive ticks, over all its
-vchannels. A request may have several transactions, each with messages on all of its vchannels; they lie within each
-other. So where transactions overlap they are one request: on the same vchannels, and without a gap between its ticks.
+The provable properties of a transaction: the messages of a request have consecutive ticks, across all its vchannels. A
+request may have several transactions, each with messages on all of its vchannels; their ranges of ticks overlap. So
+overlapping transactions belong to one request: they must be on the same vchannels, and their ticks must have no gap.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _MAX_WRONG: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that must not be.
+    """A violation.
 
     Attributes:
         kind: ``repeated``, ``order``, ``overlap``, ``unreadable``, ``count``, ``digest``, ``archive``,
@@ -26,8 +26,8 @@ class Finding:
             ``broadcast_repeated``, ``broadcast_missing``, ``sequence_gap``, ``sequence_repeated``,
             ``sequence_malformed``.
         name: The vchannel, transaction, broadcast or producer.
-        tick: Where; 0 for nowhere.
-        text: What is wrong.
+        tick: Tick of the violation; 0 if it has no position.
+        text: Description.
     """
 
     kind: str
@@ -38,11 +38,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class OpenBroadcast:
-    """A broadcast that not all of its vchannels have acknowledged, so that the server still knows them.
+    """A broadcast that not all of its vchannels have acknowledged, so that the server still has the list of them.
 
     Attributes:
-        broadcast_id, tick: As everywhere.
-        vchannels: On which it must be among what is read.
+        broadcast_id, tick: Id and tick of the broadcast.
+        vchannels: Vchannels that are read and must have the broadcast.
     """
 
     broadcast_id: int
@@ -51,12 +51,12 @@ class OpenBroadcast:
 
 
 def check_transactions(parts: "DataFrame", *, is_whole: bool, floor: int) -> tuple[int, list[Finding], list[str]]:
-    """Return how many transactions there are, what is wrong with them, and what cannot be told.
+    """Return the number of transactions, the findings, and the undecided checks.
 
     Args:
         parts: See ``tidelog.spark.pipelines.checks``.
-        is_whole: Whether all vchannels of each transaction are among what was read.
-        floor: From this tick on nothing was trimmed.
+        is_whole: True if all vchannels of each transaction were read.
+        floor: Smallest tick from which nothing was trimmed.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -72,7 +72,7 @@ def check_transactions(parts: "DataFrame", *, is_whole: bool, floor: int) -> tup
         )
     )
     count = each.count()
-    # All others take each tick between their first and their last.
+    # All other transactions have every tick between their first and their last.
     spread = each.where("n < last - first + 1")
     before = Window.orderBy("first", "id").rowsBetween(Window.unboundedPreceding, -1)
     until = Window.orderBy("first", "id").rowsBetween(Window.unboundedPreceding, 0)
@@ -112,7 +112,7 @@ def check_transactions(parts: "DataFrame", *, is_whole: bool, floor: int) -> tup
 
 
 def check_broadcasts(parts: "DataFrame") -> tuple[int, list[Finding]]:
-    """Return how many broadcasts there are, and what is wrong with them: each has one tick, once on each vchannel."""
+    """Return the number of broadcasts, and findings: each must have one tick, and occur once on each vchannel."""
     from pyspark.sql import functions as F
 
     each = (
@@ -128,16 +128,16 @@ def check_broadcasts(parts: "DataFrame") -> tuple[int, list[Finding]]:
     findings = []
     wrong = each.where("first < last OR n > lanes").limit(_MAX).collect()
     for row in (row for row in wrong if row.first < row.last):
-        text = f"its messages have the ticks {row.first} and {row.last}, and should have one"
+        text = f"its messages have the ticks {row.first} and {row.last}, expected the same tick"
         findings.append(Finding("broadcast_ticks", f"broadcast {row.id}", row.first, text))
     for row in (row for row in wrong if row.n > row.lanes):
-        text = f"it has {row.n} messages on {row.lanes} vchannels, and should have one on each"
+        text = f"it has {row.n} messages on {row.lanes} vchannels, expected one on each"
         findings.append(Finding("broadcast_repeated", f"broadcast {row.id}", row.first, text))
     return each.count(), findings
 
 
 def check_open_broadcasts(parts: "DataFrame", broadcasts: Sequence[OpenBroadcast]) -> list[Finding]:
-    """Return a finding for each broadcast that is not on all of its vchannels."""
+    """Return a finding for each broadcast that is missing on one of its vchannels."""
     if not broadcasts:
         return []
     rows = parts.where("kind = 'broadcast'").select("id", "name").distinct().collect()
@@ -145,14 +145,16 @@ def check_open_broadcasts(parts: "DataFrame", broadcasts: Sequence[OpenBroadcast
     for row in rows:
         seen.setdefault(row.id, set()).add(row["name"])
     return [
-        Finding("broadcast_missing", f"broadcast {each.broadcast_id}", each.tick, f"it is not on {', '.join(missing)}")
+        Finding(
+            "broadcast_missing", f"broadcast {each.broadcast_id}", each.tick, f"it is missing on {', '.join(missing)}"
+        )
         for each in broadcasts
         if (missing := sorted(each.vchannels - seen.get(each.broadcast_id, set())))
     ]
 
 
 def check_sequences(parts: "DataFrame") -> tuple[int, list[Finding]]:
-    """Return how many producers there are, and where a sequence is not one more than the one before it."""
+    """Return the number of producers, and a finding where a sequence is not the previous one plus one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -162,8 +164,8 @@ def check_sequences(parts: "DataFrame") -> tuple[int, list[Finding]]:
     findings = []
     for row in wrong.orderBy("a").limit(_MAX).collect():
         is_gap = row.id > row.expected
-        text = f"sequence {row.id} comes where {row.expected} should: " + (
-            f"{row.id - row.expected} are missing" if is_gap else "it was there before, or the order is wrong"
+        text = f"the sequence is {row.id}, expected {row.expected}: " + (
+            f"{row.id - row.expected} are missing" if is_gap else "it is repeated or out of order"
         )
         findings.append(
             Finding("sequence_gap" if is_gap else "sequence_repeated", f"producer {row['name']}", row.a, text)

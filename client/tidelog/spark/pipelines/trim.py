@@ -1,4 +1,4 @@
-"""Trim what is archived: ``archive(..., trim=True)``, after its files were read again."""
+"""Trimming of archived messages: ``archive(..., trim=True)``, after their files were verified."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,32 +24,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What became of one vchannel.
+    """The result for one vchannel.
 
     Attributes:
-        first_available_tick: What is left of the log begins there.
-        held_by: What kept more from going: ``group <name>`` or ``broadcast <id>``; empty for nothing.
+        first_available_tick: First tick of the log after the trim.
+        held_by: Holder that prevented a further trim: ``group <name>`` or ``broadcast <id>``; else empty.
     """
 
     first_available_tick: int
     held_by: str = ""
 
     def as_record(self) -> dict[str, object]:
-        """Return it as values that JSON has."""
+        """Return the result as JSON values."""
         return {"first_available_tick": self.first_available_tick, "held_by": self.held_by}
 
 
 def trim_archived(
     spark: "SparkSession", there: Archive, read: ReadOptions, on_progress: OnProgress | None = None
 ) -> dict[str, Trimmed]:
-    """Trim each vchannel of ``read`` up to where it is archived, and return how far that went.
+    """Trim each vchannel of ``read`` up to the end of its archive, and return the results.
 
-    Never beyond what a consumer group has not committed, or a broadcast that a vchannel has not acknowledged: a trim by
-    itself asks neither. Every file whose messages are still in the log is read before, and must have what the manifest
-    says of it.
+    Never trims past a consumer group's position or a broadcast that the vchannel has not acknowledged; the server's
+    trim checks neither. First, every file whose messages are still in the log is read and compared with the manifest.
 
     Raises:
-        ArchiveError: A file is not what the manifest says. Nothing was trimmed.
+        ArchiveError: A file differs from the manifest. Nothing was trimmed.
     """
 
     def look() -> list[VchannelDescription]:
@@ -57,7 +56,7 @@ def trim_archived(
             return _archived_lanes(owners, read, there)
 
     def trim_all() -> list[dict[str, Trimmed]]:
-        # Trimming twice is trimming once.
+        # A trim is idempotent, so it can be retried.
         with Owners(read.connection) as owners:
             lanes = _archived_lanes(owners, read, there)
             return [_trim_node(client, part, there) for client, part in owners.by_node(lanes)]
@@ -71,7 +70,7 @@ def trim_archived(
 
 
 def _archived_lanes(owners: Owners, read: ReadOptions, there: Archive) -> list[VchannelDescription]:
-    """Return those vchannels of ``read`` that are archived; not those of another channel of the same name."""
+    """Return the archived vchannels of ``read``, without those of re-created channels."""
     lanes, channels = describe(owners, read)
     created = created_ticks(channels)
     return [
@@ -88,7 +87,7 @@ def _trim_node(client: Client, lanes: Sequence[VchannelDescription], there: Arch
         archived = there.lanes[lane.name]
         bound, holder = min((archived.end_tick, ""), holds.get(lane.name, (END_OF_TIME, "")))
         if all(file.last_tick < bound for file in archived.files[-1:]):
-            # Whoever is behind the last message holds nothing.
+            # A holder behind the last archived message holds nothing.
             holder = ""
         left = client.trim(lane.name, Tick(bound)) if bound > lane.trim_tick else lane.trim_tick
         trimmed[lane.name] = Trimmed(int(left), holder)
@@ -96,7 +95,7 @@ def _trim_node(client: Client, lanes: Sequence[VchannelDescription], there: Arch
 
 
 def check_files(spark: "SparkSession", there: Archive, files: Sequence[ArchivedFile]) -> None:
-    """Read archived files, and compare number and digests of their messages with what the manifest says.
+    """Read archived files, and compare the number and digests of their messages with the manifest.
 
     Raises:
         ArchiveError: A file differs, or cannot be read.
@@ -114,7 +113,7 @@ def _summary(partition: InputPartition) -> Iterator[tuple[Any, ...]]:
     """Yield path, number of messages and digests of an archived file."""
     assert isinstance(partition, ArchivePartition)
     messages, digests = 0, Digests()
-    # All columns, for each has checksums of its own.
+    # All columns, because each has its own checksums.
     for batch in read_batches(partition, arrow_schema()):
         messages += batch.num_rows
         digests = digests.plus(digest_batch(batch))
@@ -122,7 +121,7 @@ def _summary(partition: InputPartition) -> Iterator[tuple[Any, ...]]:
 
 
 def _holds(client: Client, vchannels: Sequence[str]) -> Mapping[str, tuple[int, str]]:
-    """Return, by vchannel, the first tick that somebody still needs, and who."""
+    """Return, by vchannel, the first tick that a group or a broadcast needs, and its holder."""
     holds: dict[str, tuple[int, str]] = {}
 
     def hold(vchannel: str, tick: int, holder: str) -> None:

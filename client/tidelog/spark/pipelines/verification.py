@@ -1,4 +1,4 @@
-"""Audit any amount of log, of archive, or of both as one table: ``verify``."""
+"""Audit of a log, an archive, or both as one table: ``verify``."""
 
 import json
 import time
@@ -54,21 +54,21 @@ def verify(
     sequences: Sequences | None = None,
     on_progress: OnProgress | None = None,
 ) -> VerifyReport:
-    """Read everything that ``options`` say, and return what is wrong with it.
+    """Read all messages that ``options`` select, and return the findings.
 
     Args:
-        spark: Runs the work.
-        options: Those of the source; with ``archive`` log and archive are audited as one table, with ``archiveOnly``
-            the archive alone.
-        digest: What the full digest should be, if that is known.
-        content_digest: The same of the content digest.
-        sequences: Where producers number their messages.
-        on_progress: See there.
+        spark: Session that runs the job.
+        options: Options of the source; ``archive`` audits log and archive as one table, ``archiveOnly`` only the
+            archive.
+        digest: Expected full digest, 32 hexadecimal digits.
+        content_digest: Expected content digest, 32 hexadecimal digits.
+        sequences: Properties in which producers number their messages.
+        on_progress: See ``OnProgress``.
 
     Raises:
         TidelogError: The server cannot be reached, or a channel does not exist. Damage is a finding, not an error.
-        OptionError: An option is wrong; ``types`` is not allowed here.
-        ValueError: A digest is none.
+        OptionError: An option is invalid; ``types`` is not allowed here.
+        ValueError: A digest is not 32 hexadecimal digits.
     """
     started = time.perf_counter()
     wanted = [(Digest.parse(text), name) for text, name in ((digest, "digest"), (content_digest, "content")) if text]
@@ -99,18 +99,18 @@ def verify(
 
 
 def verify_options(options: SourceOptions) -> ReadOptions:
-    """Return the options of an audit. Raises OptionError if one is wrong, or would leave out some messages."""
+    """Parse the options of an audit. Raises OptionError if one is invalid, or would exclude messages."""
     read = parse_options({name: str(value) for name, value in options.items()})
     if read.types is not None:
-        raise OptionError("an audit of some types would find gaps that are none: leave out the option 'types'")
+        raise OptionError("an audit of only some types would report false gaps: remove the option 'types'")
     return read
 
 
 def verify_frame(frame: "DataFrame", *, is_whole: bool = False, sequences: Sequences | None = None) -> VerifyReport:
     """Audit any DataFrame with the columns of the source, ``txn_id`` and ``broadcast_id``, such as a copy of a log.
 
-    Rows of a table have no order, so they are sorted first; ``is_whole`` says that all of each transaction is there.
-    Each row becomes an object of Python, which takes much longer than ``verify``.
+    The rows are sorted first. Set ``is_whole`` if every transaction is complete in the frame. Each row becomes a Python
+    object, which takes much longer than ``verify``.
     """
     rows = frame.select(*COLUMNS).repartition("channel", "vchannel").sortWithinPartitions("channel", "vchannel", "tick")
     parts = _parts(frame.sparkSession, rows.rdd.mapPartitions(_CheckRows(sequences)))
@@ -121,7 +121,7 @@ def verify_frame(frame: "DataFrame", *, is_whole: bool = False, sequences: Seque
 
 
 def report_of(parts: "DataFrame", *, is_whole: bool, floor: int = 0) -> VerifyReport:
-    """Return what parts of all tasks tell together; see ``tidelog.spark.pipelines.checks``."""
+    """Return the report of the parts of all tasks; see ``tidelog.spark.pipelines.checks``."""
     local = parts.where("kind IN ('lane', 'run', 'finding')").collect()
     findings = [Finding(name=row.name, tick=row.a, **json.loads(row.more)) for row in local if row.kind == "finding"]
     findings += _overlaps([row for row in local if row.kind == "run"])
@@ -147,14 +147,14 @@ def report_of(parts: "DataFrame", *, is_whole: bool, floor: int = 0) -> VerifyRe
 
 @dataclass(frozen=True)
 class _Check:
-    """What a task does with a partition of the log or of the archive."""
+    """The check of a partition of the log or of the archive, in a task."""
 
     sequences: Sequences | None
 
     def __call__(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, ReadPartition | ArchivePartition)
         check = PartitionCheck(self.sequences)
-        # Of a file all columns, for each has checksums of its own; a batch of the log has one over all.
+        # All columns of a file, because each has its own checksums; a batch of the log has one for all columns.
         names = () if isinstance(partition, ArchivePartition) else COLUMNS
         try:
             for batch in read_batches(partition, arrow_schema(*names)):
@@ -168,7 +168,7 @@ class _Check:
 
 @dataclass(frozen=True)
 class _CheckRows:
-    """What a task does with rows of a DataFrame."""
+    """The check of rows of a DataFrame, in a task."""
 
     sequences: Sequences | None
 
@@ -186,12 +186,12 @@ class _CheckRows:
 
 
 def _arrow_values(column: Sequence[Any]) -> Sequence[Any]:
-    """Return a column with maps as Arrow takes them."""
+    """Return a column, with maps as the lists of pairs that Arrow accepts."""
     return [list(value.items()) for value in column] if isinstance(column[0], dict) else column
 
 
 def _parts(spark: "SparkSession", rows: "RDD[tuple[Any, ...]]") -> "DataFrame":
-    """Return the parts that tasks yield, which are computed once."""
+    """Return the parts that tasks yield, persisted so that they are computed once."""
     return spark.createDataFrame(rows, PARTS, verifySchema=False).persist(StorageLevel.DISK_ONLY)
 
 
@@ -214,8 +214,8 @@ def _lanes(rows: Sequence["Row"]) -> list[LaneReport]:
 
 
 def _overlaps(runs: Sequence["Row"]) -> Iterator[Finding]:
-    """Yield a finding for each two runs of a vchannel that overlap: then a tick is there twice, or out of order."""
+    """Yield a finding for each pair of overlapping runs of a vchannel: a tick is repeated or out of order."""
     for before, behind in pairwise(sorted(runs, key=lambda run: (run.name, run.a, run.b))):
         if before.name == behind.name and behind.a <= before.b:
-            text = f"ticks {before.a} to {before.b} and {behind.a} to {behind.b} were read apart and overlap"
+            text = f"ticks {before.a} to {before.b} and {behind.a} to {behind.b} were read separately and overlap"
             yield Finding("overlap", before.name, behind.a, text)

@@ -1,7 +1,7 @@
-"""XXH64 over many byte strings at once, in numpy: what Spark's ``xxhash64`` computes, without Spark.
+"""XXH64 of many byte strings at once, in numpy: the hash of Spark's ``xxhash64``, without Spark.
 
-Rows are hashed in lock step, all first words, then all second ones, so the cost of a call is shared by the rows of a
-batch. Longer strings should be few or of similar length: each further 32 bytes of the longest one cost a step.
+Rows are hashed in lock step, all first words, then all second ones, so the rows of a batch share the cost of a call.
+Long strings should be few or of similar length: each 32 bytes of the longest string cost a step.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ _HALF_WORD: Final = 4
 
 
 def hash_bytes(value: bytes, seed: int) -> int:
-    """Return the XXH64 of one byte string; for a few only."""
+    """Return the XXH64 of one byte string. Slow: use ``hash_rows`` for many."""
     data = np.frombuffer(value, np.uint8)
     place = np.zeros(1, np.int64)
     return int(hash_rows(data, place, place + len(value), np.array([seed & _MASK], np.uint64))[0])
@@ -38,7 +38,7 @@ def hash_rows(data: npt.NDArray[np.uint8], starts: Places, lengths: Places, seed
         return np.empty(0, np.uint64)
     if lengths.min() == lengths.max():
         return _hash_sorted(data, starts, lengths, seeds)
-    # The longest first, so that those that still have words are always the first so many.
+    # Longest first, so that the strings with remaining words are always a prefix.
     order = np.argsort(-lengths, kind="stable")
     hashes = np.empty(len(starts), np.uint64)
     hashes[order] = _hash_sorted(data, starts[order], lengths[order], seeds[order])
@@ -86,7 +86,7 @@ def _hash_sorted(data: npt.NDArray[np.uint8], starts: Places, lengths: Places, s
 
 
 def _hash_stripes(words: Hashes, starts: Places, stripes: Places, seeds: Hashes) -> Hashes:
-    """Return what the whole stripes of 32 bytes make of each string, of which each has at least one."""
+    """Return the hash of the whole 32-byte stripes of each string; each has at least one stripe."""
     lanes = [seeds + _N1_PLUS_N2, seeds + _N2, seeds.copy(), seeds - _N1]
     for stripe in range(int(stripes[0])):
         active = int(np.searchsorted(-stripes, -stripe, side="left"))
@@ -100,14 +100,14 @@ def _hash_stripes(words: Hashes, starts: Places, stripes: Places, seeds: Hashes)
 
 
 def _where(mask: npt.NDArray[np.bool_]) -> slice | npt.NDArray[np.intp] | None:
-    """Return what selects the rows of ``mask``: a slice if it is all, which is faster; None if it is none."""
+    """Return an index of the rows in ``mask``: a slice for all rows, which is faster; None for no rows."""
     if mask.all():
         return slice(None)
     return np.flatnonzero(mask) if mask.any() else None
 
 
 def _unaligned(data: npt.NDArray[np.uint8], kind: str, size: int) -> Hashes:
-    """Return the numbers that begin at each byte of ``data``."""
+    """Return the numbers at each byte offset of ``data``."""
     return np.ndarray((max(0, len(data) - size + 1),), kind, data, strides=(1,))
 
 
