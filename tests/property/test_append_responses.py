@@ -1,4 +1,4 @@
-"""Grouping of messages for several vchannels, and deliver filters. Method: hypothesis against the simplest model."""
+"""Grouping of messages for several vchannels, and deliver filters. Method: hypothesis against a simple model."""
 
 import pytest
 from hypothesis import given

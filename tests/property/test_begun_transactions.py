@@ -1,8 +1,8 @@
-"""A begun transaction is in the log as a whole once it is committed, and in no other case at all.
+"""A begun transaction is in the log as a whole once it is committed, and otherwise not at all.
 
-Method: random begins, batches, commits, rollbacks, silences, plain appends and restarts on a node whose store outlives
-it, against a model that knows the state of each transaction and the messages of each vchannel. Batches and commits are
-repeated, with and without errors, as a client that lost answers does.
+Method: random begins, batches, commits, rollbacks, pauses, plain appends and restarts on a node whose store outlives
+it, against a model of each transaction's state and each vchannel's messages. Batches and commits are retried, with and
+without errors, as by a client that lost responses.
 
 Promises of GUARANTEES.md: G24, G25.
 """
@@ -50,14 +50,14 @@ CLIENT: Final = Caller("", "client")
 
 @pytest.fixture(autouse=True, scope="module")
 def leaps_are_no_pauses() -> Iterator[None]:
-    """Let a leap of the clock be time that has passed."""
+    """Make a leap of the clock count as elapsed time, not as a pause."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("tidelog_server.broker.transactions._MAX_PAUSE_S", inf)
         yield
 
 
 class LeapingClock:
-    """The machine's clocks, and leaps of the monotonic one."""
+    """The machine's clocks; the monotonic one can leap forward."""
 
     def __init__(self) -> None:
         self.leapt_s = 0.0
@@ -82,8 +82,8 @@ class Stage:
     """Stage a batch.
 
     Attributes:
-        offset: Of its sequence from the next one; None for none.
-        is_other_content: Whether a repetition has other messages.
+        offset: Difference of its sequence from the next one; None for no sequence.
+        is_other_content: True if a retry has other messages.
     """
 
     slot: int
@@ -98,8 +98,8 @@ class Commit:
     """Commit.
 
     Attributes:
-        missing: How many batches more the client counts on than there are; None if it does not count.
-        fails: Whether a condition does not hold.
+        missing: Difference of the client's expected number of batches from the actual one; None to expect no number.
+        fails: True if a condition does not hold.
     """
 
     slot: int
@@ -116,7 +116,7 @@ class RollBack:
 
 @dataclass(frozen=True)
 class KeepAlive:
-    """Give a sign of life."""
+    """Send a keepalive."""
 
     slot: int
 
@@ -130,7 +130,7 @@ class Leap:
 
 @dataclass(frozen=True)
 class Append:
-    """Append outside of all transactions."""
+    """Append outside any transaction."""
 
     vchannel: str
     count: int
@@ -165,7 +165,7 @@ class Txn:
 
     Attributes:
         state: ``open``, ``committed``, ``rolled_back`` or ``expired``.
-        lanes: Contents and counts of batches by vchannel, in the order in which they joined.
+        lanes: Contents and counts of batches by vchannel, in the order in which the vchannels were added.
     """
 
     txn_id: int
@@ -181,17 +181,17 @@ class Txn:
 
 
 class Model:
-    """What must be in the log, and what each call must come to."""
+    """The expected content of the log, and the expected result of each call."""
 
     def __init__(self, clock: LeapingClock) -> None:
         self.clock = clock
         self.slots: dict[int, Txn] = {}
         self.rows: dict[str, list[tuple[int, bytes, int]]] = {name: [] for name in VCHANNELS}
-        # Of all that were committed, also of those that no slot has any more.
+        # Of all committed transactions, including those that are in no slot any more.
         self.outcomes: dict[int, TxnOutcome] = {}
 
     async def take(self, node: Node, step: Step) -> None:
-        """Do a step on the node and on the model."""
+        """Apply a step to the node and to the model."""
         match step:
             case Begin():
                 await self.begin(node, step)
@@ -212,7 +212,7 @@ class Model:
             txn.state = "expired"
 
     def restarted(self) -> None:
-        """Note a restart: nothing that was open is so any more, and what was rolled back is forgotten."""
+        """Apply a restart: open transactions end, and rolled back ones are forgotten."""
         for txn in self.slots.values():
             if txn.state != "committed":
                 txn.state = "expired"
@@ -221,7 +221,7 @@ class Model:
         targets = [Target(*node.broker.find(name)) for name in step.vchannels]
         session = await node.broker.transactions.begin(targets, round(KEEPALIVE_S * 1e6), CLIENT)
         assert all(session.txn_id > txn.txn_id for txn in self.slots.values())
-        # Those that it is bound to have joined it already.
+        # The vchannels that it was begun for are part of it already.
         lanes: dict[str, list[tuple[bytes, int]]] = {name: [] for name in step.vchannels}
         expires_s = self.clock.monotonic_s() + KEEPALIVE_S
         self.slots[step.slot] = Txn(session.txn_id, step.vchannels, expires_s, lanes=lanes)
@@ -315,7 +315,7 @@ class Model:
 
 
 def over(txn: Txn) -> type[TidelogServerError] | None:
-    """Return what every call on a transaction that is not open comes to."""
+    """Return the result of every call on a transaction that is not open."""
     match txn.state:
         case "open":
             return None
@@ -326,7 +326,7 @@ def over(txn: Txn) -> type[TidelogServerError] | None:
 
 
 def check(call: Callable[[], object], wanted: type[TidelogServerError] | None) -> None:
-    """Call, and expect the error ``wanted``, or none."""
+    """Call, and expect the error ``wanted``, or success if it is None."""
     refusal: TidelogServerError | None = None
     try:
         call()
@@ -350,7 +350,7 @@ async def check_async(
 
 
 async def check_log(node: Node, model: Model) -> None:
-    """What is readable is what the model says, and what is staged belongs to open transactions."""
+    """Check that the log equals the model, and that staged batches belong to open transactions."""
     store = node.log.store
     for name, rows in model.rows.items():
         vchannel_id = node.broker.find(name)[1].vchannel_id
@@ -365,7 +365,7 @@ async def check_log(node: Node, model: Model) -> None:
         model.expire(txn)
     listed = node.broker.transactions.list()
     open_ids = {txn.txn_id for txn in model.slots.values() if txn.state == "open"}
-    # Those that a slot had before may be open as well.
+    # Former transactions of a slot may be open as well.
     assert open_ids <= {each.txn_id for each in listed}
     while not {txn_id for _, txn_id in store.staged()} <= {each.txn_id for each in listed}:
         await asyncio.sleep(0)
@@ -375,7 +375,7 @@ async def check_log(node: Node, model: Model) -> None:
 
 
 async def check_scans(node: Node, model: Model) -> None:
-    """No scan ends within a transaction, unless it is asked to."""
+    """Check that no scan ends within a transaction, except with ``inside_tick``."""
     rows = sorted((row[0], name, row[1], row[2]) for name, several in model.rows.items() for row in several)
     outcomes = model.outcomes
     for outcome in list(outcomes.values())[-3:]:

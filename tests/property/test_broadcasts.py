@@ -1,8 +1,8 @@
 """A broadcast is on each of its vchannels once, at one tick, under its keys until it is finished, across restarts.
 
-Method: random broadcasts, repetitions, acknowledgements, aborts, destroyed channels and restarts on a node whose store
-and metadata outlive it, against a model that is a table of broadcasts. A restart is a crash now and then: the metadata
-then takes a few more commits and no others, at whatever moment that is.
+Method: random broadcasts, retries, acknowledgements, aborts, destroyed channels and restarts on a node whose store and
+metadata outlive it, against a model that is a table of broadcasts. Some restarts are crashes, at any moment: the
+metadata then accepts a few more commits and no others.
 
 Promises of GUARANTEES.md: G26, G28.
 """
@@ -41,7 +41,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Repeat:
-    """The same as one before, chosen by its number, or with another message."""
+    """Retry an earlier broadcast, chosen by number, perhaps with another message."""
 
     number: int
     is_other: bool
@@ -49,7 +49,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Acknowledge:
-    """A bitmap of vchannels of one, chosen by its number."""
+    """Acknowledge for a bitmap of vchannels of a broadcast, chosen by number."""
 
     number: int
     bits: int
@@ -57,19 +57,19 @@ class Acknowledge:
 
 @dataclass(frozen=True)
 class Abort:
-    """One, chosen by its number."""
+    """Abort a broadcast, chosen by number."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Destroy:
-    """Destroy channel b and create it anew, which is another one."""
+    """Destroy channel b and re-create it: a new channel under the old name."""
 
 
 @dataclass(frozen=True)
 class Restart:
-    """Stop the node and start another one; what was begun is cut off before so many more commits."""
+    """Stop the node and start another one; broadcasts in progress are cut off after a number of further commits."""
 
     sends: tuple[Send, ...]
     commits: int
@@ -93,7 +93,7 @@ steps = st.lists(
 
 
 class CutMetadata(MemoryMetadataStore):
-    """Takes ``commits_left`` commits, and lets all others wait for ever."""
+    """Accepts ``commits_left`` commits; all later ones never complete."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class CutMetadata(MemoryMetadataStore):
 
 @dataclass
 class Sent:
-    """A broadcast of the model; its tick is 0 while nobody knows whether it was accepted."""
+    """A broadcast of the model; its tick is 0 while its acceptance is unknown."""
 
     request: BroadcastRequest
     broadcast_id: int
@@ -126,10 +126,10 @@ class Sent:
 
 @dataclass
 class Model:
-    """What is accepted, and what the node says of it.
+    """The accepted broadcasts, and the expected state of each.
 
     Attributes:
-        in_b: Those in the log of the present channel b.
+        in_b: Broadcasts in the log of the current channel b.
     """
 
     sent: list[Sent] = field(default_factory=list)
@@ -218,7 +218,7 @@ class Model:
         await node.create("b", 1)
 
     async def cut_off(self, node: Node, metadata: CutMetadata, step: Restart) -> list[BroadcastRequest]:
-        """Begin broadcasts that a crash interrupts, and return them."""
+        """Start broadcasts that a crash interrupts, and return them."""
         metadata.commits_left = step.commits
         requests = [await self.request(node, send) for send in step.sends]
         running = [asyncio.create_task(node.broker.broadcasts.broadcast(request)) for request in requests]
@@ -235,7 +235,7 @@ class Model:
         return requests
 
     async def find_out(self, node: Node, requests: Sequence[BroadcastRequest]) -> None:
-        """See which of those that a crash interrupted were accepted."""
+        """Find out which interrupted broadcasts were accepted."""
         known = {sent.broadcast_id for sent in self.sent}
         for request in requests:
             found = node.broker.broadcasts._book.table.find(request.broadcast_id)
@@ -245,7 +245,7 @@ class Model:
                 self.accept(request, found.durable.tick)
 
     def check(self, node: Node) -> None:
-        """Compare everything with the node."""
+        """Compare the model with the node."""
         for name in VCHANNELS:
             expected = sorted(
                 (sent.tick, sent.broadcast_id)

@@ -1,6 +1,6 @@
-"""A bucket never gives more than its rate and burst, never less for good, and many callers stay in bounded memory.
+"""A bucket grants its rate and burst, not more and not lastingly less, and its memory is bounded for many callers.
 
-Method: hypothesis draws callers who ask, wait as long as they are told, and take; time is given, never read.
+Method: hypothesis draws callers that ask, wait for the returned time, and take; time is an argument, never read.
 """
 
 from hypothesis import given
@@ -26,7 +26,7 @@ def test_no_interval_gets_more_than_rate_and_burst_allow(
             taken.append((now_s, amount))
     for first, (begin_s, _) in enumerate(taken):
         for last in range(first, len(taken)):
-            # All but the last were taken while there was something.
+            # All but the last were taken while tokens were left.
             before = sum(amount for _, amount in taken[first:last])
             bound = burst + (taken[last][0] - begin_s) * rate_per_s
             assert before <= bound * (1 + 1e-9) + 1e-6

@@ -1,4 +1,4 @@
-"""The batch codec over any messages. Method: hypothesis; what goes in comes out, and every changed byte is noticed."""
+"""The batch codec over any messages. Method: hypothesis; decoding inverts encoding and detects every changed byte."""
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -124,7 +124,7 @@ def test_requests_have_the_bytes_that_protobuf_would_make(
 @given(st.binary(max_size=100), st.integers(1, 400))
 def test_payloads_of_one_size_take_the_short_way_to_the_same_bytes(payload: bytes, count: int) -> None:
     payloads = [payload] * count
-    # A batch that is not uniform, so encoded and decoded the long way, with the same beginning.
+    # A batch with the same beginning that is not uniform, so it is encoded and decoded by the general path.
     longer = encode_payloads([*payloads, payload + b"x"])
 
     columns = encode_payloads(payloads)

@@ -1,8 +1,8 @@
-"""Over all nodes no tick is handed out twice, and each node keeps what its watermarks promise, whoever leads.
+"""No tick is handed out twice in a cluster, and each node keeps the promises of its watermarks under any leader.
 
-Method: two oracles of a cluster whose leader is asked over a wire that loses and delays answers, with clocks that
-jump and leaders that change: a new one begins at the saved bound, an old one may still answer. Against all that was
-handed out.
+Method: two oracles of a cluster call the leader over a wire that loses and delays responses, with clocks that jump and
+leaders that change: a new leader starts at the saved bound, a former one may still answer. The results are compared
+with all ticks handed out before.
 
 Promises of GUARANTEES.md: G45.
 """
@@ -30,7 +30,7 @@ steps = st.lists(
         st.tuples(st.just("now"), st.integers(0, NODES - 1), st.just(0)),
         st.tuples(st.just("refresh"), st.integers(0, NODES - 1), st.just(0)),
         st.tuples(st.just("late answer"), st.integers(0, NODES - 1), st.just(0)),
-        st.tuples(st.just("go on"), st.just(0), st.integers(1, 2_000)),
+        st.tuples(st.just("advance"), st.just(0), st.integers(1, 2_000)),
         st.tuples(st.just("set clock"), st.just(0), st.integers(-100_000, 100_000)),
         st.tuples(st.just("elect"), st.just(0), st.just(0)),
     ),
@@ -40,7 +40,7 @@ steps = st.lists(
 
 
 class Wire:
-    """The way to whoever leads. ``stale`` keeps what a former leader may still answer."""
+    """The connection to the leader. ``stale`` holds responses that a former leader may still send."""
 
     def __init__(self, clock: SteppedClock) -> None:
         self.clock = clock
@@ -57,7 +57,7 @@ class Wire:
 
     async def fetch(self, count: int) -> int:
         if self.asks_former and self.former is not None:
-            # Paused, it hands out what it may by the bound that it has saved, and nothing more.
+            # A paused leader hands out ticks up to its saved bound only.
             first = self.former.try_allocate(count)
             if first is None:
                 raise NotLeaderError(node_id="", address="")
@@ -68,7 +68,7 @@ class Wire:
 
 
 class Model:
-    """Three nodes, and what they have promised. A method for each step."""
+    """Three nodes, and the promises of their watermarks. One method per step."""
 
     def __init__(self) -> None:
         self.clock = SteppedClock()
@@ -96,7 +96,7 @@ class Model:
         await self.nodes[index].refresh()
         self.wire.asks_former = False
 
-    async def go_on(self, _: int, ms: int) -> None:
+    async def advance(self, _: int, ms: int) -> None:
         self.clock.now_s += ms / 1_000
         self.clock.now_ms += ms
 
@@ -183,7 +183,7 @@ async def test_a_node_hands_out_nothing_below_a_tick_that_it_leaves_behind() -> 
     await one.allocate(1)
     created = await other.allocate(5) + 4
 
-    # Without that, the next tick is one of the older range.
+    # Without that, the next tick would be one of the older range.
     assert one.now() < created
     one.leave_behind(created)
 
@@ -200,7 +200,7 @@ async def test_barriers_use_up_no_ticks_of_a_range() -> None:
     before = wire.leader.last
 
     for _ in range(1_000):
-        # The last but one of the range.
+        # The second to last tick of the range.
         await node.allocate(1, node._range.end_tick - 2)
 
     assert wire.leader.last - before <= 1_000 * 2 * MIN_TICK_RANGE

@@ -1,7 +1,7 @@
-"""`check` takes exactly the batches that a reader can take apart, and `select` cuts them as rows would be cut.
+"""`check` accepts exactly the batches that a reader can decode, and `select` selects the same messages as from rows.
 
-Method: a slow oracle that walks each message and each text in plain Python judges valid batches, mutated ones and
-ones made of random offsets; rows cut by list indexing are compared with columns cut by numpy.
+Method: a slow oracle that visits each message and each text in plain Python judges valid batches, mutated ones and
+batches of random offsets; rows selected by list indexing are compared with columns selected by numpy.
 """
 
 import struct
@@ -56,7 +56,7 @@ def pieces(offsets: bytes, values: bytes, count: int) -> list[bytes]:
 
 
 def judge(columns: message_pb2.Columns, size_bytes: int) -> None:
-    """Raise AssertionError or UnicodeDecodeError unless each message can be taken out and is within the limits."""
+    """Raise AssertionError or UnicodeDecodeError unless each message can be decoded and is within the limits."""
     count = columns.count
     assert 1 <= count <= limits.MAX_MESSAGES_PER_BATCH
     assert size_bytes <= LIMITS.max_batch_bytes
@@ -243,7 +243,7 @@ def test_a_flipped_bit_anywhere_is_refused(messages: list[Message], data: st.Dat
 @given(batches_of_messages, st.data())
 def test_a_batch_cut_short_is_refused(messages: list[Message], data: st.DataObject) -> None:
     encoded = a_columns(messages).SerializeToString()
-    # The CRC is the last field, so any cut takes it away.
+    # The CRC is the last field, so any truncation removes it.
     rest = encoded[: data.draw(st.integers(0, len(encoded) - 1))]
     with pytest.raises((*REFUSALS, WireFormatError)):
         check(ColumnsView.parse(rest), len(rest), LIMITS)
@@ -284,7 +284,7 @@ def with_fields(**fields: object) -> message_pb2.Columns:
 
 
 def with_keys(*keys_of_messages: Sequence[bytes]) -> message_pb2.Columns:
-    """Return messages with these property keys, which may be there twice."""
+    """Return messages with these property keys, which may contain duplicates."""
     keys = [key for keys in keys_of_messages for key in keys]
     columns = a_columns([b""] * len(keys_of_messages))
     columns.property_list_offsets = offsets_of(map(len, keys_of_messages))

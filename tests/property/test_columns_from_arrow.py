@@ -1,7 +1,7 @@
-"""Arrow batches become the columns that the same messages have one by one.
+"""Arrow batches are encoded as the columns of the same messages encoded one by one.
 
-Method: random messages as Arrow, whole and as slices of a larger batch, decoded by the client's own codec; and what no
-batch can have.
+Method: random messages as Arrow, whole and as slices of a larger batch, decoded by the client's own codec; and invalid
+Arrow batches.
 """
 
 from typing import Any

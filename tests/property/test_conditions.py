@@ -17,14 +17,14 @@ from tidelog_testing.batches import a_batch
 from tidelog_testing.nodes import Node, Submitted, running_node
 from tidelog_testing.stores import FaultyStore
 
-# How far from the truth a condition is; most are right.
+# Difference of a condition from the actual value; most are 0.
 ERRORS = st.sampled_from([0, 0, 0, 0, 1, -1])
 NAMES = st.sampled_from(["a/0", "a/1"])
 
 
 @dataclass(frozen=True)
 class Append:
-    """An append; None stands for no condition, a number for one that is so much off."""
+    """An append; None for no condition, a number for a condition that is off by it."""
 
     vchannel: str
     tick_error: int | None
@@ -34,7 +34,7 @@ class Append:
 
 @dataclass(frozen=True)
 class Fence:
-    """A token that is so much above the present one."""
+    """A fence; the number is the difference from the current token."""
 
     vchannel: str
     step: int
@@ -53,12 +53,12 @@ STEPS = st.lists(
 )
 
 
-# The class, and the actual value that it carries.
+# The error class, and the actual value in the error.
 Refusal = tuple[type[TidelogServerError], str] | None
 
 
 class Model:
-    """What the node must do."""
+    """The expected results of the node."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

@@ -1,6 +1,6 @@
-"""Permissions agree with an oracle of thirty lines that looks at one character after the other.
+"""Permissions agree with an oracle of thirty lines that compares one character at a time.
 
-Method: hypothesis draws grants and names that are close to each other; every verb is asked on every name.
+Method: hypothesis draws grants and similar names; every verb is checked on every name.
 """
 
 from hypothesis import given
@@ -19,7 +19,7 @@ GRANTS = st.one_of(
 
 
 def oracle(grants: list[Grant], verb: str, name: str) -> bool:
-    """Decide without sets and prefixes: walk through the pattern beside the name."""
+    """Decide without sets and prefixes: compare the pattern with the name character by character."""
     if name[:1] == "_":
         needed = {"read": "admin.read", "channel.truncate": "admin.write"}.get(verb)
         return any(grant.verb == needed for grant in grants)

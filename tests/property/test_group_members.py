@@ -1,7 +1,7 @@
-"""Members of a consumer group: whatever comes, one holder at a time, fair shares, no epoch twice.
+"""Members of a consumer group: under all events one holder at a time, fair shares, and no epoch twice.
 
-The machine is driven as the server drives it: members join, leave, fall silent, release what they are asked for or do
-not, subscriptions and time change. A model of every member keeps what it was told last.
+The machine is driven as by the server: members join, leave, expire, and release revoked vchannels or not; subscriptions
+and time change. A model of every member stores the last notification.
 
 Promises of GUARANTEES.md: G33.
 """
@@ -26,7 +26,7 @@ class Members(RuleBasedStateMachine):
         self.vchannels: dict[str, str] = {}
         self.now_s = 0.0
         self.epoch = 0
-        # Of each vchannel, the greatest epoch that it was ever held under, and by whom.
+        # For each vchannel, its greatest epoch so far, and the holder under it.
         self.epochs: dict[str, tuple[int, str]] = {}
         self.told: set[str] = set()
 
@@ -182,7 +182,7 @@ def test_a_new_member_takes_only_its_share(vchannels: int, members: int, data: s
     moved = [vchannel for vchannel in after if after[vchannel] != before[vchannel]]
     assert len(moved) == vchannels // (members + 1)
     assert all(after[vchannel] == names[-1] for vchannel in moved)
-    # Those that were to move already come first.
+    # Vchannels that are being revoked already move first.
     leaving = set(data.draw(st.lists(st.sampled_from(sorted(before)), max_size=len(moved), unique=True)))
     again = balanced(before, {f"v{number}": names for number in range(vchannels)}, leaving)
     loads = [sum(each == name for each in again.values()) for name in names]

@@ -1,7 +1,7 @@
-"""Transactions that share a lane depend on nothing before them: one that is refused stops no other, and none is twice.
+"""Transactions that share a lane are independent: a refused one stops no other, and none is applied twice.
 
-Method: the client's queue against a model of a server, as in test_numbering.py, which here refuses some for good, has
-no room for others, and takes old requests of a stream that was cut after new ones.
+Method: the client's queue against a model of a server, as in test_numbering.py. Here the server refuses some
+permanently and others for lack of room, and processes old requests of a broken stream after new ones.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ PASSING: Final = {"shutdown": ShutdownError("later"), "overload": OverloadedErro
 
 @dataclass
 class Server:
-    """What a server does with numbered transactions, told as simply as it can be."""
+    """A minimal model of a server that accepts numbered transactions."""
 
     log: list[bytes] = field(default_factory=list)
     # First position and number of messages of each request, by producer.
     results: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
-        """Take the oldest request of ``stream``, or refuse it with ``refusal``."""
+        """Accept the oldest request of ``stream``, or refuse it with ``refusal``."""
         request = wal_service_pb2.AppendStreamRequest.FromString(stream.requests.popleft())
         response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
         stream.answers.append((response, refusal or self._append(request, response)))
@@ -53,7 +53,7 @@ class Server:
         producer, [part] = request.options.producer, request.transaction.parts
         results = self.results.setdefault(producer.producer_id, [])
         payloads = decode_payloads(columns_from_wire(part.batches[0].SerializeToString()))
-        # What is wrong in itself is seen before its number is.
+        # An invalid request is refused before its number is checked.
         if any(payload.startswith(b"bad") for payload in payloads):
             return InvalidRequestError("bad")
         if producer.sequence > len(results) + 1:
@@ -82,7 +82,8 @@ class World(Network):
         self.submissions: list[TransactionSubmission] = []
 
     def submit(self, kind: str, count: int) -> None:
-        """Submit a transaction of so many messages: a good one, a bad one, or one with a condition that fails."""
+        """Submit a transaction with a number of messages: a valid one, an invalid one, or one with a failing condition.
+        """
         name = b"%s %d" % (kind.encode(), len(self.submissions))
         messages = [b"%s.%d" % (name, index) for index in range(count)]
         part = TransactionPart([*messages], expected_last_tick=1 if kind == "conditional" else None)
@@ -92,7 +93,7 @@ class World(Network):
         self.queue.submit(VCHANNEL, DEFAULT_TERMS, submission, self.numbering)
 
     def refuse(self, why: str) -> None:
-        """Refuse for now all that is on its way, and tell so."""
+        """Refuse all requests in flight temporarily, and deliver the refusals."""
         while self.stream.requests:
             self.server.serve(self.stream, PASSING[why])
         self.answer(len(self.stream.answers))
@@ -101,7 +102,7 @@ class World(Network):
         self.queue.release()
 
     def finish(self) -> None:
-        """Let everything be answered by a server that refuses nothing for now."""
+        """Deliver all requests to a server without temporary refusals, until all are answered."""
         for _ in range(10_000):
             if self.queue.is_idle:
                 break
@@ -130,7 +131,7 @@ def play(steps: list[tuple[str, ...]]) -> World:
         for name, *arguments in steps:
             getattr(world, name)(*arguments)
             if name == "refuse" and arguments == ["shutdown"]:
-                # A server that shuts down answers what it has, and ends the stream.
+                # A server that shuts down answers the requests that it has, then ends the stream.
                 world.cut()
         world.finish()
         return world

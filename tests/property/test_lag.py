@@ -1,4 +1,4 @@
-"""Lag of a position is what counting gives. Method: logs with trims and chunks, on a store in memory."""
+"""The lag of a position equals the counted messages. Method: logs with trims and chunks, on a store in memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Every message comes out of a dispatcher as it went in. Method: all types, with generated fields."""
+"""A dispatcher decodes every message to its original. Method: all types, with generated fields."""
 
 from dataclasses import MISSING, fields
 from typing import Any

@@ -1,6 +1,6 @@
-"""Packs depend on the log alone, and each leads to the next.
+"""Packs depend on the log alone, and a reader resumes from any pack.
 
-Method: generated logs, delivered in many ways, against packs that are made the simple way.
+Method: generated logs, delivered in many ways, against packs that are computed by a simple model.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ EARLIEST = dict.fromkeys(CHANNELS, 0)
 
 @st.composite
 def deliveries(draw: st.DrawFn, units: list[Unit]) -> list[FakeBatch | int]:
-    """The batches of a log, some of them cut in two, with watermarks where a log may tell some."""
+    """The batches of a log, some split in two, with watermarks where a log may send them."""
     events: list[FakeBatch | int] = []
     for number, unit in enumerate(units):
         for each in unit.batches:
@@ -50,7 +50,7 @@ def test_packs_follow_one_another_without_gap_or_overlap(data: st.DataObject) ->
         ticks = [tick for piece in pack.pieces for tick in piece.batch.ticks[piece.begin : piece.end]]
         assert ticks == sorted(ticks)
         assert all(pack.begin_tick < tick <= pack.end_tick for tick in ticks)
-        # A channel's next tick is the first one behind the pack.
+        # A channel's next tick is the first one after the pack.
         assert all(tick > pack.end_tick for tick in pack.next_ticks.values())
 
 
@@ -72,7 +72,7 @@ def test_any_pack_leads_exactly_to_the_rest(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(packs) - 1))
     last = packs[at]
 
-    # The log is asked for each channel from the id of its end position on.
+    # Each channel is read from the id of its end position on.
     rest = assembled(_from_positions(data.draw(deliveries(units)), last), dict.fromkeys(CHANNELS, last.end_tick))
 
     assert found(rest) == found(packs[at + 1 :])
@@ -89,14 +89,14 @@ def test_whoever_begins_later_gets_the_same_packs_from_the_next_interval_on(data
 
 
 def _is_comparable(pack: Found, begin: int) -> bool:
-    """Whether a pack begins with an interval behind the one that somebody began in."""
+    """Return True if a pack begins with an interval after the one in which the reader started."""
     return pack.begin_tick >= GRID.end_of(begin) and pack.begin_tick == GRID.end_of(pack.begin_tick)
 
 
 def _from_positions(events: Iterable[FakeBatch | int], last: RawPack) -> Iterable[FakeBatch | int]:
     for event in events:
         if isinstance(event, int):
-            # A log tells no watermark within what it has not sent.
+            # A log sends no watermark beyond the messages that it has sent.
             yield event
             continue
         start = last.next_ticks.get(event.vchannel, last.end_tick)

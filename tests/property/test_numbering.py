@@ -1,7 +1,7 @@
 """A producer's messages are in the log once and in order, however often connections break and servers refuse.
 
-Method: the client's queue against a model of a server that keeps a list for each producer, over streams that lose what
-is on its way at any point, and whose old requests may still reach the server after new ones.
+Method: the client's queue against a model of a server with a list for each producer. Streams lose requests in flight at
+any point, and old requests may reach the server after new ones.
 
 Promises of GUARANTEES.md: G19.
 """
@@ -28,14 +28,14 @@ _LARGE_BYTES = 1 << 16
 
 @dataclass
 class Server:
-    """What a server does with numbered batches, told as simply as it can be."""
+    """A minimal model of a server that accepts numbered batches."""
 
     log: dict[str, list[bytes]] = field(default_factory=lambda: {name: [] for name in VCHANNELS})
     # First position and number of messages of each batch, by vchannel and producer.
     results: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
 
     def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
-        """Take the oldest request of ``stream``, or refuse it with ``refusal``."""
+        """Accept the oldest request of ``stream``, or refuse it with ``refusal``."""
         request = wal_service_pb2.AppendStreamRequest.FromString(stream.requests.popleft())
         response = wal_service_pb2.AppendStreamResponse(request_id=request.request_id)
         stream.answers.append((response, refusal or self._append(request, response)))
@@ -75,26 +75,26 @@ class World(Network):
         self.submitted[vchannel] += messages
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self.futures.append((vchannel, messages, future))
-        # Said to be large, so that it waits for no answer to those before it.
+        # Declared large, so that it does not wait for responses to earlier requests.
         submission = Submission(messages, True, _LARGE_BYTES, future)
         self.queue.submit(vchannel, DEFAULT_TERMS, submission, self.numberings[vchannel])
 
     def burst(self, vchannel: str, count: int) -> None:
-        """Submit and send so many batches, of one message, of two, and so on."""
+        """Submit and send a number of batches, of one message, of two, and so on."""
         for number in range(count):
             self.submit(vchannel, 1 + number)
         self.send(count)
 
     def refuse(self, count: int) -> None:
-        """Let the server refuse what comes next, as when it shuts down, and tell so."""
+        """Make the server refuse all further requests, as during shutdown, and deliver the refusals."""
         for _ in range(min(count, len(self.stream.requests))):
             self.server.serve(self.stream, ShutdownError("no"))
         self.answer(len(self.stream.answers))
 
     def forget(self) -> None:
-        """Let the server forget all producers, which it does only to those that are idle, and go on.
+        """Make the server forget all producers, as it does only with idle ones, and continue.
 
-        The first batch of each is not lost on the way: nobody could tell then whether it was taken before.
+        The first batch of each is not lost in flight: otherwise it would be unknown whether it was accepted before.
         """
         if self.queue.is_idle:
             self.cut_off.clear()
@@ -104,7 +104,7 @@ class World(Network):
             self.finish(cuts=False)
 
     def finish(self, *, cuts: bool = True) -> None:
-        """Let everything be answered on a network that works again."""
+        """Deliver all requests and responses over a working network."""
         if cuts:
             self.cut()
         for _ in range(10_000):
@@ -147,7 +147,7 @@ def test_what_is_given_up_is_there_or_not_as_its_error_says(steps: list[tuple[st
         for name, *arguments in steps:
             getattr(world, name)(*arguments)
         world.queue.give_up(ShutdownError("over"), LOST)
-        # Whatever is still on its way may arrive, or not.
+        # Requests still in flight may arrive or be lost.
         world.cut_off.append(world.stream)
         for _ in range(served):
             world.serve_late()

@@ -1,6 +1,6 @@
-"""Ticks grow strictly, whatever the clock does and however often the server restarts.
+"""Ticks grow strictly, for any clock and any number of restarts.
 
-Method: the oracle with a clock that jumps both ways and metadata that outlive it, against every tick handed out so far.
+Method: the oracle with a clock that jumps both ways and metadata that outlive it, against all ticks handed out before.
 
 Promises of GUARANTEES.md: G4.
 """
@@ -73,7 +73,7 @@ def test_ticks_grow_strictly_over_clock_jumps_and_restarts(steps: list[tuple[str
                 case "extend":
                     await oracle._extend()
                 case _:
-                    # As after a crash: nothing is left but what was saved.
+                    # As after a crash: only the saved bound is left.
                     oracle = await opened(clock, metadata)
             assert physical_ms(promised) < await saved_bound_ms(metadata)
 
@@ -115,7 +115,7 @@ def test_now_stops_below_the_saved_bound() -> None:
 async def test_a_request_for_very_many_ticks_saves_a_bound_that_holds_them() -> None:
     clock, metadata = SetClock(START_MS), MemoryMetadataStore()
     oracle = await opened(clock, metadata)
-    # The clock was set back by an hour, so the last tick and not the clock is in front.
+    # The clock was set back by an hour, so the last tick is ahead of the clock.
     await oracle.allocate(1)
     clock.now_ms -= 3_600_000
     count = (10 * TICK_SAVE_AHEAD_MS) << LOGICAL_BITS
@@ -148,7 +148,7 @@ async def test_a_barrier_ahead_of_the_clock_is_not_handed_out() -> None:
 async def test_waiting_for_a_barrier_leaves_the_event_loop_free(ahead: int) -> None:
     clock = SetClock(START_MS)
     oracle = await opened(clock, MemoryMetadataStore())
-    # A barrier within the very millisecond that the oracle is in while the clock is behind it.
+    # A barrier within the oracle's current millisecond, while the clock is behind it.
     last = await oracle.allocate(1)
     clock.now_ms -= 60_000
     with pytest.raises(TimeoutError):

@@ -1,8 +1,8 @@
-"""Each version of an application is committed once, with all of its transactions, whatever is repeated or forgotten.
+"""Each version of an application is committed once, with all of its transactions, despite retries and evictions.
 
-Method: random preparations, commits, repetitions of earlier calls, some at once, rollbacks and restarts on a node whose
-store outlives it, against a model that knows the last version of each application, the state of each transaction and
-the messages of the log.
+Method: random preparations, commits, retries of earlier calls, some concurrent, rollbacks and restarts on a node whose
+store outlives it, against a model of the last version of each application, the state of each transaction and the
+messages of the log.
 
 Promises of GUARANTEES.md: G47.
 """
@@ -39,9 +39,9 @@ CLIENT: Final = Caller("", "client")
 
 @dataclass(frozen=True)
 class Prepare:
-    """Prepare a transaction with a batch on each of ``vchannels``; ``ahead`` of the last version, None for no version.
+    """Prepare a transaction with a batch on each of ``vchannels``.
 
-    An application that has not committed has the last version 0.
+    Its version is the last one plus ``ahead``, or not set if None. The last version is 0 before the first commit.
     """
 
     app_id: str
@@ -51,9 +51,9 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Commit:
-    """Commit a version, so far ``ahead`` of the last one, with the last ``count`` transactions, ``times`` times.
+    """Commit the last version plus ``ahead``, with the last ``count`` transactions, ``times`` times.
 
-    ``terms`` may say that the application makes no other commit, which it does all the same.
+    ``terms`` may declare this the application's last commit, even if further ones follow.
     """
 
     app_id: str
@@ -65,7 +65,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class RollBack:
-    """End the last ``count`` transactions."""
+    """Roll back the last ``count`` transactions."""
 
     count: int
 
@@ -110,7 +110,7 @@ class Txn:
 
 
 class Model:
-    """What must be in the log, and what each call must come to."""
+    """The expected content of the log, and the expected result of each call."""
 
     def __init__(self) -> None:
         self.txns: list[Txn] = []
@@ -176,7 +176,7 @@ class Model:
         elif wanted := self.refusal_of_repetition(chosen, step.app_id, last):
             assert {type(answer) for answer in answers} <= wanted, (answers, wanted)
             return
-        # Each other one is a repetition.
+        # Each other call is a retry.
         repeated = [each for each in answers if isinstance(each, CommittedPrepared)]
         assert len(repeated) == step.times
         assert {each.commit for each in repeated} == {last}
@@ -189,7 +189,7 @@ class Model:
                     txn.state = "ended"
 
     def refusal_of_repetition(self, chosen: list[Txn], app_id: str, last: AppCommit) -> set[type[TidelogServerError]]:
-        """Return the errors of which one refuses a repetition of the last commit; none if it has the same content."""
+        """Return the errors that may refuse a retry of the last commit; empty if it has the same content."""
         if chosen and all(txn.committed_by == last for txn in chosen):
             messages = sum(len(txn.batches) for txn in chosen)
             return set() if messages == last.messages else {AppCommitMismatchError}
@@ -209,7 +209,7 @@ class Model:
         assert all(row[0] < tick for row in self.rows)
         for txn in chosen:
             txn.state = "committed"
-            # Vchannels in the order in which they joined.
+            # Vchannels in the order in which they were added.
             for vchannel in dict(txn.batches):
                 for name, content in txn.batches:
                     if name == vchannel:
@@ -246,7 +246,7 @@ class Model:
                 txn.state = "lost"
 
     async def check(self, node: Node) -> None:
-        """What is readable is what the model says, and what is staged belongs to prepared transactions."""
+        """Check that the log equals the model, and that staged batches belong to prepared transactions."""
         store = node.log.store
         found = []
         for name in VCHANNELS:
@@ -286,7 +286,7 @@ def content_on(node: Node, targets: Counter[str]) -> TxnContent:
 
 
 def refusal_of(chosen: list[Txn], app_id: str, version: int) -> set[type[TidelogServerError]]:
-    """Return the errors of which one refuses a new commit of these; none if it goes through."""
+    """Return the errors that may refuse a new commit of these; empty if it succeeds."""
     wanted: set[type[TidelogServerError]] = set()
     for txn in chosen:
         if txn.state == "lost":

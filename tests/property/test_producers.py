@@ -1,7 +1,7 @@
-"""A producer's batches are in the log once, in order, however often each is sent, by whatever epoch.
+"""A producer's batches are in the log once, in order, for any number of retries and any epochs.
 
-Method: random appends under sequences that are right, repeated, too high or reused, on a node whose store outlives it
-and which is started again now and then, against a model that is a list of batches for each producer.
+Method: random appends under sequences that are correct, repeated, too high or reused, on a node that restarts and whose
+store outlives it, against a model that is a list of batches for each producer.
 
 Promises of GUARANTEES.md: G18, G19, G20.
 """
@@ -46,7 +46,7 @@ PRODUCERS = ("p", "q")
 
 @dataclass(frozen=True)
 class Append:
-    """A batch; ``offset`` is that of its sequence from the next one, and ``epoch_offset`` from the newest epoch."""
+    """A batch; ``offset`` is its sequence minus the next one, ``epoch_offset`` its epoch minus the newest one."""
 
     who: tuple[str, str]
     offset: int
@@ -56,7 +56,7 @@ class Append:
 
 @dataclass(frozen=True)
 class Open:
-    """Take a producer over."""
+    """Open a producer."""
 
     who: tuple[str, str]
 
@@ -78,7 +78,7 @@ STEPS = st.lists(
 
 @dataclass
 class Producer:
-    """What the model knows: the first tick of each batch, by sequence from 1."""
+    """A producer of the model: the first tick of each batch, by sequence from 1."""
 
     epoch: int = 0
     ticks: list[int] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Model:
         assert window.last_tick == (producer.ticks[-1] if producer.ticks else 0)
 
     async def check(self, node: Node) -> None:
-        """Everything that was answered is in the log, once and in order, and the store tells the same of it."""
+        """Check that every acknowledged batch is in the log, once and in order, and that the store's windows agree."""
         for submitted, tick in self.waiting:
             assert await submitted.acknowledged() == tick
         self.waiting.clear()
@@ -190,10 +190,10 @@ def without_marks(node: Node) -> dict[ProducerKey, ProducerWindow]:
 
 def test_the_producer_that_was_unused_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_producers, "MAX_PRODUCERS", 3)
-    # As after a restart: by the last tick of each.
+    # As after a restart: in order of each producer's last tick.
     table = ProducerTable({(1, "c"): a_window(30), (1, "a"): a_window(10), (2, "b"): a_window(20)})
     assert table.put((1, "a"), a_window(40)) == (((1, "a"), a_window(40)),)
-    # A repetition is a use.
+    # A retry counts as a use.
     table.in_flight((2, "b"), 1)
 
     changes = table.put((1, "d"), a_window(50))
@@ -232,7 +232,7 @@ def test_a_principal_with_many_producers_evicts_its_own_only(monkeypatch: pytest
     assert all(table.window((2, f"b{number}")) for number in range(4))
     assert len(table) == 10
     assert evicted == 94
-    # Nothing of the other vchannel was forgotten, so what is unknown there was never there.
+    # No window of the other vchannel was evicted, so a producer that is unknown there is new.
     assert not table.may_be_forgotten((2, "unknown"))
     assert table.may_be_forgotten((1, "a0"))
     assert table.may_be_forgotten((1, "never seen"))
@@ -256,7 +256,7 @@ def test_what_is_repeated_after_its_window_was_evicted_is_refused_also_after_a_r
                     with pytest.raises(ProducerForgottenError) as refused:
                         node.submit("a/0", a_batch(b"1"), producer=producer._replace(is_repeated=True))
                     assert refused.value.effect is Effect.UNKNOWN
-                # A name that may come back is refused whatever the caller says of its batch; the other one is new.
+                # A name that may have been evicted is refused for any batch; the other one is new.
                 with pytest.raises(ProducerForgottenError):
                     node.submit("a/0", a_batch(b"1"), producer=first["load"])
                 with pytest.raises(ProducerForgottenError):
@@ -412,7 +412,7 @@ def test_a_fence_that_waits_is_written_though_its_caller_is_gone() -> None:
             first = node.submit("a", a_batch(b"1"))
             await asyncio.to_thread(store.has_written.wait)
             fencing = asyncio.ensure_future(node.broker.fence("a", 8))
-            # It is submitted in the first turn of the loop; in the second its task waits, so that it can be cancelled.
+            # It is submitted in the first iteration of the loop; in the second its task waits and can be cancelled.
             for _ in range(3):
                 await asyncio.sleep(0)
             behind = node.submit("a", a_batch(b"2"), conditions=Conditions(fencing_token=8))

@@ -1,6 +1,6 @@
-"""Resource keys exclude each other, are given in order, and nobody waits without a reason.
+"""Resource keys exclude each other and are granted in order, and no owner waits without a conflict.
 
-Method: random requests and releases, against a model that looks at all holders and all waiters each time.
+Method: random requests and releases, against a model that checks all holders and all waiters each time.
 
 Promises of GUARANTEES.md: G28.
 """
@@ -21,13 +21,13 @@ key_sets = st.dictionaries(st.sampled_from("abcd"), st.booleans(), max_size=3).m
 
 
 def exclude(one: Keys, other: Keys) -> bool:
-    """Tell whether two sets of keys cannot be held at the same time."""
+    """Return True if two sets of keys cannot be held at the same time."""
     shared = {key.name: key.is_shared for key in one}
     return any(key.name in shared and not (key.is_shared and shared[key.name]) for key in other)
 
 
 class KeysModel(RuleBasedStateMachine):
-    """ResourceKeys against two dictionaries, the second in order of arrival."""
+    """ResourceKeys against two dictionaries, of holders and of waiters in order of arrival."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class KeysModel(RuleBasedStateMachine):
         self.owners = 0
 
     def grant(self) -> list[int]:
-        """Give keys to waiters, from the first to the last; return who got some."""
+        """Grant keys to waiters, from the first to the last; return the new holders."""
         granted = []
         earlier: list[Keys] = []
         for owner, wanted in list(self.waiting.items()):

@@ -1,6 +1,6 @@
-"""What retention removes holds its promises for any channel. Method: random chunks, bounds and groups, checked by rule.
+"""Retention plans keep their promises for any channel. Method: random chunks, bounds and groups, checked by rules.
 
-The rules are those of ``core.retention`` and the README, restated over single chunks and without the plan's own terms.
+The rules are those of ``core.retention`` and the README, restated for single chunks without the plan's own code.
 
 Promises of GUARANTEES.md: G40, G41.
 """
@@ -21,7 +21,7 @@ GROUP_AT_NOTHING = 1
 
 @dataclass(frozen=True)
 class Lane:
-    """A vchannel: sizes and last ticks of its chunks, and where its slowest group stands."""
+    """A vchannel: sizes and last ticks of its chunks, and the position of its slowest group."""
 
     sizes: list[int]
     last_ticks: list[int]
@@ -36,7 +36,7 @@ class Lane:
         ]
 
     def view(self, retention: Retention, over_bytes: int, expired_tick: int) -> VchannelView:
-        """Return it with no more chunks than the store would have read."""
+        """Return the vchannel's view, with no more chunks than the store would have read."""
         seen: list[Chunk] = []
         for chunk in self.chunks():
             seen.append(chunk)
@@ -53,7 +53,7 @@ class Lane:
 
 @st.composite
 def lanes(draw: st.DrawFn) -> list[Lane]:
-    """Draw one to four vchannels whose ticks are all different, as those of a channel are."""
+    """Draw one to four vchannels whose ticks are distinct, as within a channel."""
     count = draw(st.integers(1, 4))
     ticks = draw(st.lists(st.integers(2, 200), unique=True, max_size=20))
     owners = [draw(st.integers(0, count - 1)) for _ in ticks]
@@ -114,7 +114,7 @@ def test_nothing_goes_without_a_reason(channel: list[Lane], retention: Retention
         if lane.is_held(chunk) or not (chunk.last_tick < expired_tick or is_beyond):
             by_cap_alone.append(chunk)
     if by_cap_alone:
-        # Only as much as the cap needs: without the last of them it would be exceeded.
+        # No more than the cap requires: without the last of them the cap would be exceeded.
         total = sum(sum(lane.sizes) for lane in channel)
         removed_bytes = sum(chunk.columns_bytes for _, chunk in removed)
         assert 0 < retention.hard_bytes < total
@@ -162,7 +162,7 @@ def test_what_was_told_before_a_crash_is_not_counted_again() -> None:
 
 def test_a_trim_between_two_looks_is_not_counted_twice() -> None:
     chunks = Lane([10, 10], [10, 20], None).chunks()
-    # The tail knows of the trim of the first chunk, the chunks were read before it.
+    # The tail includes the trim of the first chunk; the chunks were read before that trim.
     tail = VchannelTail(Tick(11), Tick(20), 2, 20, 20, 10, 10)
     assert plan_cuts(Retention(bytes=10), [VchannelView(tail, chunks)], 0) == []
     (cut,) = plan_cuts(Retention(hard_bytes=5), [VchannelView(tail, chunks)], 0)

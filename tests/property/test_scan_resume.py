@@ -1,7 +1,7 @@
 """A merged scan that stops anywhere and is resumed delivers each message once per vchannel.
 
-Method: random appends, transactions and broadcasts on several vchannels of a real server. A scan stops after each
-number of batches there can be, and another one starts at its positions; what both got is compared with the log.
+Method: random appends, transactions and broadcasts on several vchannels of a real server. A scan stops after every
+possible number of batches, and another one starts at its positions; the messages of both are compared with the log.
 
 Promises of GUARANTEES.md: G10.
 """
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tidelog import At, Client, Positions, Scan
 from tidelog.testing import start_server
 
-# To which vchannels, and how many messages to each: a broadcast where this is None.
+# Target vchannels, and the number of messages to each; None for a broadcast.
 Write = tuple[Sequence[int], int | None]
 _numbers = count()
 
@@ -29,7 +29,7 @@ def client() -> Iterator[Client]:
 
 def writes(vchannels: int) -> st.SearchStrategy[list[Write]]:
     lanes = st.lists(st.integers(0, vchannels - 1), min_size=1, max_size=vchannels, unique=True)
-    # Twice as often as batches, for it is broadcasts that share ticks.
+    # Twice as frequent as batches, because only broadcasts share ticks.
     sizes = st.one_of(st.none(), st.none(), st.integers(1, 3))
     return st.lists(st.tuples(lanes, sizes), min_size=1, max_size=8)
 

@@ -1,4 +1,4 @@
-"""A scan yields exactly the messages of its range, once each and in tick order, wherever it reads them from.
+"""A scan yields exactly the messages of its range, once each and in tick order, from the ring and from the store.
 
 Method: random batches on several vchannels of two channels, on both log stores, with a tail ring so small that scans
 switch between ring and store; each scan is compared with the sorted list of what was appended.
@@ -52,7 +52,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class ScanCase:
-    """A scan; start and end are places in the list of all ticks."""
+    """A scan; start and end are indexes into the list of all ticks."""
 
     lanes: tuple[str, ...]
     start: float
@@ -101,7 +101,7 @@ def rows_of(page: Page, lanes: tuple[str, ...]) -> list[Row]:
 
 
 class Received:
-    """What a scan delivered, checked as it comes."""
+    """The messages that a scan delivered, checked on arrival."""
 
     def __init__(self, lanes: tuple[str, ...]) -> None:
         self.lanes = lanes
@@ -150,12 +150,12 @@ async def check_scans(store: LogStore, ring: int, plan: list[tuple[str, list[int
 
 
 def page_size(page: Page) -> int:
-    """Return the bytes of all pieces but the last, which may fill the page beyond its bound."""
+    """Return the bytes of all pieces except the last, which may exceed the bound of the page."""
     return sum(len(piece.columns) for piece in page.pieces[:-1])
 
 
 async def check_following(store: LogStore, ring: int, plan: list[tuple[str, list[int]]], case: ScanCase) -> None:
-    """Follow while the second half is appended, in bursts, from before the first half."""
+    """Follow from before the first half, while the second half is appended in bursts."""
     async with running_node(store, Limits(tail_ring_bytes=ring)) as node:
         half = len(plan) // 2
         stored = await fill(node, plan[:half])

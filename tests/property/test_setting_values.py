@@ -1,7 +1,7 @@
-"""The whole text of a setting or option counts: with garbage behind it, it is refused, and not read as another value.
+"""The value of a setting or option with trailing garbage is refused, and not parsed as another value.
 
-Method: valid texts, and the same with any suffix that makes no other valid text; settings as flags and in a file, ages,
-sizes and positions of the command line, options of the Spark source.
+Method: valid texts, and the same with any suffix that does not yield another valid text: settings as flags and in a
+file; ages, sizes and positions on the command line; options of the Spark source.
 """
 
 import re

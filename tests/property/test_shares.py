@@ -1,7 +1,7 @@
-"""A table that tenants share: none loses entries to another while it holds no more than its share.
+"""In a table that tenants share, no tenant loses entries to another while it holds at most its share.
 
 Method: random uses of a table by several tenants, against a model that is a list of keys for each tenant; and random
-evictions against a set of all numbers that were ever evicted.
+evictions against a set of all evicted numbers.
 
 Promises of GUARANTEES.md: G18.
 """
@@ -25,7 +25,7 @@ STEPS = st.lists(
 
 
 def add(table: Shares[int, int], key: int, tenant: Tenant, rank: int) -> list[tuple[int, Tenant]]:
-    """Add a key, as callers do; return what was evicted, and whose it was."""
+    """Add a key, as callers do; return the evicted keys with their tenants."""
     evicted = [] if table.get(key) is not None else table.make_room(tenant, MAXIMUM)
     table.put(key, key, tenant, rank)
     return [(each.key, each.tenant) for each in evicted]
@@ -49,11 +49,11 @@ def test_an_tenant_within_its_share_loses_nothing_to_others(steps: list[tuple[st
             for gone, whose in add(table, key, tenant, rank):
                 held = before[whose]
                 if whose != tenant:
-                    # More than a share of the table, and more than the one who adds has afterwards.
+                    # More than a share of the table, and more than the adding tenant holds afterwards.
                     tenants = sum(1 for each in TENANTS if before[each] or each == tenant)
                     assert held * tenants > MAXIMUM
                     assert held > before[tenant] + 1
-                # Of that tenant the oldest, of the lowest rank that it has.
+                # The oldest key of that tenant's lowest rank.
                 lowest = next(model[whose, each] for each in (0, 1) if model[whose, each])
                 assert gone == lowest[0]
                 forget(gone)
@@ -79,7 +79,7 @@ def test_one_tenant_alone_uses_the_whole_table_and_gives_way_to_others() -> None
         assert add(table, key, TENANTS[1], 0) == []
     for key in range(10, 13):
         assert [whose for _, whose in add(table, key, TENANTS[2], 0)] == [TENANTS[1]]
-    # Both have three: from here on each replaces its own.
+    # Both have three: from here on each tenant replaces its own keys.
     assert add(table, 20, TENANTS[1], 0) == [(3, TENANTS[1])]
     assert add(table, 21, TENANTS[2], 0) == [(10, TENANTS[2])]
 

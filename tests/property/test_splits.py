@@ -1,6 +1,6 @@
 """Splits cover a range exactly, do not overlap, keep the order, and respect their bounds.
 
-Method: random runs of entries with gaps, clipped, divided and joined; every tick is followed through.
+Method: random runs of entries with gaps, clipped, divided and joined; the split of every tick is checked.
 """
 
 import itertools

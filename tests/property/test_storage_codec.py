@@ -1,4 +1,4 @@
-"""Keys sort as their numbers do, and every row comes back as it was packed or not at all.
+"""Keys sort in the order of their numbers, and every row is unpacked unchanged or refused.
 
 Method: hypothesis.
 """
@@ -125,7 +125,7 @@ ROWS: list[tuple[bytes, Callable[[bytes], object]]] = [
         lambda value: unpack_header(keys.log_key(7, 1), value),
     ),
 ]  # fmt: skip
-# The headers among them are also read for their links alone.
+# Header rows are also read for their links alone.
 ROWS += [(row, lambda value: unpack_link(keys.log_key(7, 1), value)) for row, _ in ROWS[3:]]
 
 

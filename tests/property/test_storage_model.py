@@ -1,7 +1,7 @@
-"""A log store behaves as a plain list of entries does, whatever is done to it in whatever order.
+"""A log store behaves like a plain list of entries under any sequence of operations.
 
-Method: a hypothesis state machine writes, trims, drops, reads and, for RocksDB, restarts; a model of lists says what
-must come back.
+Method: a hypothesis state machine writes, trims, drops, reads and, for RocksDB, restarts; results are compared with a
+model of lists.
 """
 
 import shutil
@@ -31,7 +31,7 @@ offsets = st.integers(-5, 60)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The store under test beside lists of all entries ever written and the trim ticks."""
+    """The store under test, lists of all entries ever written, and the trim ticks."""
 
     store: LogStore
 
@@ -42,11 +42,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.fencing_tokens: dict[int, int] = {}
         self.windows: dict[ProducerKey, ProducerWindow] = {}
         self.positions: dict[GroupKey, GroupPosition] = {}
-        # Of open transactions by place, the counts of what they have staged; and the outcomes of those committed.
+        # Counts of staged messages of open transactions, by place; and the outcomes of committed ones.
         self.staged: dict[TxnPlace, list[int]] = {}
         self.outcomes: dict[int, TxnOutcome] = {}
         self.app_commits: dict[AppKey, AppCommit] = {}
-        # Ids that no other transaction may have any more.
+        # Ids that no further transaction may use.
         self.committed: set[int] = set()
         self.sequence = 0
 
@@ -143,7 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(txn_id=txn_ids, more=st.none() | st.tuples(vchannel_ids, st.integers(1, 12)))
     def commit(self, txn_id: int, more: tuple[int, int] | None) -> None:
-        """Commit, with the last batch staged in the same write if there is ``more``."""
+        """Commit; with ``more``, the last batch is staged in the same write."""
         together: list[StagedBatch] = []
         if more is not None and more[0] in self.written and txn_id not in self.committed:
             place = (more[0], txn_id)
@@ -188,7 +188,7 @@ class StoreMachine(RuleBasedStateMachine):
         is_last=st.booleans(),
     )
     def note_app(self, app: AppKey, version: int | None, *, is_last: bool) -> None:
-        """Note a commit of an application that had no messages, or forget the application."""
+        """Write a commit of an application without messages, or forget the application."""
         commit = None if version is None else AppCommit(version, 90, 0, True, is_last)
         self.store.write([], Beside(app_commits={app: commit}))
         self.app_commits.pop(app, None)
@@ -276,5 +276,5 @@ def test_a_store_behaves_as_a_list_does(machine: Any, share: int) -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Close chunks early, so that short runs have many."""
+    """Close chunks early, so that short runs have many chunks."""
     monkeypatch.setattr("tidelog_server.storage.log_state.CHUNK_BYTES", 6_000)

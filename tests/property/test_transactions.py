@@ -1,7 +1,7 @@
 """A transaction is in the log as a whole or not at all, once, and no scan ends within it.
 
-Method: random appends and transactions, numbered ones repeated and conditions that fail among them, on a node whose
-store outlives it and which is started again now and then, against a model that is a list of messages per vchannel.
+Method: random appends and transactions, with retries of numbered ones and with failing conditions, on a node that
+restarts and whose store outlives it, against a model that is a list of messages per vchannel.
 
 Promises of GUARANTEES.md: G21, G22, G23.
 """
@@ -34,7 +34,7 @@ Row = tuple[int, str, bytes, int]
 
 @dataclass(frozen=True)
 class Append:
-    """A plain append of so many messages."""
+    """A plain append of a number of messages."""
 
     vchannel: str
     count: int
@@ -45,9 +45,9 @@ class Transact:
     """A transaction: messages in each batch of each part.
 
     Attributes:
-        offset: Of its sequence from the next one; None for one without a number.
-        is_other_content: Whether a repetition has other messages.
-        fails: Whether its last part has a condition that does not hold.
+        offset: Difference of its sequence from the next one; None for no sequence.
+        is_other_content: True if a retry has other messages.
+        fails: True if its last part has a condition that does not hold.
     """
 
     parts: tuple[tuple[str, tuple[int, ...]], ...]
@@ -76,7 +76,7 @@ STEPS = st.lists(
 
 @dataclass(frozen=True)
 class Done:
-    """A numbered transaction that was taken."""
+    """A numbered transaction that was accepted."""
 
     step: Transact
     content: bytes
@@ -85,7 +85,7 @@ class Done:
 
 @dataclass
 class Model:
-    """What must be in the log, and what must not."""
+    """The messages that must be in the log, and those that must not."""
 
     rows: list[Row] = field(default_factory=list)
     spans: list[TxnSpan] = field(default_factory=list)
@@ -173,7 +173,7 @@ def submit(
 
 
 async def scanned(node: Node, end_tick: int, *, cuts_transactions: bool = False) -> list[Row]:
-    """Return what a scan of all vchannels delivers."""
+    """Return the messages that a scan of all vchannels delivers."""
     sources = [ScanSource(index, *node.broker.find(name), Tick(0)) for index, name in enumerate(VCHANNELS)]
     plan = ScanPlan(
         ends_at_durable=end_tick == MAX_TICK,

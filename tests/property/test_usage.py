@@ -1,6 +1,6 @@
-"""What is bounded and shared is never used up: however many tenants take all they may, the next one gets some.
+"""A bounded, shared resource is never exhausted: after any number of tenants took all they may, the next gets some.
 
-Method: random tenants that take and give back, against a plain count for each.
+Method: random tenants that take and return amounts, against a plain count for each.
 """
 
 import pytest
@@ -16,7 +16,7 @@ TENANTS = [tenant_of(name) for name in "abcdefgh"]
 
 
 def may_take(usage: Usage, tenant: Tenant, amount: int, percent: int) -> bool:
-    """Return whether a tenant may take more, as callers find out."""
+    """Return True if a tenant may take more, by the check that callers use."""
     if usage.total + amount > MAXIMUM:
         return False
     try:

@@ -1,7 +1,8 @@
 """The hand-written wire format equals protobuf.
 
-Method: random messages both ways against the generated classes; then the same bytes cut, glued and damaged. What we
-take, protobuf must take, with the same meaning: otherwise a batch could get into the log that no reader can parse.
+Method: random messages both ways against the generated classes; then the same bytes truncated, joined and damaged.
+Protobuf must accept all that our parser accepts, with the same meaning: otherwise the log could contain a batch that no
+reader can parse.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ REFUSALS = (protowire.WireFormatError, UnicodeDecodeError, DecodeError)
 
 
 def check_request(encoded: bytes) -> None:
-    """Compare what we take with protobuf; what we refuse is of no interest."""
+    """Compare requests that our parser accepts with protobuf; refused ones are not compared."""
     try:
         parsed = parse_stream_request(encoded)
         for columns in (parsed.columns, *(batch for part in parts_of(parsed) for batch in part.batches)):
@@ -67,7 +68,7 @@ def check_request(encoded: bytes) -> None:
     try:
         expected = wal_service_pb2.AppendStreamRequest.FromString(encoded)
     except DecodeError:
-        # Parts of the batch that are messages only once they are joined: what is stored is one all the same.
+        # Parts of the batch that are valid messages only once joined: the stored bytes are one valid message.
         assert any(encoded.count(tag) > 1 for tag in (b"\x1a", b"\x22", b"\x2a"))
         return
     assert parsed.request_id == expected.request_id

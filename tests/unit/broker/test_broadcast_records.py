@@ -1,4 +1,4 @@
-"""Records of broadcasts come back as they were written, or are refused. Method: hypothesis, and damaged JSON."""
+"""Records of broadcasts are decoded unchanged or refused. Method: hypothesis, and damaged JSON."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_what_is_no_record_is_refused(kind: Any, record: Any) -> None:
     fields = json.loads(record.encode())
     broken = [b"", b"{}", b"[]", b"null", b"\xff", record.encode()[:-1]]
     broken += [json.dumps({**fields, "version": 2}).encode(), json.dumps({**fields, "more": 1}).encode()]
-    # The reason of an abort may be left out; nothing else may.
+    # The reason of an abort is optional; all other fields are required.
     for name in fields.keys() - {"abort_reason"}:
         broken.append(json.dumps({key: value for key, value in fields.items() if key != name}).encode())
     for value in broken:

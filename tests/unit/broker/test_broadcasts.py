@@ -1,6 +1,6 @@
-"""Broadcasts where something goes wrong at a chosen moment: crashes, cancelled calls, full tables, damaged records.
+"""Broadcasts with a failure at a chosen moment: crashes, cancelled calls, full tables, damaged records.
 
-Method: a node whose store and metadata outlive it, and whose metadata waits when the test says so.
+Method: a node whose store and metadata outlive it, and whose metadata commits can be blocked by the test.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ KEY = a_key("k")
 
 
 class GatedMetadata(MemoryMetadataStore):
-    """A commit that ``stops`` says so of waits until ``may_go`` is set; ``has_stopped`` tells that one does."""
+    """Commits for which ``stops`` returns True wait until ``may_go`` is set; ``has_stopped`` is set while one waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,13 +65,13 @@ class GatedMetadata(MemoryMetadataStore):
         return await super().commit(changes, is_before_log=is_before_log)
 
     def stop_at(self, name: str) -> None:
-        """Stop commits that write a record called so, from now on."""
+        """Block commits that write a record of this name, from now on."""
         self.may_go.clear()
         self.has_stopped.clear()
         self.stops = lambda changes: any(isinstance(each, Put) and each.key.endswith(name) for each in changes)
 
     def go_on(self) -> None:
-        """Let everything through."""
+        """Unblock all commits."""
         self.stops = lambda _: False
         self.may_go.set()
 
@@ -90,7 +90,7 @@ def windows(store: LastingStore) -> list[str]:
 
 
 async def cut_off(node: Node, metadata: GatedMetadata, record: str, broadcast_id: int) -> None:
-    """Broadcast until a commit stops, and leave it there."""
+    """Start a broadcast, and return once its commit is blocked."""
     metadata.stop_at(record)
     call = asyncio.create_task(
         node.broker.broadcasts.broadcast(a_broadcast(LANES, keys=[KEY], broadcast_id=broadcast_id))
@@ -118,7 +118,7 @@ async def test_what_was_not_accepted_is_not_there_after_a_crash(record: str) -> 
 
 
 async def accept_only(node: Node, metadata: MemoryMetadataStore) -> int:
-    """Leave what a crash leaves between the acceptance of a broadcast and its append; return its id."""
+    """Produce the state of a crash between the acceptance of a broadcast and its append; return its id."""
     request, broadcast_id = a_broadcast(LANES), await an_id(node)
     ids = tuple(node.broker.find(name)[1].vchannel_id for name in LANES)
     crc = request.batch.columns_crc32c
@@ -304,7 +304,7 @@ def test_old_ones_are_forgotten_smallest_id_first() -> None:
 
     assert table.forget_some(MAX_TOMBSTONE_AGE_MS, 10).broadcast_ids == []
     assert table.forget_some(MAX_TOMBSTONE_AGE_MS + 1, 2) == ([1, 3], {NO_TENANT: 3}, 0)
-    # Known until they are forgotten durably, and not chosen again.
+    # Tombstones stay known until their deletion is durable, and are not chosen again.
     assert table.find(3) is not None
     assert table.forget_some(MAX_TOMBSTONE_AGE_MS + 1, 10) == ([5], {NO_TENANT: 5}, 0)
     table.forget([1, 3, 5])
@@ -338,7 +338,7 @@ async def test_a_principal_that_finishes_many_makes_those_of_others_no_less_know
         assert [(await calls.broadcast(request)).is_duplicate for request in mine] == [True, True]
         with pytest.raises(BroadcastForgottenError):
             await calls.broadcast(theirs[0])
-        # An id of the other one that was never sent, below what the hoarder has lost, is new.
+        # An unused id of the other tenant is new, even if it is below the ids that the hoarder has lost.
         late = replace(a_broadcast(["a/0"], broadcast_id=mine[0].broadcast_id + 1), tenant=other)
         assert not (await calls.broadcast(late)).is_duplicate
         assert unused_id > late.broadcast_id
@@ -438,7 +438,7 @@ async def test_nobody_holds_a_key_that_nobody_took() -> None:
 
 @contextmanager
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Gather what is logged, at whatever level servers of other tests in this process were told to log."""
+    """Collect log events, regardless of the log level set by servers of other tests in this process."""
     before = structlog.get_config()
     structlog.reset_defaults()
     try:

@@ -1,6 +1,6 @@
-"""The records of channels are the documented bytes, and what is none of them is refused.
+"""The records of channels have the documented bytes, and invalid records are refused.
 
-Method: the examples of FORMAT.md, and the same damaged.
+Method: the examples of FORMAT.md, intact and damaged.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""The records and tables of consumer groups. Method: bytes as format 1 has them, and small tables by hand."""
+"""The records and tables of consumer groups. Method: literal bytes of format 1, and small tables by hand."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_a_position_remembers_what_the_last_callers_took() -> None:
         position = position.after(10 + number, number, number % 29 << 24)
     assert (position.next_tick, position.committed_ms) == (40, 30)
     assert position.taken_by(28 << 24) == Taken(28 << 24, 37, 38)
-    # The one without a name is not remembered, and callers before the last 16 are forgotten.
+    # A consumer without a name is not remembered, and only the last 16 callers are.
     assert position.taken_by(0) is None
     assert [number for number in range(1, 31) if position.taken_by(number << 24)] == [1, *range(14, 29)]
     assert position._replace(next_tick=50).taken_by(28 << 24) == Taken(28 << 24, 37, 38)
@@ -82,7 +82,7 @@ def test_only_a_caller_that_a_full_table_does_not_know_may_be_forgotten() -> Non
         assert not position.may_be_forgotten(100 << 24)
     position = position.after(50, 0, MAX_REMEMBERED_CONSUMES << 24)
     assert position.may_be_forgotten(100 << 24)
-    # Its call before is remembered, so the next one took nothing yet.
+    # The previous call is remembered, so the next one has taken nothing yet.
     assert not position.may_be_forgotten((1 << 24) + 1)
 
 
@@ -93,7 +93,7 @@ def test_a_caller_is_remembered_however_often_others_come() -> None:
         position = position.after(12 + number, 0, fast + number)
 
     assert position.taken_by(slow + 2) == Taken(slow + 2, 11, 12)
-    # Who calls again has the answer to the call before.
+    # A caller that makes another call has received the response to its previous one.
     assert position.taken_by(slow + 1) is None
     assert position.taken_by(fast + 98) is None
     assert [position.is_overtaken(slow + number) for number in (1, 2, 3)] == [True, False, False]

@@ -1,4 +1,4 @@
-"""Registrations in etcd are readable by versions before and after this one. Method: literal bytes of each version."""
+"""Registrations in etcd are readable across versions. Method: literal bytes of each version."""
 
 import json
 

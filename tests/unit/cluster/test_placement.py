@@ -1,4 +1,4 @@
-"""New channels fill the nodes evenly. Method: hypothesis, against what evenly means."""
+"""New channels fill the nodes evenly. Method: hypothesis, against the definition of evenly."""
 
 from hypothesis import given
 from hypothesis import strategies as st

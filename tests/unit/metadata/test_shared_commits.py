@@ -1,4 +1,4 @@
-"""Commits are shared by those who wait, each with its own outcome. Method: a metadata store that waits for the test."""
+"""Waiting callers share commits, and each gets its outcome. Method: a metadata store that the test blocks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +14,7 @@ from tidelog_server.runtime.tasks import TaskOwner
 
 
 class SlowMetadata(MemoryMetadataStore):
-    """Commits once it may, and remembers how many changes came together."""
+    """Commits when the test allows it, and records the number of changes of each commit."""
 
     def __init__(self) -> None:
         super().__init__()
