@@ -82,8 +82,7 @@ class World(Network):
         self.submissions: list[TransactionSubmission] = []
 
     def submit(self, kind: str, count: int) -> None:
-        """Submit a transaction with a number of messages: a valid one, an invalid one, or one with a failing condition.
-        """
+        """Submit a transaction with a number of messages: valid, invalid, or with a failing condition."""
         name = b"%s %d" % (kind.encode(), len(self.submissions))
         messages = [b"%s.%d" % (name, index) for index in range(count)]
         part = TransactionPart([*messages], expected_last_tick=1 if kind == "conditional" else None)

@@ -208,4 +208,6 @@ def _decoded(value: bytes) -> dict[str, Any]:
 
 
 def _unreadable(key: str, problem: object) -> DataLossError:
-    return DataLossError(f"the metadata record {key} cannot be read ({problem})", key=key)
+    return DataLossError(
+        f"the metadata record {key} cannot be read ({problem}): restore the metadata from a backup", key=key
+    )

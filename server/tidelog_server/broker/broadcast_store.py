@@ -60,7 +60,9 @@ class BroadcastStore:
         for key, found in (await self._metadata.list(self._prefix)).items():
             number, _, name = key.removeprefix(self._prefix).partition("/")
             if not number.isdecimal():
-                raise DataLossError(f"the metadata has a record {key} that belongs to no broadcast", key=key)
+                raise DataLossError(
+                    f"the metadata record {key} belongs to no broadcast: restore the data folder from a backup", key=key
+                )
             by_id.setdefault(int(number), {})[name] = found
         for broadcast_id in sorted(by_id):
             self._load_one(broadcast_id, by_id[broadcast_id], loaded)

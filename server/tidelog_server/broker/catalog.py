@@ -126,9 +126,14 @@ class ChannelRecord:
             bytes.fromhex(fields.get("tenant", ""))
             record = cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
-            raise DataLossError(f"the metadata record {key} cannot be read ({error})", key=key) from error
+            raise DataLossError(
+                f"the metadata record {key} cannot be read ({error}): restore the metadata from a backup", key=key
+            ) from error
         if version != _RECORD_VERSION:
-            raise DataLossError(f"the metadata record {key} has unknown version {version}", key=key)
+            raise DataLossError(
+                f"the metadata record {key} has unknown version {version}: use the server version that wrote it",
+                key=key,
+            )
         return record
 
 

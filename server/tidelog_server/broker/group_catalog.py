@@ -57,9 +57,16 @@ class GroupRecord:
             start = _STARTS[start_name](*map(int, start_value))
             tenant = bytes.fromhex(fields.get("tenant", "")).hex()
         except (ValueError, TypeError, KeyError) as error:
-            raise DataLossError(f"the metadata record of group {name} cannot be read ({error})", group=name) from error
+            raise DataLossError(
+                f"the metadata record of group '{name}' cannot be read ({error}): restore the metadata from a backup",
+                group=name,
+            ) from error
         if version != _RECORD_VERSION:
-            raise DataLossError(f"the metadata record of group {name} has unknown version {version}", group=name)
+            raise DataLossError(
+                f"the metadata record of group '{name}' has unknown version {version}: use the server version that "
+                "wrote it",
+                group=name,
+            )
         return cls(name, created_tick, start, tenant)
 
 

@@ -314,7 +314,7 @@ class GroupSessions:
     def check_empty(self, group: str) -> None:
         """Raise GroupInUseError if the group has members."""
         if self.count(group):
-            raise GroupInUseError(group, self.count(group), "consume: stop them, or force it")
+            raise GroupInUseError(group, self.count(group), "consume its vchannels: stop them, or use force")
 
     def _check_room(self, group: str, members: GroupMembers, tenant: Tenant) -> None:
         for what, count, maximum in (

@@ -126,7 +126,7 @@ class Transactions:
         admission.check()
         if len(targets) > MAX_TXN_VCHANNELS:
             raise InvalidRequestError(
-                f"the transaction has {len(targets)} vchannels, at most {MAX_TXN_VCHANNELS} are allowed",
+                f"the transaction has {len(targets)} vchannels, at most {MAX_TXN_VCHANNELS} are allowed: name fewer",
                 field="vchannels",
             )
         if keepalive_us and not MIN_KEEPALIVE_US <= keepalive_us <= MAX_KEEPALIVE_US:
