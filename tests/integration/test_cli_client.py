@@ -1,6 +1,6 @@
-"""The client commands as people and scripts use them: forms of output, framings, exit codes, interruption.
+"""The client commands: output formats, framings, exit codes and interruption.
 
-Method: one real server for the module, and each command in a process of its own, without a terminal.
+Method: one real server for the module, and each command in a separate process, without a terminal.
 """
 
 import json
@@ -84,7 +84,7 @@ def test_retention_is_set_shown_altered_and_taken_away(endpoint: str) -> None:
     [row] = records(succeeds(endpoint, "channel", "describe", name))
     assert (row["retention"], row["cut_messages"], row["cut_groups"]) == (altered["retention"], 0, "")
 
-    assert "say what to change" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name)
+    assert "no change given" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name)
     assert "not a valid size" in refused(endpoint, ExitCode.USAGE, "channel", "alter", name, "--retention-bytes", "big")
     assert "below retention.bytes" in refused(
         endpoint, ExitCode.USAGE, "channel", "create", "x", "--retention-bytes", "2", "--retention-hard-bytes", "1"
@@ -161,11 +161,11 @@ def test_a_bad_line_is_refused_with_its_number(endpoint: str, channel: str) -> N
 
     assert "line 2" in text
     plain = refused(endpoint, ExitCode.USAGE, "append", f"{channel}/0", "--framing", "jsonl", stdin=b"one\n")
-    assert "line 1 of the input is no JSON" in plain
+    assert "line 1 of the input is not valid JSON" in plain
 
 
 def test_a_scan_with_a_limit_says_what_it_is_called(endpoint: str, channel: str) -> None:
-    assert "say -n 5 or --count 5" in refused(endpoint, ExitCode.USAGE, "scan", channel, "--limit", "5")
+    assert "use -n 5 or --count 5" in refused(endpoint, ExitCode.USAGE, "scan", channel, "--limit", "5")
 
 
 def test_a_scan_is_bounded_by_positions_count_and_type(endpoint: str, channel: str) -> None:
@@ -199,8 +199,8 @@ def test_a_scan_is_resumed_behind_a_tick_of_each_vchannel(endpoint: str, channel
     assert "no position for" in refused(endpoint, usage, "scan", channel, "--after", f"{names[0]}=7")
     assert "VCHANNEL=TICK" in refused(endpoint, usage, "scan", channel, "--after", "7")
     assert "twice" in refused(endpoint, usage, "scan", channel, "--after", "a=7", "--after", "a=8")
-    assert "no tick" in refused(endpoint, usage, "scan", channel, "--after", "a=b")
-    assert "either" in refused(endpoint, usage, "scan", channel, "--after", "a=7", "--from", "7")
+    assert "invalid tick 'b' of a" in refused(endpoint, usage, "scan", channel, "--after", "a=b")
+    assert "both given" in refused(endpoint, usage, "scan", channel, "--after", "a=7", "--from", "7")
 
 
 def test_tail_prints_the_last_messages_of_all_vchannels_in_order(endpoint: str, channel: str) -> None:
@@ -312,7 +312,7 @@ def test_exit_codes_tell_what_went_wrong(endpoint: str, channel: str) -> None:
     assert "does not exist" in refused(endpoint, ExitCode.NOT_FOUND, "append", "nowhere", "-i", os.devnull)
     assert "already exists" in refused(endpoint, ExitCode.CONFLICT, "channel", "create", channel)
     assert "not allowed" in refused(endpoint, ExitCode.USAGE, "channel", "create", "Not A Name")
-    assert "write" in refused(endpoint, ExitCode.USAGE, "scan", channel, "--from", "yesterday")
+    assert "expected a tick" in refused(endpoint, ExitCode.USAGE, "scan", channel, "--from", "yesterday")
     assert "--timeout" in refused(endpoint, ExitCode.TIMEOUT, "tail", "-f", channel, "--timeout", "0.5")
     assert "cannot read" in refused(endpoint, ExitCode.NOT_FOUND, "append", f"{channel}/0", "-i", "/nothing/here")
     assert "no connection" in refused("127.0.0.1:1", ExitCode.UNAVAILABLE, "channel", "ls")
@@ -351,7 +351,7 @@ def test_the_doctor_reports_a_server_and_misses_one_that_was_named(endpoint: str
 
 
 def test_the_doctor_checks_what_it_can_where_the_server_is_not_installed(endpoint: str, tmp_path: Path) -> None:
-    # What the extra `server` brings and no other: typer needs pydantic itself.
+    # Packages that only the extra `server` installs. Not pydantic: typer needs it too.
     absent = {
         "aetcd",
         "aiohttp",
@@ -393,7 +393,7 @@ def test_the_doctor_checks_what_it_can_where_the_server_is_not_installed(endpoin
 def test_the_audit_log_of_a_server_without_authentication_is_reported_as_absent(endpoint: str) -> None:
     for command in ("ls", "verify"):
         text = refused(endpoint, ExitCode.NOT_FOUND, "audit", command)
-        assert "keeps no audit log" in text
+        assert "has no audit log" in text
         assert "auth.kind" in text
         assert "create the channel" not in text
 
@@ -429,7 +429,7 @@ def test_versions_are_shown(endpoint: str) -> None:
 
 
 def run_without(modules: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command where modules are not installed."""
+    """Run a command in a process in which ``modules`` cannot be imported."""
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
         f"from tidelog_server.cli import main; main({arguments!r})"
@@ -460,7 +460,7 @@ def test_a_missing_extra_is_answered_with_the_command_that_installs_it(
 
 
 def test_client_commands_run_without_what_only_a_server_needs(endpoint: str, channel: str) -> None:
-    # Those of the extra `server` that no other extra brings.
+    # Packages that only the extra `server` installs.
     modules = [
         "aetcd", "aiohttp", "cryptography", "grpc_health", "grpc_reflection", "jwt", "numpy", "prometheus_client",
         "psutil", "rocksdict", "structlog",

@@ -1,6 +1,6 @@
-"""``tidelog group`` as people and scripts use it. Method: commands in this process, against a real server.
+"""``tidelog group``. Method: commands in this process, against a real server.
 
-One runs in a process of its own, for what the outermost frame makes of an error.
+One command runs in a separate process, to test how the entry point reports an error.
 """
 
 import json
@@ -86,7 +86,7 @@ def test_a_group_is_created_listed_and_removed(endpoint: str, channel: str, tick
     assert succeeds(endpoint, "ls", name, "--names") == f"{name}\n"
     succeeds(endpoint, "rm", name, "--yes")
     assert name in refused(endpoint, ExitCode.NOT_FOUND, "rm", name, "--yes")
-    assert "there is no" in run(endpoint, "rm", name, "--yes", "--ignore-missing").stderr
+    assert f"no such group: {name}" in run(endpoint, "rm", name, "--yes", "--ignore-missing").stderr
 
 
 def test_a_description_has_lag_members_and_what_was_trimmed(
@@ -141,7 +141,7 @@ def test_a_seek_to_nowhere_is_refused_and_says_what_there_is(
 
     assert "trimmed" in refused(endpoint, ExitCode.CONFLICT, "seek", group, "--to", f"{ticks[0]}")
     assert "earliest, latest" in refused(endpoint, ExitCode.USAGE, "seek", group, "--to", "noon")
-    assert "nobody" in refused(endpoint, ExitCode.NOT_FOUND, "seek", "nobody", "--to", "latest")
+    assert "unknown-group" in refused(endpoint, ExitCode.NOT_FOUND, "seek", "unknown-group", "--to", "latest")
     assert "nothing" in refused(endpoint, ExitCode.NOT_FOUND, "seek", group, "-v", "nothing", "--to", "latest")
 
 
@@ -169,10 +169,10 @@ def test_a_group_with_members_is_removed_by_force_only(endpoint: str, client: Cl
 
 def test_an_error_is_a_line_and_an_exit_code(endpoint: str) -> None:
     done = subprocess.run(
-        [*COMMAND, "group", "describe", "nobody"], capture_output=True, text=True, timeout=240, check=False,
+        [*COMMAND, "group", "describe", "unknown-group"], capture_output=True, text=True, timeout=240, check=False,
         env=child_environment() | {"TIDELOG_ENDPOINT": endpoint},
     )  # fmt: skip
 
     assert (done.returncode, done.stdout) == (ExitCode.NOT_FOUND, "")
     assert done.stderr.startswith("tidelog: ")
-    assert "nobody" in done.stderr
+    assert "unknown-group" in done.stderr

@@ -1,7 +1,7 @@
-"""``tidelog token`` and ``tidelog audit``, and that no secret gets anywhere else.
+"""``tidelog token`` and ``tidelog audit``: they work, and no secret leaks.
 
-Method: a server process with TLS and authentication, commands in processes of their own with credentials from options
-and environment; then everything the server wrote is searched for what must not be there.
+Method: a server process with TLS and authentication, and commands in separate processes with credentials from options
+and environment. Then everything that the server wrote is searched for secrets.
 """
 
 import json
@@ -37,7 +37,7 @@ def server(tmp_path: Path, authority: Authority) -> Iterator[ServerProcess]:
 def tidelog(
     server: ServerProcess, authority: Authority, *arguments: str, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command that trusts the authority."""
+    """Run a command that trusts ``authority``."""
     variables = {"TIDELOG_ENDPOINT": server.grpc, "TIDELOG_TLS_CA": str(authority.ca), **(env or {})}
     done = run_command(arguments, environment=variables)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -74,13 +74,13 @@ def test_tokens_are_made_shown_once_used_and_revoked(
     revoked = tidelog(server, authority, "token", "revoke", row["token_id"], env=by_admin)
     assert json.loads(revoked.stdout)["revoked"]
     assert tidelog(server, authority, "channel", "ls", env=by_writer).returncode == ExitCode.DENIED
-    # The token itself where its id is meant: a usage error, and in no log.
+    # The token instead of its id is a usage error, and must not be logged.
     assert tidelog(server, authority, "token", "revoke", row["token"], env=by_admin).returncode == ExitCode.USAGE
     assert tidelog(server, authority, "token", "revoke", "0" * 12, env=by_admin).returncode == ExitCode.NOT_FOUND
     whole = tidelog(server, authority, "audit", "verify", env=by_admin)
     assert json.loads(whole.stdout)["is_whole"], whole.stderr
     events = tidelog(server, authority, "audit", "ls", env=by_admin)
-    # A token has the secret behind its id, which may be told.
+    # A token is its id, which may be logged, followed by the secret.
     planted = [secret.rpartition("_")[2] if secret.count("_") == 2 else secret[17:] for secret in secrets]
     for secret in [*planted, CANARY.decode()]:
         assert secret not in events.stdout + server.errors

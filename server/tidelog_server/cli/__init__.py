@@ -1,4 +1,4 @@
-"""The command line ``tidelog``: runs the server, talks to one, measures it, and looks at the machine under it."""
+"""The ``tidelog`` command: run, administer, benchmark and diagnose a server."""
 
 from tidelog_server.cli.entry import main
 

@@ -1,4 +1,4 @@
-"""``tidelog append``: messages from standard input or a file into a vchannel."""
+"""``tidelog append``: append messages from standard input or a file to a vchannel."""
 
 import asyncio
 import os
@@ -31,12 +31,12 @@ from tidelog_server.cli.vchannel_names import full_name
 
 @dataclass(slots=True)
 class _Appended:
-    """What one run of the command appended so far.
+    """Progress of one run of the command.
 
     Attributes:
-        messages, payload_bytes: What was handed to the producer.
-        first, last: Tickets of the outermost messages.
-        started_s: Monotonic.
+        messages, payload_bytes: Amounts sent to the producer so far.
+        first, last: Tickets of the first and last message.
+        started_s: Start of the run, monotonic clock.
     """
 
     messages: int = 0
@@ -46,7 +46,7 @@ class _Appended:
     started_s: float = field(default_factory=time.monotonic)
 
     async def record(self, vchannel: str) -> Record:
-        """Return what the command prints; everything is acknowledged."""
+        """Return the record to print. Every message must be acknowledged."""
         seconds = time.monotonic() - self.started_s
         return {
             "vchannel": full_name(vchannel),
@@ -64,19 +64,25 @@ def register(app: typer.Typer) -> None:
 
 
 def append(
-    vchannel: Annotated[str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one.", show_default=False)],
+    vchannel: Annotated[
+        str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", show_default=False)
+    ],
     *,
-    input_path: Annotated[str, typer.Option("--input", "-i", help="A file; - for standard input.")] = "-",
-    framing: Annotated[Framing, typer.Option(help="How messages lie in the input.")] = Framing.LINES,
+    input_path: Annotated[str, typer.Option("--input", "-i", help="Input file; - for standard input.")] = "-",
+    framing: Annotated[Framing, typer.Option(help="Framing of messages in the input.")] = Framing.LINES,
     key_delim: Annotated[
-        str | None, typer.Option(help="Divides key and payload of a line at its first place.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Separator of key and payload in a line, at its first occurrence. A line without it has no key.",
+            show_default=False,
+        ),
     ] = None,
     fencing_token: Annotated[
         int | None,
-        typer.Option(min=1, help="Append only while the vchannel has this token.", show_default=False),
+        typer.Option(min=1, help="Append only while this is the fencing token of the vchannel.", show_default=False),
     ] = None,
     txn: Annotated[
-        bool, typer.Option("--txn", help="Append all of the input or nothing: as one transaction, of any size.")
+        bool, typer.Option("--txn", help="Append the whole input atomically, as one transaction of any size.")
     ] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = None,
@@ -84,11 +90,12 @@ def append(
     no_progress: NoProgressOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Append messages and say where they are once all of them are durable.
+    """Append messages; once all are durable, print their first and last tick.
 
-    jsonl takes objects with `payload` or `payload_base64`, and optionally `key` or `key_base64`, `type`, `properties`
-    and `event_time_ms`; what `tidelog scan -o jsonl` prints can be appended as it is. length takes payloads behind
-    4 bytes of length, big-endian. none takes the whole input as one message.
+    Framings: lines: one message per line. jsonl: one object per line with `payload` or `payload_base64`, and optionally
+    `key` or `key_base64`, `type`, `properties` and `event_time_ms`; accepts the output of `tidelog scan -o jsonl`
+    unchanged. length: each payload preceded by its length as a 4-byte big-endian integer. none: the whole input is one
+    message.
     """
     decoder = decoder_of(framing, key_delim)
     if txn:
@@ -105,13 +112,13 @@ def append(
                 connected(endpoint) as client,
                 client.vchannel(vchannel).producer(fencing_token=fencing_token) as producer,
             ):
-                # Refuses a wrong name before anything is read: the input may be a person, or empty.
+                # Detects a wrong name before the input is read, which may be a terminal, or empty.
                 await client.latest_mvcc_tick(vchannel)
                 with _opened(input_path) as descriptor, progress:
                     await _append_all(producer, descriptor, decoder, appended, progress)
                 return await appended.record(vchannel)
         except asyncio.CancelledError:
-            note(f"interrupted: {appended.messages} messages were sent, the last ones may be missing", quiet=quiet)
+            note(f"interrupted: {appended.messages} messages were sent, the last may not be appended", quiet=quiet)
             raise
 
     print_records([run(command(), timeout)], output)
@@ -119,7 +126,7 @@ def append(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is to be appended, and where."""
+    """Arguments of one append."""
 
     vchannel: str
     input_path: str
@@ -128,11 +135,11 @@ class _Job:
 
 
 async def _append_as_one(job: _Job, endpoint: str, progress: Progress) -> Record:
-    """Append what the input holds in one transaction; interrupted, nothing of it."""
+    """Append the input in one transaction; an interruption appends none of it."""
     started_s = time.monotonic()
     messages = payload_bytes = 0
     async with connected(endpoint) as client:
-        # Refuses a wrong name before anything is read.
+        # Detects a wrong name before the input is read.
         await client.latest_mvcc_tick(job.vchannel)
         async with client.txn() as txn:
             with _opened(job.input_path) as descriptor, progress:
@@ -157,7 +164,7 @@ async def _append_as_one(job: _Job, endpoint: str, progress: Progress) -> Record
 async def _append_all(
     producer: AsyncProducer, descriptor: int, decoder: Decoder, appended: _Appended, progress: Progress
 ) -> None:
-    """Send what the input holds, as it comes, and wait until it is durable."""
+    """Send the input as it arrives, and wait until all of it is durable."""
     async for messages in _decoded(descriptor, decoder):
         if appended.first is None:
             appended.first = appended.last = await producer.send(messages[0])
@@ -174,7 +181,7 @@ async def _append_all(
 
 
 async def _decoded(descriptor: int, decoder: Decoder) -> AsyncIterator[list[Message]]:
-    """Yield the messages of the input in lists that are not empty, as soon as they are complete."""
+    """Yield the messages of the input as soon as they are complete, in non-empty lists."""
     async for chunk in read_chunks(descriptor):
         if messages := decoder.feed(chunk):
             yield messages
@@ -184,7 +191,7 @@ async def _decoded(descriptor: int, decoder: Decoder) -> AsyncIterator[list[Mess
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """Yield a file descriptor to read from."""
+    """Yield a file descriptor of the input; ``-`` is standard input."""
     if path == "-":
         yield sys.stdin.fileno()
         return

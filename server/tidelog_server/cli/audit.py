@@ -1,4 +1,4 @@
-"""``tidelog audit``: read the audit log, and prove that it is whole."""
+"""``tidelog audit``: read, verify and trim the audit log."""
 
 import json
 from typing import Annotated
@@ -18,7 +18,7 @@ _FIELDS = ("number", "time_ms", "event", "principal", "address", "method", "verb
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Read, verify and trim the audit log; needs admin.read.")
+    group = typer.Typer(no_args_is_help=True, help="Read, verify and trim the audit log. Requires admin.read.")
     group.command("ls", epilog=COMMON_CODES)(list_events)
     group.command("verify", epilog=COMMON_CODES)(verify)
     group.command("trim", epilog=COMMON_CODES)(trim)
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def list_events(
     *,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="The newest so many events.")] = 50,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of events.")] = 50,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = None,
@@ -44,25 +44,30 @@ def list_events(
 def verify(
     *, endpoint: EndpointOption = DEFAULT_ENDPOINT, timeout: TimeoutOption = 60.0, output: OutputOption = None
 ) -> None:
-    """Check that no event is missing or was changed; exit code 9 if one is."""
+    """Verify that no event is missing or modified. Exits with 9 if one is."""
     from tidelog_server.rpc.audit import AuditChainError, check_chain
 
     try:
         count = check_chain(run(_lines(endpoint), timeout))
     except AuditChainError as error:
-        raise CommandError(f"the audit log is not whole: {error}", ExitCode.UNHEALTHY) from error
+        raise CommandError(f"the audit log is incomplete or modified: {error}", ExitCode.UNHEALTHY) from error
     print_records([{"events": count, "is_whole": True}], output)
 
 
 def trim(
     *,
-    before: Annotated[str, typer.Option(help=f"Remove events before: {POSITION_HELP}.", show_default=False)],
+    before: Annotated[
+        str, typer.Option(help=f"Remove events before this position: {POSITION_HELP}.", show_default=False)
+    ],
     yes: YesOption = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = None,
 ) -> None:
-    """Remove the oldest events, durably; needs admin.write. The removal is an event, and the newest event stays."""
+    """Remove the oldest events, durably. Requires admin.write.
+
+    The removal is itself recorded as an event. The newest event is never removed.
+    """
     until = parse_position(before)
     confirm(f"Remove audit events before {before}?", refusal="nothing was removed", yes=yes)
 
@@ -79,7 +84,7 @@ async def _lines(endpoint: str) -> list[bytes]:
             return [bytes(payload) async for batch in client.scan(_CHANNEL) for payload in batch.payloads]
         except ChannelNotFoundError as error:
             raise CommandError(
-                f"the server at {endpoint} keeps no audit log, because it authenticates no caller: set auth.kind or "
-                "tls.client_ca, and restart it",
+                f"the server at {endpoint} has no audit log, because authentication is off: set auth.kind or "
+                "tls.client_ca and restart the server",
                 ExitCode.NOT_FOUND,
             ) from error

@@ -25,7 +25,7 @@ _DEFAULT_TIMEOUT_S = 30.0
 
 VchannelsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="VCHANNEL...", help="CHANNEL/INDEX, or CHANNEL for all of its.", show_default=False),
+    typer.Argument(metavar="VCHANNEL...", help="CHANNEL/INDEX, or CHANNEL for all its vchannels.", show_default=False),
 ]
 _MAX_ID: Final = (1 << 63) - 1
 IdArgument = Annotated[int, typer.Argument(metavar="BROADCAST_ID", min=1, max=_MAX_ID, show_default=False)]
@@ -33,7 +33,9 @@ IdArgument = Annotated[int, typer.Argument(metavar="BROADCAST_ID", min=1, max=_M
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="One message to many vchannels at one tick, acknowledged by each.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Send one message to many vchannels at one tick, and track acknowledgements."
+    )
     group.command("send", epilog=COMMON_CODES)(send)
     group.command("status", epilog=COMMON_CODES)(status)
     group.command("ack", epilog=COMMON_CODES)(ack)
@@ -47,24 +49,25 @@ def send(
     names: VchannelsArgument,
     *,
     message: Annotated[
-        str | None, typer.Option("--message", "-m", help="The payload; default: standard input.", show_default=False)
+        str | None, typer.Option("--message", "-m", help="Payload. Default: standard input.", show_default=False)
     ] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--key", help="A resource key to hold, DOMAIN:KEY; may be repeated.", show_default=False),
+        typer.Option("--key", help="Resource key to hold exclusively, DOMAIN:KEY; repeatable.", show_default=False),
     ] = None,
     shared_keys: Annotated[
         list[str] | None,
-        typer.Option("--shared-key", help="The same, shared with others that share it.", show_default=False),
+        typer.Option("--shared-key", help="Resource key to hold shared, DOMAIN:KEY; repeatable.", show_default=False),
     ] = None,
     wait: Annotated[
-        float, typer.Option(min=0, max=600, help="Seconds to wait for keys that others hold, beside --timeout.")
+        float,
+        typer.Option(min=0, max=600, help="Seconds to wait for keys held by other broadcasts; added to --timeout."),
     ] = 0,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Send a message to all of these vchannels at one tick, or to none."""
+    """Send a message to all given vchannels atomically, at one tick."""
     held = [*_keys_of(keys or [], shared=False), *_keys_of(shared_keys or [], shared=True)]
     payload = sys.stdin.buffer.read() if message is None else message.encode()
 
@@ -86,7 +89,7 @@ def status(
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Tell how far a broadcast is, and who has not acknowledged it."""
+    """Show the state of a broadcast and the vchannels that have not acknowledged it."""
 
     async def command() -> BroadcastDescription:
         async with connected(endpoint) as client:
@@ -105,7 +108,7 @@ def ack(
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     quiet: QuietOption = False,
 ) -> None:
-    """Acknowledge a broadcast on vchannels; doing so twice is no error."""
+    """Acknowledge a broadcast on vchannels. Idempotent."""
 
     async def command() -> None:
         async with connected(endpoint) as client:
@@ -116,17 +119,20 @@ def ack(
 
 
 def wait(
-    what: Annotated[str, typer.Argument(help="DOMAIN:KEY, or the id of a broadcast.", show_default=False)],
+    what: Annotated[str, typer.Argument(help="Resource key DOMAIN:KEY, or broadcast id.", show_default=False)],
     *,
-    once: Annotated[bool, typer.Option("--once", help="Wait for one acknowledgement, not for all.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Wait for one acknowledgement instead of all.")] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Wait until a broadcast, or all that hold a resource key now, are acknowledged; without --timeout for ever."""
+    """Wait until a broadcast, or every broadcast that now holds a resource key, is acknowledged.
+
+    Without --timeout, the command waits indefinitely.
+    """
     target = int(what) if what.isascii() and what.isdecimal() else _keys_of([what], shared=False)[0]
     if isinstance(target, int) and target > _MAX_ID:
-        raise CommandError(f"{what} is no id of a broadcast: it is at most {_MAX_ID}", ExitCode.USAGE)
+        raise CommandError(f"invalid broadcast id {what}: expected at most {_MAX_ID}", ExitCode.USAGE)
 
     async def command() -> None:
         async with connected(endpoint) as client:
@@ -136,22 +142,22 @@ def wait(
                 target, mode=AckMode.ONCE if once else AckMode.ALL, timeout_s=_FOREVER_S if timeout is None else timeout
             )
 
-    # A little more, so that the answer to the wait itself is told.
+    # Longer than the server's wait, so that the server's answer is reported and not the command's timeout.
     run(command(), None if timeout is None else timeout + _ANSWER_S)
     note(f"acknowledged: {what}", quiet=quiet)
 
 
 async def _what_is_missing(client: AsyncClient, target: int | ResourceKey) -> list[str]:
-    """Return which vchannels have not acknowledged, a line for each broadcast, as far as the caller may know."""
+    """Return a line per broadcast with the vchannels that have not acknowledged; empty if the caller may not know."""
     lines = []
     try:
         ids = [target] if isinstance(target, int) else await _holders(client, target)
         for broadcast_id in ids:
             if missing := (await client.describe_broadcast(broadcast_id)).missing:
                 names = " ".join(missing)
-                lines.append(f"waiting for {names}: `tidelog broadcast ack {broadcast_id} {names}` acknowledges")
+                lines.append(f"waiting for {names}: `tidelog broadcast ack {broadcast_id} {names}` acknowledges it")
     except (PermissionDeniedError, BroadcastNotFoundError):
-        # Waiting takes fewer permissions than looking, and says itself what is not known.
+        # Waiting needs fewer permissions than describing, and itself reports an unknown broadcast.
         pass
     return lines
 
@@ -170,12 +176,12 @@ _ANSWER_S = 1.0
 
 def list_broadcasts(
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Finished ones too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list finished broadcasts.")] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """List broadcasts that are not finished, oldest first."""
+    """List unfinished broadcasts, oldest first."""
 
     async def command() -> list[BroadcastSummary]:
         async with connected(endpoint) as client:
@@ -188,12 +194,12 @@ def list_broadcasts(
 def abort(
     broadcast_id: IdArgument,
     *,
-    reason: Annotated[str, typer.Option(help="Why; it is kept.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Reason, stored with the broadcast.", show_default=False)],
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Give up waiting for acknowledgements: the keys are free, the message stays."""
+    """Stop waiting for acknowledgements and release the resource keys. The message stays in the log."""
 
     async def command() -> BroadcastSummary:
         async with connected(endpoint) as client:
@@ -209,7 +215,7 @@ def _keys_of(texts: list[str], *, shared: bool) -> list[ResourceKey]:
         domain, colon, key = text.partition(":")
         if not colon:
             raise CommandError(
-                f"'{text}' is no resource key: expected DOMAIN:KEY, such as schema:orders", ExitCode.USAGE
+                f"invalid resource key '{text}': expected DOMAIN:KEY, e.g. schema:orders", ExitCode.USAGE
             )
         try:
             keys.append(ResourceKey(domain, key, shared=shared))

@@ -17,20 +17,30 @@ from tidelog_server.cli.vchannel_names import full_name
 
 _DEFAULT_TIMEOUT_S = 30.0
 _NOTHING = "nothing was removed"
-_NONE = "; none for no bound."
+_NONE = "; none removes the bound."
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="CHANNEL...", show_default=False)]
 AgeOption = Annotated[
-    str | None, typer.Option("--retention-age", help=f"Older messages may go: 3d, 1h30m{_NONE}", show_default=False)
+    str | None,
+    typer.Option(
+        "--retention-age", help=f"Delete messages that are older, e.g. 3d or 1h30m{_NONE}", show_default=False
+    ),
 ]
 BytesOption = Annotated[
     str | None,
-    typer.Option("--retention-bytes", help=f"The newest so many bytes stay: 1GiB, 500MB{_NONE}", show_default=False),
+    typer.Option(
+        "--retention-bytes",
+        help=f"Delete the oldest messages beyond this size of the channel, e.g. 1GiB or 500MB{_NONE}",
+        show_default=False,
+    ),
 ]
 HardBytesOption = Annotated[
     str | None,
     typer.Option(
-        "--retention-hard-bytes", help=f"More never stays, whoever has not read it: 2GiB{_NONE}", show_default=False
+        "--retention-hard-bytes",
+        help="Hard cap: beyond this size, delete the oldest messages even if a consumer group has not read them, "
+        f"e.g. 2GiB{_NONE}",
+        show_default=False,
     ),
 ]
 
@@ -43,7 +53,7 @@ def register(app: typer.Typer) -> None:
     group.command("ls", epilog=COMMON_CODES)(list_channels)
     group.command("describe", epilog=COMMON_CODES)(describe)
     group.command("rm", epilog=COMMON_CODES)(remove)
-    # As the client calls it.
+    # Alias: the name of the client's method.
     group.command("destroy", epilog=COMMON_CODES, hidden=True)(remove)
     group.command("trim", epilog=COMMON_CODES)(trim)
     group.command("fence", epilog=COMMON_CODES)(fence)
@@ -53,9 +63,11 @@ def register(app: typer.Typer) -> None:
 def create(
     names: NamesArgument,
     *,
-    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels of each channel.")] = 1,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave a like one alone.")] = False,
-    owner: Annotated[str, typer.Option(help="Who needs it, for people who find it later.")] = "",
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels (partitions) of each channel.")] = 1,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Succeed if a channel of the same shape already exists.")
+    ] = False,
+    owner: Annotated[str, typer.Option(help="Owner of the channel: free text, shown by ls.")] = "",
     retention_age: AgeOption = None,
     retention_bytes: BytesOption = None,
     retention_hard_bytes: HardBytesOption = None,
@@ -63,7 +75,7 @@ def create(
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Create channels: up to 100 of them all or none."""
+    """Create channels. Up to 100 are created atomically; more are created in several requests."""
     change = _retention_change(retention_age, retention_bytes, retention_hard_bytes)
     try:
         retention = Retention(**change)
@@ -95,11 +107,14 @@ def alter(
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Change what channels may forget by themselves, up to 100 of them all or none; what is not named stays."""
+    """Change the retention of channels. Options that are not given keep their values.
+
+    Up to 100 channels are changed atomically; more are changed in several requests.
+    """
     change = _retention_change(retention_age, retention_bytes, retention_hard_bytes)
     if not change:
         raise CommandError(
-            "say what to change: --retention-age, --retention-bytes or --retention-hard-bytes", ExitCode.USAGE
+            "no change given: use --retention-age, --retention-bytes or --retention-hard-bytes", ExitCode.USAGE
         )
 
     async def command() -> list[ChannelDescription]:
@@ -110,9 +125,9 @@ def alter(
 
 
 def list_channels(
-    prefix: Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)] = "",
+    prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
     *,
-    names_only: Annotated[bool, typer.Option("--names", "-n", help="Print names alone, one a line.")] = False,
+    names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
@@ -137,7 +152,7 @@ def describe(
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Describe channels, one record for each vchannel."""
+    """Describe channels, one record per vchannel."""
 
     async def command() -> list[ChannelDescription]:
         async with connected(endpoint) as client:
@@ -150,15 +165,17 @@ def remove(
     names: NamesArgument,
     *,
     yes: YesOption = False,
-    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Pass over unknown names.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also channels that members of groups consume.")] = False,
+    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Skip unknown names.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also remove channels that members of consumer groups are consuming.")
+    ] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     quiet: QuietOption = False,
 ) -> None:
-    """Remove channels with all their messages: all of them or none."""
+    """Remove channels with all their messages, atomically."""
     if not yes:
-        # Nobody should be asked about what is not there.
+        # Report unknown names before asking for confirmation.
         run(_check_existence(names, endpoint, ignore_missing=ignore_missing), timeout)
     confirm(f"Remove {', '.join(names)} with all messages?", refusal=_NOTHING, yes=yes)
 
@@ -171,12 +188,14 @@ def remove(
 
 
 def trim(
-    vchannel: Annotated[str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one.", show_default=False)],
+    vchannel: Annotated[
+        str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", show_default=False)
+    ],
     *,
     before: Annotated[
-        str | None, typer.Option(help=f"Remove what is before: {POSITION_HELP}.", show_default=False)
+        str | None, typer.Option(help=f"Remove messages before this position: {POSITION_HELP}.", show_default=False)
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Remove all messages that are there now.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all current messages.")] = False,
     yes: YesOption = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
@@ -184,10 +203,10 @@ def trim(
 ) -> None:
     """Remove the oldest messages of a vchannel, durably."""
     if (before is None) is not everything:
-        raise CommandError("say either --before POSITION or --all", ExitCode.USAGE)
+        raise CommandError("expected exactly one of --before POSITION and --all", ExitCode.USAGE)
     until = parse_position(before) if before is not None else None
-    which = f"before {before}" if before else "altogether"
-    confirm(f"Remove messages of {vchannel} {which}?", refusal=_NOTHING, yes=yes)
+    which = f"messages of {vchannel} before {before}" if before else f"all messages of {vchannel}"
+    confirm(f"Remove {which}?", refusal=_NOTHING, yes=yes)
 
     async def command() -> int:
         async with connected(endpoint) as client:
@@ -197,14 +216,18 @@ def trim(
 
 
 def fence(
-    vchannel: Annotated[str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one.", show_default=False)],
-    fencing_token: Annotated[int, typer.Argument(min=1, help="Not below the one that is set.", show_default=False)],
+    vchannel: Annotated[
+        str, typer.Argument(help="CHANNEL/INDEX, or CHANNEL if it has one vchannel.", show_default=False)
+    ],
+    fencing_token: Annotated[
+        int, typer.Argument(min=1, help="New token, not below the current one.", show_default=False)
+    ],
     *,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Raise the fencing token of a vchannel, durably: appends that carry another one are refused from then on."""
+    """Raise the fencing token of a vchannel, durably. Appends that carry a different token are then refused."""
 
     async def command() -> None:
         async with connected(endpoint) as client:
@@ -215,14 +238,14 @@ def fence(
 
 
 async def _check_existence(names: Sequence[str], endpoint: str, *, ignore_missing: bool) -> None:
-    """Raise ChannelNotFoundError for unknown names, as far as the caller may look."""
+    """Raise ChannelNotFoundError for unknown names, if the caller is permitted to describe channels."""
     async with connected(endpoint) as client:
         with suppress(PermissionDeniedError):
             await client.describe_channels(names, ignore_missing=ignore_missing)
 
 
 def _retention_change(age: str | None, size: str | None, hard: str | None) -> RetentionChange:
-    """Return what the options say; those not given are not in it, and ``none`` is None."""
+    """Return the bounds that the options set; ``none`` becomes None."""
     change: RetentionChange = {}
     try:
         if age is not None:
@@ -271,7 +294,7 @@ def _vchannel_rows(channel: ChannelDescription) -> list[Record]:
 
 
 def _retention_text(retention: Retention) -> str:
-    """Return the bounds as the options take them; empty without any."""
+    """Return the bounds as ``NAME=VALUE``, separated by spaces; empty without bounds."""
     bounds = {
         "age": retention.age and f"{retention.age.total_seconds():g}s",
         "bytes": retention.bytes,
@@ -281,5 +304,5 @@ def _retention_text(retention: Retention) -> str:
 
 
 def _iso(time: datetime) -> str:
-    # Seconds are enough for people, and the tick beside it has the rest.
+    # Seconds suffice for people; the tick in the same record is exact.
     return f"{time:%Y-%m-%dT%H:%M:%SZ}"

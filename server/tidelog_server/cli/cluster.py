@@ -1,4 +1,4 @@
-"""``tidelog cluster``: which nodes there are, and where channels are."""
+"""``tidelog cluster``: nodes of a cluster, and locations of channels."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from tidelog_server.cli.output import OutputOption, note, print_records
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Look at the nodes that share an etcd.")
+    group = typer.Typer(no_args_is_help=True, help="Show the nodes of a cluster and the channels they own.")
     group.command("ls", epilog=COMMON_CODES)(list_nodes)
     group.command(epilog=COMMON_CODES)(where)
     app.add_typer(group, name="cluster")
@@ -20,13 +20,13 @@ def register(app: typer.Typer) -> None:
 def list_nodes(
     endpoint: EndpointOption = DEFAULT_ENDPOINT, timeout: TimeoutOption = None, output: OutputOption = None
 ) -> None:
-    """List the nodes that are running, with what they own. The leader hands out ticks."""
+    """List the running nodes and what each owns. The leader allocates ticks."""
 
     async def ask() -> None:
         async with connected(endpoint) as client:
             cluster = await client.describe_cluster()
         if not cluster.cluster_id:
-            note(f"the server at {endpoint} is alone: it keeps its metadata itself")
+            note(f"the server at {endpoint} is not part of a cluster: it stores its metadata itself")
         print_records(
             [
                 {
@@ -43,12 +43,12 @@ def list_nodes(
 
 
 def where(
-    channels: Annotated[list[str], typer.Argument(metavar="CHANNEL...", help="Channels.", show_default=False)],
+    channels: Annotated[list[str], typer.Argument(metavar="CHANNEL...", help="Names of channels.", show_default=False)],
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Tell which nodes own channels, and where these are; any node knows."""
+    """Show the node that owns each channel, and its address. Any node of the cluster can answer."""
 
     async def ask() -> list[str]:
         async with connected(endpoint) as client:

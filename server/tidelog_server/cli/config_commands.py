@@ -1,4 +1,4 @@
-"""``tidelog config``: what the server would use, and where it comes from."""
+"""``tidelog config``: effective settings of a server, and the origin of each."""
 
 import typer
 
@@ -6,7 +6,7 @@ from tidelog_server.cli.config_flags import SETTINGS_HELP, TAKES_SETTINGS, Confi
 from tidelog_server.cli.exit_codes import COMMON_CODES
 from tidelog_server.cli.output import OutputOption, QuietOption, note, print_records
 
-_EPILOG = f"{SETTINGS_HELP} {COMMON_CODES} 78 when the configuration is refused."
+_EPILOG = f"{SETTINGS_HELP} {COMMON_CODES} 78 if the configuration is invalid."
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(context: typer.Context, config: ConfigOption = None, output: OutputOption = None) -> None:
-    """Show every setting with its effective value and where it comes from."""
+    """Show every setting with its effective value, origin and default."""
     from tidelog_server.config import describe_settings
 
     effective = effective_config(config, context.args)
@@ -38,7 +38,7 @@ def show(context: typer.Context, config: ConfigOption = None, output: OutputOpti
 
 
 def validate(context: typer.Context, config: ConfigOption = None, quiet: QuietOption = False) -> None:
-    """Check file, environment and flags without starting anything."""
+    """Check the settings of file, environment and flags without starting a server."""
     effective = effective_config(config, context.args)
     changed = sum(origin != "built-in" for origin in effective.origins.values())
     note(f"the configuration is valid: {changed} of {len(effective.origins)} settings changed", quiet=quiet)

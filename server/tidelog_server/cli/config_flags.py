@@ -1,4 +1,4 @@
-"""Settings on the command line: ``--section.name value`` for every setting, and where the file comes from."""
+"""Settings on the command line: ``--section.name value`` for every setting, and the option for the file."""
 
 import os
 from collections.abc import Sequence
@@ -10,25 +10,25 @@ import typer
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    # Configuration needs the extra `server`, the commands of a client do not.
+    # The configuration needs the extra `server`, the client commands do not.
     from tidelog_server.config import Config
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", envvar="TIDELOG_CONFIG", help="TOML file with settings.")
+    Path | None, typer.Option("--config", "-c", envvar="TIDELOG_CONFIG", help="TOML file of settings.")
 ]
-# Flags of settings are passed on as they are: the configuration knows them and suggests what was meant.
+# Flags of settings are passed to the configuration, which validates them and suggests the closest name.
 TAKES_SETTINGS: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
 SETTINGS_HELP = (
-    "Every setting is a flag `--section.name VALUE`, a variable `TIDELOG_SECTION__NAME`, and a line in the file; "
-    "`tidelog config show` lists them."
+    "Every setting can be given as a flag `--section.name VALUE`, as an environment variable `TIDELOG_SECTION__NAME`, "
+    "or in the file; `tidelog config show` lists them."
 )
 
 
 def parse_settings(arguments: Sequence[str]) -> dict[str, str]:
-    """Return ``section.name`` and value of each flag ``--section.name value`` or ``--section.name=value``.
+    """Return ``{section.name: value}`` of flags ``--section.name value`` or ``--section.name=value``.
 
     Raises:
-        CommandError: An argument is no such flag, has no value, or is given twice.
+        CommandError: An argument is not such a flag, has no value, or is given twice.
     """
     flags: dict[str, str] = {}
     remaining = list(arguments)
@@ -42,16 +42,16 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, str]:
                 raise CommandError(f"{argument} needs a value: {argument} VALUE", ExitCode.USAGE)
             value = remaining.pop(0)
         if name in flags:
-            raise CommandError(f"--{name} is given twice: once is enough", ExitCode.USAGE)
+            raise CommandError(f"--{name} is given twice: give it once", ExitCode.USAGE)
         flags[name] = value
     return flags
 
 
 def effective_config(path: Path | None, arguments: Sequence[str]) -> "Config":
-    """Return the configuration from all four layers.
+    """Return the configuration from all four layers: defaults, file, environment and flags.
 
     Raises:
-        CommandError: It is refused.
+        CommandError: The configuration is invalid.
     """
     from tidelog_server.config import ConfigError, load_config
 

@@ -1,4 +1,4 @@
-"""Asking before something is done that cannot be undone."""
+"""Confirmation of irreversible actions."""
 
 import sys
 from typing import Annotated
@@ -7,18 +7,18 @@ import typer
 
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def confirm(question: str, *, refusal: str, yes: bool) -> None:
-    """Ask on the terminal; without one, only ``--yes`` counts.
+    """Ask on the terminal, unless ``yes``.
 
     Raises:
-        CommandError: The answer was no, which ``refusal`` tells the consequence of, or there is nobody to ask.
+        CommandError: The answer was no, with the message ``refusal``; or stdin is not a terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandError("there is no terminal to ask on: say --yes", ExitCode.USAGE)
+        raise CommandError("cannot ask for confirmation without a terminal: pass --yes", ExitCode.USAGE)
     if not typer.confirm(question, err=True):
         raise CommandError(refusal, ExitCode.FAILURE)

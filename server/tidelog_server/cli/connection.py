@@ -1,4 +1,4 @@
-"""Talking to a server: where it is, how long to wait, and what its errors mean as exit codes."""
+"""Connections to a server: endpoint, credentials, timeout, and the exit codes of its errors."""
 
 import asyncio
 import logging
@@ -21,16 +21,18 @@ DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 
 _ENDPOINT_VARIABLE: Final = "TIDELOG_ENDPOINT"
 EndpointOption = Annotated[
-    str, typer.Option("--endpoint", envvar=_ENDPOINT_VARIABLE, help="host:port of the server's gRPC.")
+    str, typer.Option("--endpoint", envvar=_ENDPOINT_VARIABLE, help="host:port of the server's gRPC endpoint.")
 ]
 TimeoutOption = Annotated[
     float | None,
-    typer.Option("--timeout", envvar="TIDELOG_TIMEOUT", min=0, help="Seconds for the whole command; exit code 5."),
+    typer.Option(
+        "--timeout", envvar="TIDELOG_TIMEOUT", min=0, help="Seconds for the whole command; then exit with code 5."
+    ),
 ]
 
 _Result = TypeVar("_Result")
 
-# The first class that fits decides, so subclasses stand before their base.
+# Ordering: the first matching class wins, so subclasses precede their base class.
 _CODES: Final[tuple[tuple[type[tidelog.TidelogError], ExitCode], ...]] = (
     (tidelog.InvalidRequestError, ExitCode.USAGE),
     (tidelog.ChannelNotFoundError, ExitCode.NOT_FOUND),
@@ -66,7 +68,7 @@ def run(command: Coroutine[None, None, _Result], timeout_s: float | None = None)
     Ctrl-C cancels it, so that its ``finally`` can print a summary, and then raises KeyboardInterrupt.
 
     Raises:
-        CommandError: The server refused or could not be reached, or the time is over.
+        CommandError: The server refused or is unreachable, or ``timeout_s`` has passed.
     """
     try:
         return event_loop.run(_within(command, timeout_s))
@@ -75,21 +77,21 @@ def run(command: Coroutine[None, None, _Result], timeout_s: float | None = None)
 
 
 def refused(error: tidelog.TidelogError) -> CommandError:
-    """Return what a command ends with when the server refused, or could not be reached."""
-    # A producer that stopped tells what stopped it as its cause.
+    """Return the CommandError for an error of the client."""
+    # The cause of ProducerStoppedError is the error that stopped the producer.
     told = error.__cause__ if isinstance(error, tidelog.ProducerStoppedError) else error
     return CommandError(str(error), next((code for kind, code in _CODES if isinstance(told, kind)), ExitCode.FAILURE))
 
 
 @asynccontextmanager
 async def connected(endpoint: str) -> AsyncIterator[AsyncClient]:
-    """Yield a client of the server at ``endpoint``; it is closed with the context.
+    """Yield a client of the server at ``endpoint``; closed with the context.
 
-    While a reader of the client waits for the server, stderr reports it.
+    Messages that the client logs, such as that a reader waits for the server, are printed on stderr.
     """
     async with _client(endpoint) as client:
         _log.addHandler(_waits)
-        # The line that ends a wait has this level.
+        # The line that reports the end of a wait has level INFO.
         _log.setLevel(logging.INFO)
         try:
             yield client
@@ -98,7 +100,7 @@ async def connected(endpoint: str) -> AsyncIterator[AsyncClient]:
 
 
 def _client(endpoint: str) -> AsyncClient:
-    """Return a client, which has done nothing yet. Raises CommandError for what cannot be an endpoint."""
+    """Return a client that is not connected yet. Raises CommandError for an invalid endpoint."""
     try:
         return AsyncClient(endpoint, tls=_shown.tls, token=_shown.token)
     except ValueError as error:
@@ -106,7 +108,7 @@ def _client(endpoint: str) -> AsyncClient:
 
 
 class _Notes(logging.Handler):
-    """Prints what the client logs on stderr, a line each."""
+    """Prints each log record of the client as one line on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
@@ -117,7 +119,7 @@ _waits: Final = _Notes()
 
 
 class _Shown:
-    """What all commands of this process show to servers, and check of them."""
+    """Credentials that all commands of this process present to servers, and how they verify servers."""
 
     tls: TlsOptions | None = None
     token: TokenSource | None = None
@@ -130,32 +132,38 @@ _shown = _Shown()
 def credentials(
     tls_ca: Annotated[
         Path | None,
-        typer.Option(envvar="TIDELOG_TLS_CA", help="File of authorities that vouch for the server: uses TLS."),
+        typer.Option(envvar="TIDELOG_TLS_CA", help="PEM file of CAs to verify the server with; enables TLS."),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(envvar="TIDELOG_TLS_CERT", help="File of a client certificate, for servers that ask.")
+        Path | None, typer.Option(envvar="TIDELOG_TLS_CERT", help="PEM file of a client certificate, for mutual TLS.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(envvar="TIDELOG_TLS_KEY", help="File of its private key.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(envvar="TIDELOG_TLS_KEY", help="PEM file of the client certificate's private key.")
+    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            envvar="TIDELOG_TOKEN_FILE", help="File with the token to show; or the token itself in TIDELOG_TOKEN."
+            envvar="TIDELOG_TOKEN_FILE",
+            help="File with the access token. Alternatively, set TIDELOG_TOKEN to the token itself.",
         ),
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(help="host:port of the server's gRPC; that of the command itself counts.", show_default=False),
+        typer.Option(
+            help="host:port of the server's gRPC endpoint. --endpoint after the command takes precedence.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
-    """Note what the commands show, and to whom; these options stand before the command."""
+    """Set the endpoint and credentials of all commands. These options precede the command."""
     if endpoint is not None:
-        # Where each command looks for it, unless it has one of its own.
+        # Each command reads the variable unless it has its own --endpoint.
         os.environ[_ENDPOINT_VARIABLE] = endpoint
     try:
         _shown.tls = TlsOptions(tls_ca, tls_cert, tls_key) if tls_ca or tls_cert or tls_key else None
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
-    # Not as an option: other users of the machine can read the arguments of a process.
+    # Why not an option: other users of the machine can read the arguments of a process.
     token = os.environ.get("TIDELOG_TOKEN")
     _shown.token = TokenFile(token_file) if token_file else token or None
     paths = {"tlsCa": tls_ca, "tlsCert": tls_cert, "tlsKey": tls_key, "tokenFile": token_file}
@@ -165,12 +173,12 @@ def credentials(
 
 
 def source_options() -> Mapping[str, str]:
-    """Return what the commands show, as options of the Spark source."""
+    """Return the credentials of the commands as options of the Spark source."""
     return _shown.options
 
 
 class _ShowToken(grpc.aio.UnaryUnaryClientInterceptor):
-    """Shows the token of all commands with each call."""
+    """Adds the token of all commands to each call."""
 
     async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         if _shown.token is None:
@@ -181,12 +189,12 @@ class _ShowToken(grpc.aio.UnaryUnaryClientInterceptor):
 
 
 def secured_channel(endpoint: str) -> grpc.aio.Channel:
-    """Return a bare channel with the TLS and the token of all commands.
+    """Return a gRPC channel with the TLS options and the token of all commands.
 
     Raises:
-        CommandError: The endpoint is none, or the token would travel unencrypted to another machine.
+        CommandError: The endpoint is invalid, or the token would travel unencrypted to another machine.
     """
-    # For what it refuses: this must go nowhere where a client would not.
+    # For its checks: refuse every endpoint that a client would refuse.
     _client(endpoint)
     interceptors = [_ShowToken()]
     if _shown.tls is None:
@@ -202,4 +210,4 @@ async def _within(command: Coroutine[None, None, _Result], timeout_s: float | No
     except TimeoutError as error:
         if not deadline.expired():
             raise
-        raise CommandError(f"not done after {timeout_s} s: see --timeout", ExitCode.TIMEOUT) from error
+        raise CommandError(f"timed out after {timeout_s} s: raise --timeout", ExitCode.TIMEOUT) from error

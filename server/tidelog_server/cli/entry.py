@@ -1,4 +1,4 @@
-"""The outermost frame: imports the command line, runs it, and turns what it raises into messages and exit codes."""
+"""The entry point: import the command line, run it, and map its exceptions to messages and exit codes."""
 
 import os
 import sys
@@ -16,19 +16,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
     Args:
-        arguments: Without the program's name; None for those of the process.
+        arguments: Arguments without the program's name; None for the arguments of the process.
     """
     use_polling_stack()
     log_errors_only()
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         if given[:1] == ["check"]:
-            # By itself: it runs every few seconds, and the tree of commands takes most of a start.
+            # Dispatched separately: it runs every few seconds, and importing all commands is most of the start-up time.
             from tidelog_server.cli import check
 
             sys.exit(check.run(given[1:]))
         if given[:1] == ["serve"]:
-            # By itself too: the modules of the other commands take a fifth of a second.
+            # Dispatched separately too: importing the modules of the other commands takes 0.2 s.
             from tidelog_server.cli import serve
 
             serve.run(given)
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _end_quietly()
     except SystemExit as end:
-        # Typer turns a closed pipe into a failure.
+        # Typer exits with a failure when the pipe is closed.
         if isinstance(end.__context__, BrokenPipeError):
             _end_quietly()
         raise
@@ -49,15 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if extra is None:
             raise
         if _NEED_SERVER.intersection(given[:1]) and extra == "cli":
-            # That extra has what the command line needs, too.
+            # The extra "server" includes the dependencies of the command line.
             extra = "server"
         _fail(f"this command needs {error.name}: pip install 'tidelog[{extra}]'", ExitCode.FAILURE)
     sys.exit(ExitCode.OK)
 
 
 def _end_quietly() -> NoReturn:
-    """End well although our output was not read to its end: that is its reader's right."""
-    # Why devnull: the interpreter flushes stdout once more at exit and would complain.
+    """Exit with 0: a reader of stdout that stops early, such as ``head``, is no failure."""
+    # Why devnull: the interpreter flushes stdout again at exit, which would fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(ExitCode.OK)
 

@@ -1,7 +1,6 @@
-"""The event loop that the command line's processes run on, the server among them.
+"""The event loop of all processes of the command line, including the server: uvloop, which is libuv behind asyncio.
 
-uvloop is libuv behind asyncio's interface. A library may not choose the loop of its process, so ``tidelog`` the client
-package does not.
+The client package ``tidelog`` does not use it: a library may not choose the loop of its process.
 """
 
 import asyncio
@@ -14,6 +13,6 @@ Result = TypeVar("Result")
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run ``main`` to its end as ``asyncio.run`` does, on uvloop."""
+    """Run ``main`` to completion as ``asyncio.run`` does, on uvloop."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)

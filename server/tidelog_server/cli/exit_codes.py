@@ -1,11 +1,11 @@
-"""What the process says to its caller, in a number."""
+"""Exit codes of the commands, and the exception that carries one."""
 
 from enum import IntEnum
 from typing import Final
 
 
 class ExitCode(IntEnum):
-    """Exit codes; those from 64 on are of ``tidelog serve`` and have the meaning of BSD's sysexits.h, if it has one."""
+    """Exit codes. Those from 64 to 78 belong to ``tidelog serve`` and follow BSD's sysexits.h where it defines one."""
 
     OK = 0
     FAILURE = 1
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
 
 class CheckCode(IntEnum):
-    """Exit codes of ``tidelog check``, those that monitors know from Nagios; the other commands have others."""
+    """Exit codes of ``tidelog check``: those of Nagios plugins, unlike those of the other commands."""
 
     OK = 0
     WARNING = 1
@@ -40,28 +40,28 @@ class CheckCode(IntEnum):
 
 
 CHECK_CODES: Final = (
-    "Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown (the question was wrong, or nobody can tell). They are those "
-    "of monitoring plugins, not those of the other commands."
+    "Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown (wrong arguments, or the state could not be determined). They "
+    "follow the convention of monitoring plugins and differ from those of the other commands."
 )
 COMMON_CODES: Final = (
     "Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 timeout, 6 unavailable, 7 denied, "
     "8 degraded, 9 unhealthy, 130 interrupted."
 )
 SERVE_CODES: Final = (
-    "Exit codes: 0 stopped by a signal, 5 stopped by a signal and cut short after server.shutdown_grace_s (nothing "
-    "acknowledged is lost), 6 etcd not reachable at the start, 65 stored data is damaged or missing, 69 address in "
-    "use or not of this machine, 70 the check of the store crashed or did not end, 71 too few file descriptors or too "
-    "little memory, 72 disk full at the start, 73 data folder unusable, 74 storage failed, 75 data folder in use by "
-    "another server, 77 no permission, 78 configuration refused; 128 + n when a second signal n ended it at once."
+    "Exit codes: 0 stopped by a signal, 5 shutdown cut short after server.shutdown_grace_s (no acknowledged data is "
+    "lost), 6 etcd unreachable at start, 65 stored data damaged or missing, 69 address in use or not an address of "
+    "this machine, 70 the check of the store crashed or timed out, 71 too few file descriptors or too little memory, "
+    "72 disk full at start, 73 data folder unusable, 74 storage failed, 75 data folder in use by another server, "
+    "77 no permission, 78 invalid configuration, 128 + n when a second signal n killed it."
 )
 
 
 class CommandError(Exception):
-    """A command cannot go on.
+    """A command failed.
 
     Attributes:
         message: What was wrong, what was expected, and what to do.
-        code: What the process exits with.
+        code: Exit code of the process.
     """
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILURE) -> None:

@@ -1,4 +1,4 @@
-"""Which extra of the package brings a module that is not installed."""
+"""Maps modules to the package extras that install them."""
 
 from typing import Final
 
@@ -18,5 +18,5 @@ _EXTRAS: Final = {
 
 
 def extra_of(error: ModuleNotFoundError) -> str | None:
-    """Return the extra that brings what ``error`` misses; None for other modules, whose absence is a bug."""
+    """Return the extra that installs the missing module; None for other modules, whose absence is a bug."""
     return _EXTRAS.get((error.name or "").partition(".")[0])

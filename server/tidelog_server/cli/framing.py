@@ -1,11 +1,11 @@
-r"""How messages lie in a stream of bytes. Decoders take the stream piece by piece; encoders give it back.
+r"""Framings of messages in a byte stream, with incremental decoders.
 
 ========  ==========================================================================================
 framing   one message is
 ========  ==========================================================================================
-lines     a line without its ``\n``; with a key delimiter, key and payload around its first occurrence
+lines     a line without its ``\n``; a key delimiter separates key and payload at its first occurrence
 jsonl     a line with a JSON object, see ``message_of_json``
-length    4 bytes with the payload's length, big-endian, then the payload
+length    the payload's length in bytes as a 4-byte big-endian integer, then the payload
 none      the whole stream
 ========  ==========================================================================================
 """
@@ -26,12 +26,12 @@ from tidelog_server.core.limits import MAX_BATCH_BYTES_CEILING
 _LENGTH: Final = struct.Struct(">I")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS: Final = frozenset({"payload", "payload_base64", "key", "key_base64", "type", "properties", "event_time_ms"})
-# What `scan` prints besides: a scanned message may be appended again as it is, and gets a tick of its own.
+# Fields that `scan` prints and `append` ignores: a scanned message can be appended unchanged, and gets a new tick.
 _PASSED_OVER: Final = frozenset({"vchannel", "tick", "time", "txn_id", "broadcast_id"})
 
 
 class Framing(StrEnum):
-    """See the module."""
+    """See the module's docstring."""
 
     LINES = "lines"
     JSONL = "jsonl"
@@ -40,18 +40,18 @@ class Framing(StrEnum):
 
 
 class Decoder(Protocol):
-    """Takes a stream apart. Chunks may be cut anywhere."""
+    """Decodes a stream into messages. Chunk boundaries are arbitrary."""
 
     def feed(self, chunk: bytes) -> list[Message]:
         """Return the messages that ``chunk`` completes, in order.
 
         Raises:
-            CommandError: The stream is not what the framing says; names the message.
+            CommandError: The stream does not follow the framing; the error names the message.
         """
         ...
 
     def finish(self) -> list[Message]:
-        """Return what the end of the stream completes.
+        """Return the messages that the end of the stream completes.
 
         Raises:
             CommandError: The stream ends within a message.
@@ -63,7 +63,7 @@ def decoder_of(framing: Framing, key_delimiter: str | None = None) -> Decoder:
     """Return a decoder.
 
     Raises:
-        CommandError: There is a key delimiter, and the framing is not ``lines``.
+        CommandError: ``key_delimiter`` is empty, or is given and the framing is not ``lines``.
     """
     if key_delimiter is not None and (framing is not Framing.LINES or not key_delimiter):
         raise CommandError("--key-delim needs --framing lines and at least one character", ExitCode.USAGE)
@@ -79,7 +79,7 @@ def decoder_of(framing: Framing, key_delimiter: str | None = None) -> Decoder:
 
 
 def encode_payload(payload: bytes, framing: Framing) -> bytes:
-    """Return a payload as it lies in a stream; ``jsonl`` is not for bare payloads."""
+    """Return the framed payload. Raises CommandError for ``jsonl``, which does not frame bare payloads."""
     match framing:
         case Framing.LINES:
             return payload + b"\n"
@@ -88,14 +88,14 @@ def encode_payload(payload: bytes, framing: Framing) -> bytes:
         case Framing.NONE:
             return payload
         case Framing.JSONL:
-            raise CommandError("--framing jsonl is what -o jsonl prints", ExitCode.USAGE)
+            raise CommandError("--framing jsonl is for input only: use -o jsonl for output", ExitCode.USAGE)
 
 
 def json_of_message(message: StoredMessage) -> dict[str, object]:
     """Return a message as a JSON object.
 
-    Bytes that are not UTF-8 appear as ``payload_base64`` and ``key_base64``. The tick and ids are texts, because
-    programs that keep numbers as floats would round them (``tidelog.json_text``).
+    Payloads and keys that are not UTF-8 become ``payload_base64`` and ``key_base64``. Ticks and ids are strings,
+    because programs that read numbers as floats would round them (``tidelog.json_text``).
     """
     shown: dict[str, object] = {
         "vchannel": message.vchannel,
@@ -114,22 +114,23 @@ def json_of_message(message: StoredMessage) -> dict[str, object]:
 def message_of_json(fields: Mapping[str, Any]) -> Message:
     """Return the message of a JSON object.
 
-    It has ``payload`` or ``payload_base64``, and optionally ``key`` or ``key_base64``, ``type``, ``properties`` and
-    ``event_time_ms``.
+    Args:
+        fields: ``payload`` or ``payload_base64``; optionally ``key`` or ``key_base64``, ``type``, ``properties`` and
+            ``event_time_ms``.
 
     Raises:
-        ValueError: A field is unknown, missing or of the wrong kind.
+        ValueError: A field is unknown, missing or of the wrong type.
     """
     if unknown := fields.keys() - _FIELDS - _PASSED_OVER:
         raise ValueError(f"unknown field '{min(unknown)}', expected {', '.join(sorted(_FIELDS))}")
     payload = _bytes_of_json(fields, "payload")
     if payload is None:
-        raise ValueError("neither 'payload' nor 'payload_base64' is there")
+        raise ValueError("neither 'payload' nor 'payload_base64' is present, expected one")
     message_type, properties = fields.get("type", 0), fields.get("properties", {})
     if isinstance(message_type, bool) or not isinstance(message_type, int) or not 0 <= message_type < 1 << 32:
         raise ValueError(f"'type' is {message_type!r}, expected an integer from 0 to 4294967295")
     if not isinstance(properties, dict) or not all(isinstance(text, str) for text in properties.values()):
-        raise ValueError("'properties' must be an object of texts")
+        raise ValueError("'properties' must be an object of strings")
     return Message(
         payload,
         key=_bytes_of_json(fields, "key"),
@@ -140,7 +141,7 @@ def message_of_json(fields: Mapping[str, Any]) -> Message:
 
 
 class _Lines:
-    r"""Lines; a last one without ``\n`` counts, an empty rest does not."""
+    r"""Decoder of ``lines``; a non-empty last line may lack its ``\n``."""
 
     def __init__(self, key_delimiter: bytes | None) -> None:
         self._key_delimiter = key_delimiter
@@ -166,7 +167,7 @@ class _Lines:
 
 
 class _JsonLines:
-    """One JSON object a line; empty lines are passed over."""
+    """Decoder of ``jsonl``: one JSON object per line; blank lines are skipped."""
 
     def __init__(self) -> None:
         self._lines = _Lines(None)
@@ -188,11 +189,11 @@ class _JsonLines:
                 fields = json.loads(line.payload)
             except ValueError as error:
                 raise CommandError(
-                    f"line {self._count} of the input is no JSON ({error}): --framing lines takes plain text",
+                    f"line {self._count} of the input is not valid JSON ({error}): use --framing lines for plain text",
                     ExitCode.USAGE,
                 ) from error
             if not isinstance(fields, dict):
-                raise CommandError(f"line {self._count} of the input is JSON, but no object", ExitCode.USAGE)
+                raise CommandError(f"line {self._count} of the input is not a JSON object", ExitCode.USAGE)
             try:
                 messages.append(message_of_json(fields))
             except ValueError as error:
@@ -201,7 +202,7 @@ class _JsonLines:
 
 
 class _Lengths:
-    """Payloads behind their lengths."""
+    """Decoder of ``length``: each payload is preceded by its length."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -214,8 +215,8 @@ class _Lengths:
             length = _LENGTH.unpack_from(buffer, begin)[0]
             if length > MAX_BATCH_BYTES_CEILING:
                 raise CommandError(
-                    f"message {self._count} of the input says that it has {length} bytes: the stream is not framed "
-                    "by 4-byte big-endian lengths",
+                    f"message {self._count} of the input has a length of {length} bytes, over the maximum of "
+                    f"{MAX_BATCH_BYTES_CEILING}: the input is not framed by 4-byte big-endian lengths",
                     ExitCode.USAGE,
                 )
             end = begin + _LENGTH.size + length
@@ -229,12 +230,12 @@ class _Lengths:
 
     def finish(self) -> list[Message]:
         if self._rest:
-            raise CommandError(f"the input ends within message {self._count}", ExitCode.USAGE)
+            raise CommandError(f"the input ends in the middle of message {self._count}", ExitCode.USAGE)
         return []
 
 
 class _Whole:
-    """One message, even if it is empty."""
+    """Decoder of ``none``: the whole input is one message, even if empty."""
 
     def __init__(self) -> None:
         self._payload = bytearray()
@@ -248,10 +249,10 @@ class _Whole:
 
 
 def _bounded(chunk: bytes, before: bytearray) -> bytes:
-    """Return ``chunk`` unless it would make a message that no server takes."""
+    """Return ``chunk``. Raises CommandError if the message would exceed the maximum of every server."""
     if len(before) + len(chunk) > MAX_BATCH_BYTES_CEILING:
         raise CommandError(
-            f"a message of the input is over {MAX_BATCH_BYTES_CEILING} bytes: choose a --framing that divides it",
+            f"a message of the input is over {MAX_BATCH_BYTES_CEILING} bytes: choose a --framing that splits it",
             ExitCode.USAGE,
         )
     return chunk
@@ -267,15 +268,15 @@ def _json_of_bytes(name: str, content: bytes) -> dict[str, object]:
 def _bytes_of_json(fields: Mapping[str, Any], name: str) -> bytes | None:
     text, encoded = fields.get(name), fields.get(f"{name}_base64")
     if text is not None and encoded is not None:
-        raise ValueError(f"'{name}' and '{name}_base64' are both there, expected one")
+        raise ValueError(f"'{name}' and '{name}_base64' are both present, expected one")
     if not isinstance(text if encoded is None else encoded, str | None):
-        raise ValueError(f"'{name}' must be a text")
+        raise ValueError(f"'{name}' must be a string")
     if encoded is None:
         return None if text is None else text.encode()
     try:
         return base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
-        raise ValueError(f"'{name}_base64' is no Base64: {error}") from error
+        raise ValueError(f"'{name}_base64' is not valid Base64: {error}") from error
 
 
 def _event_time(milliseconds: object) -> datetime | None:
@@ -286,4 +287,4 @@ def _event_time(milliseconds: object) -> datetime | None:
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError as error:
-        raise ValueError(f"'event_time_ms' {milliseconds} is beyond the calendar") from error
+        raise ValueError(f"'event_time_ms' is {milliseconds}, expected a time in the years 1 to 9999") from error

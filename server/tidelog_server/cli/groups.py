@@ -21,14 +21,14 @@ GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP...", show_de
 VchannelsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--vchannel", "-v", help="CHANNEL/INDEX, or CHANNEL for all of its; may be repeated. Default: all.",
+        "--vchannel", "-v", help="CHANNEL/INDEX, or CHANNEL for all its vchannels; repeatable. Default: all.",
         show_default=False,
     ),
 ]  # fmt: skip
 
 
 class End(StrEnum):
-    """The ends of a vchannel."""
+    """The two ends of a vchannel."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
     group.command("seek", epilog=COMMON_CODES)(seek)
     group.command("reset", epilog=COMMON_CODES)(reset)
     group.command("rm", epilog=COMMON_CODES)(remove)
-    # As the client calls it.
+    # Alias: the name of the client's method.
     group.command("destroy", epilog=COMMON_CODES, hidden=True)(remove)
     app.add_typer(group, name="group")
 
@@ -54,18 +54,20 @@ def register(app: typer.Typer) -> None:
 def create(
     group: GroupArgument,
     channels: Annotated[
-        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="What it consumes; more may follow.")
+        list[str] | None,
+        typer.Argument(metavar="[CHANNEL]...", help="Channels to subscribe to; more can be subscribed later."),
     ] = None,
     *,
-    start: Annotated[str, typer.Option(help=f"Where it begins: {START_HELP}.")] = "earliest",
+    start: Annotated[str, typer.Option(help=f"Start position: {START_HELP}.")] = "earliest",
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave one that exists alone, but for new channels.")
+        bool,
+        typer.Option("--if-not-exists", help="Succeed if the group exists, and only subscribe it to new channels."),
     ] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Create a group; from then on retention keeps what it has not consumed on these channels."""
+    """Create a group. Retention then preserves messages of these channels that the group has not consumed."""
     position = parse_start(start)
 
     async def command() -> GroupDescription:
@@ -79,10 +81,10 @@ def create(
 
 
 def list_groups(
-    prefix: Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)] = "",
+    prefix: Annotated[str, typer.Argument(help="List only names with this prefix.", show_default=False)] = "",
     *,
-    channel: Annotated[str, typer.Option(help="Only groups that consume this channel.", show_default=False)] = "",
-    names_only: Annotated[bool, typer.Option("--names", "-n", help="Print names alone, one a line.")] = False,
+    channel: Annotated[str, typer.Option(help="List only groups subscribed to this channel.", show_default=False)] = "",
+    names_only: Annotated[bool, typer.Option("--names", "-n", help="Print only names, one per line.")] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
@@ -107,7 +109,7 @@ def describe(
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Describe groups: how far they are on each vchannel, how far behind, and their members."""
+    """Describe groups: position and lag on each vchannel, and members."""
 
     async def command() -> list[GroupDescription]:
         async with connected(endpoint) as client:
@@ -118,7 +120,7 @@ def describe(
         print_records([_record(group) for group in described], output)
         return
     for group in described:
-        # Two tables, of which text has the first.
+        # A table output has both tables; text has only the first.
         print_records(
             _position_rows(group.name, list(group.positions.values())), output, title=f"{group.name}: positions"
         )
@@ -129,32 +131,32 @@ def describe(
 def seek(
     group: GroupArgument,
     *,
-    to: Annotated[str, typer.Option("--to", help=f"Where it goes on: {START_HELP}.", show_default=False)],
+    to: Annotated[str, typer.Option("--to", help=f"New position: {START_HELP}.", show_default=False)],
     vchannels: VchannelsOption = None,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Set positions, forward or back: all or none. Members go on there."""
+    """Move the positions of a group forward or back, atomically. Its members resume there."""
     _seek(group, parse_start(to), vchannels, endpoint=endpoint, timeout=timeout, output=output)
 
 
 def reset(
     group: GroupArgument,
     *,
-    to: Annotated[End, typer.Option("--to", help="Consume everything again, or nothing of what is there.")] = (
-        End.EARLIEST
-    ),
+    to: Annotated[
+        End, typer.Option("--to", help="earliest: consume everything again; latest: skip all current messages.")
+    ] = End.EARLIEST,
     vchannels: VchannelsOption = None,
     yes: YesOption = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Begin anew at the earliest message that is there, or pass over all of them."""
-    where = ", ".join(vchannels) if vchannels else "all of its vchannels"
-    what = "consume everything again" if to is End.EARLIEST else "pass over what it has not consumed"
-    confirm(f"Let {group} {what} on {where}?", refusal="nothing was changed", yes=yes)
+    """Reset the positions of a group to the earliest available message, or to the end."""
+    where = ", ".join(vchannels) if vchannels else "all its vchannels"
+    what = "consume everything again" if to is End.EARLIEST else "skip all messages not yet consumed"
+    confirm(f"Make {group} {what} on {where}?", refusal="nothing was changed", yes=yes)
     _seek(group, _ENDS[to], vchannels, endpoint=endpoint, timeout=timeout, output=output)
 
 
@@ -162,21 +164,23 @@ def remove(
     groups: GroupsArgument,
     *,
     yes: YesOption = False,
-    force: Annotated[bool, typer.Option("--force", help="Also while they have members, who are told.")] = False,
-    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Pass over unknown names.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also remove groups that have members; their members get an error.")
+    ] = False,
+    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Skip unknown names.")] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     quiet: QuietOption = False,
 ) -> None:
-    """Remove groups with all their positions, one after the other; messages stay."""
+    """Remove groups with all their positions, one after the other. Messages are not deleted."""
     confirm(f"Remove {', '.join(groups)} with all positions?", refusal="nothing was removed", yes=yes)
 
     async def command() -> None:
         async with connected(endpoint) as client:
             for group in groups:
                 existed = await client.destroy_group(group, ignore_missing=ignore_missing, force=force)
-                # One by one, so that it is known how far it got if one is refused.
-                note(f"removed {group}" if existed else f"there is no {group}", quiet=quiet)
+                # Report each group, so that the output shows what was removed before a failure.
+                note(f"removed {group}" if existed else f"no such group: {group}", quiet=quiet)
 
     run(command(), timeout)
 
@@ -242,7 +246,7 @@ def _member_rows(group: GroupDescription) -> list[Record]:
 
 
 def _record(group: GroupDescription) -> Record:
-    """Return everything of a group in one record, for programs."""
+    """Return the whole description of a group as one record, for JSON."""
     return {
         "name": group.name,
         "created": _iso(group.created_tick.time),
@@ -259,5 +263,5 @@ def _moment(time_ms: int) -> str | None:
 
 
 def _iso(time: datetime) -> str:
-    # Seconds are enough for people, and the ticks beside it have the rest.
+    # Seconds suffice for people; the ticks in the same record are exact.
     return f"{time:%Y-%m-%dT%H:%M:%SZ}"

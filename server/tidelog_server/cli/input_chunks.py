@@ -1,4 +1,4 @@
-"""Standard input or a file, piece by piece, without ever blocking the event loop."""
+"""Reads standard input or a file in chunks without blocking the event loop."""
 
 import asyncio
 import os
@@ -11,10 +11,10 @@ _QUEUED_CHUNKS: Final = 4
 
 
 async def read_chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """Yield what can be read from a file descriptor until its end, as soon as it is there.
+    """Yield chunks of a file descriptor until end of file, as soon as they are available.
 
-    Why a thread of its own: a read from a terminal or pipe cannot be cancelled, and the loop's executor would wait
-    for it at exit. Why ``os.read``: a daemon thread that dies inside a buffered reader brings the process down.
+    Why a separate thread: a read from a terminal or pipe cannot be cancelled, and the loop's executor would wait
+    for it at exit. Why ``os.read``: a daemon thread that dies inside a buffered reader crashes the process.
 
     Raises:
         OSError: Reading failed.
@@ -34,7 +34,7 @@ async def read_chunks(descriptor: int) -> AsyncIterator[bytes]:
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             except RuntimeError:
-                return  # The loop is gone, and with it whoever wanted the input.
+                return  # The loop is closed: the command has ended.
 
     threading.Thread(target=pump, name="input", daemon=True).start()
     while chunk := await chunks.get():

@@ -1,4 +1,4 @@
-"""How messages leave the program: one at a time as they come, in each of the forms of ``--output``."""
+"""Prints messages as they arrive, in each format of ``--output``."""
 
 import json
 import shutil
@@ -17,16 +17,16 @@ class MessagePrinter(Protocol):
     """Prints messages to stdout."""
 
     def print(self, messages: Iterable[StoredMessage]) -> None:
-        """Print messages and flush, so that a reader of our output sees them at once."""
+        """Print messages and flush stdout, so that its reader sees them immediately."""
         ...
 
     def finish(self) -> None:
-        """Print what closes the output."""
+        """Print the end of the output, if the format has one."""
         ...
 
 
 def printer_of(output: Output, framing: Framing) -> MessagePrinter:
-    """Return a printer; ``framing`` says how payloads lie in ``text``."""
+    """Return a printer; ``framing`` applies to payloads in ``text``."""
     match output:
         case Output.TABLE:
             return _Table()
@@ -39,7 +39,7 @@ def printer_of(output: Output, framing: Framing) -> MessagePrinter:
 
 
 class _JsonLines:
-    """One object a line."""
+    """One object per line."""
 
     def print(self, messages: Iterable[StoredMessage]) -> None:
         lines = (json.dumps(json_of_message(message), ensure_ascii=False) + "\n" for message in messages)
@@ -47,7 +47,7 @@ class _JsonLines:
         sys.stdout.flush()
 
     def finish(self) -> None:
-        """Nothing closes lines."""
+        """No-op."""
 
 
 class _Json:
@@ -67,7 +67,7 @@ class _Json:
 
 
 class _Text:
-    """Payloads alone, framed."""
+    """Framed payloads only."""
 
     def __init__(self, framing: Framing) -> None:
         self._framing = framing
@@ -77,11 +77,11 @@ class _Text:
         sys.stdout.buffer.flush()
 
     def finish(self) -> None:
-        """Nothing closes a stream."""
+        """No-op."""
 
 
 class _Table:
-    """One line each, payloads cut to the terminal. Not a real table, which could not be printed as messages come."""
+    """One line per message, truncated to the terminal. Why not a Rich table: it could not be printed incrementally."""
 
     def __init__(self) -> None:
         self._width = shutil.get_terminal_size().columns
@@ -99,10 +99,10 @@ class _Table:
         sys.stdout.flush()
 
     def finish(self) -> None:
-        """Nothing closes lines."""
+        """No-op."""
 
 
 def _shown(content: bytes) -> str:
-    """Return bytes as text that cannot disturb a terminal."""
+    """Return bytes as text, with characters escaped that a terminal would interpret."""
     text = content.decode("utf-8", "backslashreplace")
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -1,6 +1,6 @@
-"""How records leave the program: a table for people, JSON for programs, plain text for both.
+"""Prints records: tables for people, JSON for programs, plain text for both.
 
-Data goes to stdout, everything about the run to stderr.
+Data is printed on stdout, notes about the run on stderr.
 """
 
 import os
@@ -19,7 +19,7 @@ from tidelog.json_text import json_text
 
 
 class Output(StrEnum):
-    """Ways to print records."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -29,33 +29,35 @@ class Output(StrEnum):
 
 OutputOption = Annotated[
     Output | None,
-    typer.Option("--output", "-o", envvar="TIDELOG_OUTPUT", help="Default: table on a terminal, JSON lines elsewhere."),
+    typer.Option(
+        "--output", "-o", envvar="TIDELOG_OUTPUT", help="Output format. Default: table on a terminal, otherwise jsonl."
+    ),
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", envvar="TIDELOG_QUIET", help="Say nothing on stderr but errors.")
+    bool, typer.Option("--quiet", "-q", envvar="TIDELOG_QUIET", help="Print only errors on stderr.")
 ]
 NoProgressOption = Annotated[
-    bool, typer.Option("--no-progress", envvar="TIDELOG_NO_PROGRESS", help="Show no progress on stderr.")
+    bool, typer.Option("--no-progress", envvar="TIDELOG_NO_PROGRESS", help="Do not show progress on stderr.")
 ]
 
 Record = Mapping[str, object]
 
-# Between two columns of rich's tables.
+# Spaces between two columns of Rich's tables.
 _GAP = 2
 
 
 def chosen_output(output: Output | None) -> Output:
-    """Return the way to print: the one asked for, or what suits stdout."""
+    """Return ``output``; if None, ``table`` if stdout is a terminal and ``jsonl`` if not."""
     if output is not None:
         return output
     return Output.TABLE if sys.stdout.isatty() else Output.JSONL
 
 
 def print_records(records: Sequence[Record], output: Output | None, *, title: str | None = None) -> None:
-    """Print records that all have the same keys, which are the columns. In JSON ticks and ids are texts.
+    """Print records, which must all have the same keys: the columns. JSON shows ticks and ids as strings.
 
-    ``text`` prints the values of a record on one line, with tabs between them. Lists stay lists in JSON; elsewhere
-    their values stand beside each other. A table leaves out columns in which no record has anything.
+    ``text`` prints one record per line, its values separated by tabs. JSON prints lists as lists; the other formats
+    separate their values by spaces. A table omits columns that are empty in every record.
     """
     match chosen_output(output):
         case Output.TABLE:
@@ -71,13 +73,13 @@ def print_records(records: Sequence[Record], output: Output | None, *, title: st
 
 
 def note(text: str, *, quiet: bool = False) -> None:
-    """Say something about the run on stderr."""
+    """Print a note about the run on stderr, unless ``quiet``."""
     if not quiet:
         print(text, file=sys.stderr)
 
 
 def show_progress(*, no_progress: bool, quiet: bool) -> bool:
-    """Tell whether progress should be drawn: on a terminal, unless the caller refused."""
+    """Return whether to show progress: only if stderr is a terminal, and no option forbids it."""
     return sys.stderr.isatty() and not no_progress and not quiet
 
 
@@ -95,7 +97,7 @@ def _print_table(records: Sequence[Record], title: str | None) -> None:
     if not records:
         console.print("nothing to show", style="dim")
         return
-    # A column in which nobody has anything takes the room of others.
+    # Empty columns would take width from the others.
     names = [name for name in records[0] if any(_cell(record[name]) for record in records)]
     if _fits(records, names, console.width):
         console.print(_table(records, names, title))
@@ -107,9 +109,9 @@ def _print_table(records: Sequence[Record], title: str | None) -> None:
 
 
 def _fits(records: Sequence[Record], names: Sequence[str], width: int) -> bool:
-    """Tell whether a table of ``width`` columns has everything: numbers and names whole, texts in several lines.
+    """Return whether a table fits into ``width`` characters: numbers and names unbroken, texts wrapped.
 
-    Of a lone record texts too must fit on one line, for standing upright it is easier to read.
+    The texts of a single record must fit on one line too: otherwise the vertical table is easier to read.
     """
     needed = [
         _widest(records, name) if len(records) == 1 or not _is_text(records, name) else _longest_word(records, name)
@@ -119,7 +121,7 @@ def _fits(records: Sequence[Record], names: Sequence[str], width: int) -> bool:
 
 
 def _is_text(records: Sequence[Record], name: str) -> bool:
-    """Tell whether a column has words, which may go on in the next line; numbers and names people copy."""
+    """Return whether a column holds text, which may wrap; numbers and names may not, because people copy them."""
     return any(" " in _cell(record[name]) for record in records)
 
 
@@ -137,7 +139,7 @@ def _table(records: Sequence[Record], names: Sequence[str], title: str | None) -
     for name in names:
         value = records[0][name]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        # Rich makes columns narrower that may wrap, and without a word crops the others where that is not enough.
+        # Rich narrows the columns that may wrap; if that does not suffice, it silently crops the others.
         table.add_column(
             name.replace("_", " "),
             justify="right" if is_number else "left",
@@ -150,7 +152,7 @@ def _table(records: Sequence[Record], names: Sequence[str], title: str | None) -
 
 
 def _upright_table(record: Record, names: Sequence[str], title: str | None) -> Table:
-    """Return a table with a line for each column, for records that are wider than the terminal."""
+    """Return a vertical table, one line per column, for records that are wider than the terminal."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""Positions as people write them: a tick, a moment, or how long ago."""
+"""Parses positions on the command line: ticks, times, and durations before now."""
 
 import re
 from collections.abc import Sequence
@@ -16,49 +16,49 @@ START_HELP: Final = "earliest, latest, tick:N, id:HEX, time:2026-01-31T12:00:00Z
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return the length of ``90s``, ``1h30m``, ``250ms`` or ``2d``.
+    """Return the duration of a text such as ``90s``, ``1h30m``, ``250ms`` or ``2d``.
 
     Raises:
-        CommandError: It is no duration.
+        CommandError: ``text`` is not a duration.
     """
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise CommandError(f"'{text}' is no duration: write 90s, 1h30m, 250ms or 2d", ExitCode.USAGE)
+        raise CommandError(f"invalid duration '{text}': expected e.g. 90s, 1h30m, 250ms or 2d", ExitCode.USAGE)
     try:
         return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
     except OverflowError:
-        raise CommandError(f"'{text[:40]}' is too long a duration", ExitCode.USAGE) from None
+        raise CommandError(f"duration '{text[:40]}' is too long: expected at most 999999999d", ExitCode.USAGE) from None
 
 
 def moment_ago(text: str) -> datetime:
-    """Return the moment that lies a duration before now.
+    """Return the time that is a duration before now.
 
     Raises:
-        CommandError: It is no duration, or a longer one than the calendar has.
+        CommandError: ``text`` is not a duration, or the time is before the year 1.
     """
     try:
         return datetime.now(UTC) - parse_duration(text)
     except OverflowError:
-        raise CommandError(f"'{text[:40]}' ago was before the year 1", ExitCode.USAGE) from None
+        raise CommandError(f"'{text[:40]}' ago is before the year 1: use a shorter duration", ExitCode.USAGE) from None
 
 
 def parse_moment(text: str) -> datetime:
-    """Return the moment of an ISO 8601 text; without a zone it means the local one.
+    """Return the time of an ISO 8601 text, in UTC; a text without a time zone is local time.
 
     Raises:
-        CommandError: It is no moment.
+        CommandError: ``text`` is not a time.
     """
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise CommandError(f"'{text}' is no time: write 2026-01-31T12:00:00Z", ExitCode.USAGE) from error
+        raise CommandError(f"invalid time '{text}': expected e.g. 2026-01-31T12:00:00Z", ExitCode.USAGE) from error
 
 
 def parse_position(text: str) -> Tick | datetime:
-    """Return a tick, or a moment for what begins with ``@``.
+    """Return a tick, or a time if ``text`` begins with ``@``.
 
     Raises:
-        CommandError: It is neither.
+        CommandError: ``text`` is neither.
     """
     if text.startswith("@-"):
         return moment_ago(text[2:])
@@ -67,33 +67,33 @@ def parse_position(text: str) -> Tick | datetime:
     try:
         return Tick.parse(text)
     except ValueError as error:
-        raise CommandError(f"'{text}' is no position: write {POSITION_HELP}", ExitCode.USAGE) from error
+        raise CommandError(f"invalid position '{text}': expected {POSITION_HELP}", ExitCode.USAGE) from error
 
 
 def parse_positions(texts: Sequence[str]) -> Positions:
-    """Return the positions of texts ``orders/0=470112345678901248``, by vchannel.
+    """Return positions by vchannel, from texts such as ``orders/0=470112345678901248``.
 
     Raises:
-        CommandError: One has another form, or a vchannel is there twice.
+        CommandError: A text is not ``VCHANNEL=TICK``, or a vchannel is given twice.
     """
     found: dict[str, Tick] = {}
     for text in texts:
         name, separator, tick = text.rpartition("=")
         if not separator or name in found:
-            wrong = f"'{name}' is there twice" if separator else f"'{text}' is no position of a vchannel"
-            raise CommandError(f"{wrong}: write VCHANNEL=TICK once for each vchannel", ExitCode.USAGE)
+            wrong = f"'{name}' is given twice" if separator else f"invalid position '{text}'"
+            raise CommandError(f"{wrong}: expected VCHANNEL=TICK, once for each vchannel", ExitCode.USAGE)
         try:
             found[name] = Tick.parse(tick)
         except ValueError as error:
-            raise CommandError(f"'{tick}' of {name} is no tick: {error}", ExitCode.USAGE) from error
+            raise CommandError(f"invalid tick '{tick}' of {name}: {error}", ExitCode.USAGE) from error
     return found
 
 
 def parse_start(text: str) -> Start:
-    """Return where to go on: an end of the vchannel, a tick, a message id or a moment; also what a position may be.
+    """Return the start of a text in one of the forms of ``START_HELP``, or of ``POSITION_HELP``.
 
     Raises:
-        CommandError: It is none.
+        CommandError: ``text`` is invalid.
     """
     if text in _ENDS:
         return _ENDS[text]
@@ -107,11 +107,11 @@ def parse_start(text: str) -> Start:
     try:
         return parse_position(text.removeprefix("tick:"))
     except CommandError as error:
-        raise CommandError(f"'{text}' is no position: write {START_HELP}", ExitCode.USAGE) from error
+        raise CommandError(f"invalid position '{text}': expected {START_HELP}", ExitCode.USAGE) from error
 
 
 def _message_id(text: str) -> At:
     try:
         return At.message_id(bytes.fromhex(text))
     except ValueError as error:
-        raise CommandError(f"'{text}' is no message id: write it in hexadecimal", ExitCode.USAGE) from error
+        raise CommandError(f"invalid message id '{text}': expected hexadecimal digits", ExitCode.USAGE) from error

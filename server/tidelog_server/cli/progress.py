@@ -1,4 +1,4 @@
-"""Progress on stderr, which never touches stdout: data goes there."""
+"""Progress on stderr; stdout is reserved for data."""
 
 from types import TracebackType
 from typing import Self
@@ -9,10 +9,10 @@ from rich.progress import ProgressColumn, SpinnerColumn, TextColumn, TimeElapsed
 
 
 def progress_line(*columns: ProgressColumn, is_shown: bool = True) -> RichProgress:
-    """Return a line on stderr that disappears when it stops.
+    """Return a progress line on stderr that disappears when it stops.
 
-    By default Rich replaces ``sys.stdout`` while it draws, and sends to stderr what is printed meanwhile. That would be
-    the data of the command, whose stdout is a file or a pipe.
+    By default Rich replaces ``sys.stdout`` while it draws and redirects printed text to stderr. That text would be the
+    data of the command, whose stdout is a file or a pipe.
     """
     return RichProgress(
         *columns,
@@ -24,7 +24,7 @@ def progress_line(*columns: ProgressColumn, is_shown: bool = True) -> RichProgre
 
 
 class Progress:
-    """A line that counts messages and bytes while a block runs, and is gone afterwards."""
+    """A context manager that shows the number of messages and bytes until it exits."""
 
     def __init__(self, verb: str, *, is_shown: bool) -> None:
         self._bar = progress_line(
@@ -46,6 +46,6 @@ class Progress:
         self._bar.stop()
 
     def advance(self, messages: int, size_bytes: int) -> None:
-        """Count messages. Call it once a batch, not once a message."""
+        """Count messages and bytes. Call it once per batch, not once per message."""
         self._size_bytes += size_bytes
         self._bar.update(self._task, advance=messages, megabytes=self._size_bytes / 1e6)

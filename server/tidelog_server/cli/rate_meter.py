@@ -1,4 +1,4 @@
-"""Keeping a rate of bytes, for work that shall leave the disk to others."""
+"""Limits the rate of bulk work, so that it leaves disk bandwidth to other processes."""
 
 import threading
 import time
@@ -7,26 +7,26 @@ from typing import Final
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 from tidelog_server.cli.progress import Progress
 
-# What was not used for a while may be caught up with for so long.
+# Maximum unused time that may be caught up.
 _BURST_S: Final = 0.25
 
 
 class RateMeter:
-    """Called with bytes that were moved; waits so that they are not more than the rate allows.
+    """Callback that counts bytes and sleeps to hold a rate.
 
     Attributes:
-        stopping: Once it is set, the next call raises, so that a thread at work ends.
+        stopping: Once set, the next call raises, which ends the calling thread's work.
     """
 
     def __init__(self, bytes_per_s: int, progress: Progress | None = None) -> None:
-        """Keep ``bytes_per_s``; 0 for no limit."""
+        """Limit the rate to ``bytes_per_s``; 0 for no limit."""
         self.stopping = threading.Event()
         self._bytes_per_s = bytes_per_s
         self._progress = progress
         self._due_s = time.monotonic()
 
     def __call__(self, size_bytes: int) -> None:
-        """Wait until the rate allows for more.
+        """Count ``size_bytes`` and wait until the rate allows more.
 
         Raises:
             CommandError: ``stopping`` is set.

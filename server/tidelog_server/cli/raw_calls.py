@@ -1,4 +1,4 @@
-"""Calls of services that the client package has no methods for, and what their errors mean as exit codes."""
+"""Calls of services for which the client package has no methods, and the exit codes of their errors."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ _CODES: Final = {
 
 @asynccontextmanager
 async def raw_channel(endpoint: str) -> AsyncIterator[grpc.aio.Channel]:
-    """Yield a connection to the server at ``endpoint``; it is closed with the context.
+    """Yield a gRPC channel to the server at ``endpoint``; closed with the context.
 
     Raises:
         CommandError: A call in the context failed.

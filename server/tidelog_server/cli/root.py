@@ -27,7 +27,7 @@ from tidelog_server.cli.exit_codes import COMMON_CODES
 
 app = typer.Typer(
     name="tidelog",
-    help="Durable channels, one time order, and reads that Spark understands.",
+    help="Durable channels in one time order, readable from Python and Spark.",
     epilog=COMMON_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""``tidelog scan`` and ``tidelog tail``: messages out of channels."""
+"""``tidelog scan`` and ``tidelog tail``: print messages of channels."""
 
 import asyncio
 import time
@@ -33,19 +33,19 @@ _MIN_SPLIT_MESSAGES = 1_000
 NamesArgument = Annotated[
     list[str], typer.Argument(metavar="CHANNEL...", help="Channels, or vchannels CHANNEL/INDEX.", show_default=False)
 ]
-FramingOption = Annotated[Framing, typer.Option(help="How payloads lie in the output of -o text.")]
+FramingOption = Annotated[Framing, typer.Option(help="Framing of payloads in the output of -o text.")]
 TypeOption = Annotated[
-    list[int] | None, typer.Option("--type", min=0, help="Only messages of this type; repeat for several.")
+    list[int] | None, typer.Option("--type", min=0, help="Print only messages of this type; repeatable.")
 ]
 
 
 @dataclass(slots=True)
 class _Printed:
-    """What one run printed so far.
+    """Progress of one run.
 
     Attributes:
-        wanted: At most so many messages; None for all.
-        progress: Told of every batch.
+        wanted: Maximum number of messages; None for all.
+        progress: Progress line, updated once per batch.
     """
 
     wanted: int | None
@@ -56,11 +56,11 @@ class _Printed:
 
     @property
     def is_enough(self) -> bool:
-        """Whether no more messages are wanted."""
+        """Whether the maximum number of messages was printed."""
         return self.wanted is not None and self.messages >= self.wanted
 
     def counted(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """Return those of ``messages`` that are still wanted, and count them."""
+        """Return the messages to print, up to the maximum, and count them."""
         if self.wanted is not None:
             messages = messages[: self.wanted - self.messages]
         size_bytes = sum(len(message.payload) for message in messages)
@@ -70,7 +70,7 @@ class _Printed:
         return messages
 
     def summary(self) -> str:
-        """Return what was printed, for people."""
+        """Return the printed amounts as text."""
         seconds = time.monotonic() - self.started_s
         return f"{self.messages:,} messages, {self.payload_bytes:,} bytes in {seconds:.2f} s"
 
@@ -88,11 +88,13 @@ def scan(
     after: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="VCHANNEL=TICK", help="Resume behind this tick; once for each vchannel.", show_default=False
+            metavar="VCHANNEL=TICK", help="Resume after this tick; give it once for each vchannel.", show_default=False
         ),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="End, exclusive, as --from.", show_default=False)] = None,
-    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="At most so many messages.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help=f"End, exclusive: {POSITION_HELP}.", show_default=False)
+    ] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Maximum number of messages.")] = None,
     limit: Annotated[str | None, typer.Option("--limit", hidden=True)] = None,
     types: TypeOption = None,
     framing: FramingOption = Framing.LINES,
@@ -102,11 +104,11 @@ def scan(
     no_progress: NoProgressOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Print the messages of one or many vchannels in tick order, up to what is there now."""
+    """Print the messages of one or more vchannels in tick order, and stop at the current end."""
     if limit is not None:
-        raise CommandError(f"there is no --limit: say -n {limit} or --count {limit}", ExitCode.USAGE)
+        raise CommandError(f"unknown option --limit: use -n {limit} or --count {limit}", ExitCode.USAGE)
     if start is not None and after:
-        raise CommandError("say either --from or --after", ExitCode.USAGE)
+        raise CommandError("--from and --after are both given: use one of them", ExitCode.USAGE)
     begin = parse_position(start) if start is not None else parse_positions(after) if after else At.earliest()
     until = parse_position(end) if end is not None else At.watermark()
 
@@ -122,9 +124,15 @@ def scan(
 def tail(
     names: NamesArgument,
     *,
-    last: Annotated[int | None, typer.Option("-n", "--last", min=0, help="The last so many messages.")] = None,
-    since: Annotated[str | None, typer.Option(help="What is no older, such as 1h30m.", show_default=False)] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended.")] = False,
+    last: Annotated[
+        int | None, typer.Option("-n", "--last", min=0, help=f"Number of last messages. Default: {_DEFAULT_LAST}.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Print messages of this last period, e.g. 1h30m.", show_default=False)
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep running and print new messages until Ctrl-C.")
+    ] = False,
     types: TypeOption = None,
     framing: FramingOption = Framing.LINES,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
@@ -132,9 +140,9 @@ def tail(
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Print the last messages, and with -f what is appended from then on, until Ctrl-C."""
+    """Print the last messages; with -f, also print new ones as they are appended."""
     if last is not None and since is not None:
-        raise CommandError("say either --last or --since", ExitCode.USAGE)
+        raise CommandError("--last and --since are both given: use one of them", ExitCode.USAGE)
     begin = moment_ago(since) if since is not None else None
 
     def messages(client: AsyncClient) -> AsyncGenerator[Sequence[StoredMessage], None]:
@@ -155,7 +163,7 @@ async def _print_all(
     *,
     quiet: bool,
 ) -> None:
-    """Print what ``source`` yields, up to the count that is wanted; say how much it was when interrupted."""
+    """Print the messages of ``source``, up to ``printed.wanted``; if interrupted, print a summary on stderr."""
     try:
         async with connected(endpoint) as client, aclosing(source(client)) as batches:
             with printed.progress:
@@ -173,7 +181,7 @@ async def _print_all(
 async def _scanned(
     client: AsyncClient, names: list[str], start: Start | Positions, until: End, types: list[int] | None
 ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-    # A scan waits for a server that has gone away; one that is not there at all is reported sooner.
+    # A scan retries while the server is away. This call fails early if no server is there at all.
     await client.wal_name()
     vchannels = await vchannels_of(client, names)
     async with client.scan(vchannels, start=start, until=until, types=types or None) as scan:
@@ -184,7 +192,7 @@ async def _scanned(
 async def _last_then_follow(
     client: AsyncClient, names: list[str], last: int, types: list[int] | None, *, follow: bool
 ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-    """Yield the last messages of all vchannels together, then, to ``follow``, everything appended after them."""
+    """Yield the ``last`` messages over all vchannels; with ``follow``, then everything appended after them."""
     vchannels = await vchannels_of(client, names)
     plan = await client.plan_scan(vchannels, max_messages_per_split=max(_MIN_SPLIT_MESSAGES, last))
     if messages := await _last_messages(client, vchannels, plan, last, types):
@@ -198,7 +206,7 @@ async def _last_then_follow(
 async def _last_messages(
     client: AsyncClient, vchannels: list[str], plan: Plan, last: int, types: list[int] | None
 ) -> list[StoredMessage]:
-    """Return the last messages before the plan's end, from as few splits as it takes."""
+    """Return the last messages before the plan's end, reading only as many splits as needed."""
     begins = sorted({split.begin_tick for split in plan.splits}, reverse=True)
     wanted = 1
     while last and begins:
@@ -209,6 +217,6 @@ async def _last_messages(
                 found.extend(batch[-last:])
         if len(found) == last or wanted >= len(begins):
             return list(found)
-        # Splits are estimates, and a type may be rare: look four times as far back.
+        # Split sizes are estimates, and a type may be rare: read four times as many splits.
         wanted *= 4
     return []

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def create(
-    description: Annotated[str, typer.Argument(help="Whom or what it is for.", show_default=False)],
+    description: Annotated[str, typer.Argument(help="User or purpose of the token.", show_default=False)],
     *,
     allow: Annotated[
         list[str],
@@ -34,15 +34,16 @@ def create(
             "--allow",
             "-a",
             show_default=False,
-            help="VERB:PATTERN, such as append:orders or read:orders.*; or admin.read, admin.write. May be repeated.",
+            help="Permission: VERB:PATTERN, e.g. append:orders or read:orders.*; or admin.read, admin.write. "
+            "Repeatable.",
         ),
     ],
-    lifetime: Annotated[str, typer.Option(help="How long it is taken: 90m, 12h, 30d; at most 366d.")] = "30d",
+    lifetime: Annotated[str, typer.Option(help="Lifetime of the token, e.g. 90m, 12h or 30d; at most 366d.")] = "30d",
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Make a token and print it: this is the only time that it can be seen."""
+    """Create a token and print it. It cannot be shown again."""
     lifetime_s = _seconds(lifetime)
 
     async def command() -> NewToken:
@@ -51,21 +52,21 @@ def create(
 
     made = run(command(), timeout)
     if chosen_output(output) is Output.TEXT:
-        # For scripts: nothing but the token, ready for a file.
+        # For scripts: only the token, to be redirected to a file.
         print(made.token)
         return
     print_records([{"token": made.token, **_row(made.description)}], output)
-    note("keep the token as a secret: it is not shown again")
+    note("store the token securely: it cannot be shown again")
 
 
 def list_tokens(
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Revoked and expired ones too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list revoked and expired tokens.")] = False,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """List tokens by id, without the tokens themselves."""
+    """List tokens by id. The secrets are not shown."""
 
     async def command() -> list[TokenDescription]:
         async with connected(endpoint) as client:
@@ -75,13 +76,15 @@ def list_tokens(
 
 
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="12 hexadecimal digits.", show_default=False)],
+    token_id: Annotated[
+        str, typer.Argument(metavar="TOKEN_ID", help="Token id: 12 hexadecimal digits.", show_default=False)
+    ],
     *,
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """End a token for ever; what is open under it ends within 5 seconds."""
+    """Revoke a token permanently. Its open streams end within 5 seconds."""
 
     async def command() -> TokenDescription:
         async with connected(endpoint) as client:
@@ -93,7 +96,9 @@ def revoke(
 def _seconds(text: str) -> int:
     found = _LIFETIME.fullmatch(text)
     if not found:
-        raise CommandError(f"'{text}' is no lifetime: write a number and s, m, h or d, such as 12h", ExitCode.USAGE)
+        raise CommandError(
+            f"invalid lifetime '{text}': expected a number with the unit s, m, h or d, e.g. 12h", ExitCode.USAGE
+        )
     return int(found[1]) * _UNIT_S[found[2]]
 
 

@@ -1,4 +1,4 @@
-"""``tidelog txn``: list, describe and abort begun transactions."""
+"""``tidelog txn``: list, describe and abort staged transactions."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ IdsArgument = Annotated[list[int], typer.Argument(metavar="TXN_ID...", min=1, ma
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions that stage on the server.")
+    group = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions staged on the server.")
     group.command("ls", epilog=COMMON_CODES)(list_txns)
     group.command("describe", epilog=COMMON_CODES)(describe)
     group.command("abort", epilog=COMMON_CODES)(abort)
@@ -45,7 +45,7 @@ def describe(
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     output: OutputOption = None,
 ) -> None:
-    """Describe transactions that are open or were committed; one that ended otherwise is an error that says how."""
+    """Describe open or committed transactions. For one that ended otherwise, fail and report how it ended."""
 
     async def command() -> list[TransactionDescription]:
         async with connected(endpoint) as client:
@@ -57,12 +57,12 @@ def describe(
 def abort(
     txn_ids: IdsArgument,
     *,
-    reason: Annotated[str, typer.Option(help="Why, for the server's log.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Reason, written to the server's log.", show_default=False)],
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     timeout: TimeoutOption = _DEFAULT_TIMEOUT_S,
     quiet: QuietOption = False,
 ) -> None:
-    """End open transactions of whatever client; nothing of them will be in the log."""
+    """Abort open transactions of any client. None of their messages are appended."""
 
     async def command() -> None:
         async with connected(endpoint) as client:

@@ -1,4 +1,4 @@
-"""Names on the command line: a channel stands for all of its vchannels."""
+"""Names on the command line: the name of a channel means all of its vchannels."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from tidelog import AsyncClient
 
 
 def full_name(name: str) -> str:
-    """Return the name of a vchannel that a server took: a channel's name alone stands for its only one."""
+    """Return the full name of a vchannel; the name of a channel with one vchannel means that vchannel."""
     return name if "/" in name else f"{name}/0"
 
 
 async def vchannels_of(client: AsyncClient, names: Sequence[str]) -> list[str]:
-    """Return the vchannels that names of channels and vchannels mean, none twice."""
+    """Return the vchannels of names of channels and vchannels, without duplicates."""
     channels = [name for name in names if "/" not in name]
     described = await client.describe_channels(channels) if channels else []
     by_channel = {channel.name: [vchannel.name for vchannel in channel.vchannels] for channel in described}

@@ -1,4 +1,4 @@
-"""``tidelog version``: what is installed."""
+"""``tidelog version``: versions of Tidelog and its dependencies."""
 
 import platform
 from importlib import metadata
@@ -16,12 +16,12 @@ def register(app: typer.Typer) -> None:
 
 
 def version(output: OutputOption = None) -> None:
-    """Show the versions of Tidelog and of what it stands on."""
+    """Show the versions of Tidelog, Python and the main dependencies."""
     print_records([{"name": name, "version": text} for name, text in installed_versions().items()], output)
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the version of each part; ``not installed`` for an extra that is missing."""
+    """Return the version of each package; ``not installed`` for a package whose extra is missing."""
     versions = {"tidelog": _version("tidelog"), "python": platform.python_version()}
     return versions | {name: _version(name) for name in _PARTS}
 

@@ -1,4 +1,4 @@
-"""Settings as flags: every form that people type, and a plain word about every other one."""
+"""Settings as flags: every accepted form, and a usage error for every other."""
 
 import pytest
 

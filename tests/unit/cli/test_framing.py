@@ -1,6 +1,6 @@
-"""Framing: what is taken apart is what was put together, wherever the stream is cut.
+"""Framing: decoding returns the encoded messages, regardless of chunk boundaries.
 
-Method: hypothesis draws messages and cuts; malformed streams are literal.
+Method: hypothesis draws messages and chunk sizes; malformed streams are literal.
 """
 
 import json
@@ -103,20 +103,20 @@ def test_a_key_delimiter_is_for_lines_only(framing: Framing) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b"{", "line 2 of the input is no JSON"),
-        (b"\xff", "line 2 of the input is no JSON"),
+        (b"{", "line 2 of the input is not valid JSON"),
+        (b"\xff", "line 2 of the input is not valid JSON"),
         (b"two", "--framing lines"),
-        (b"[1]", "JSON, but no object"),
+        (b"[1]", "line 2 of the input is not a JSON object"),
         (b"{}", "neither 'payload' nor 'payload_base64'"),
-        (b'{"payload": 1}', "'payload' must be a text"),
-        (b'{"payload": "a", "payload_base64": "YQ=="}', "both there"),
-        (b'{"payload_base64": "!"}', "no Base64"),
+        (b'{"payload": 1}', "'payload' must be a string"),
+        (b'{"payload": "a", "payload_base64": "YQ=="}', "both present"),
+        (b'{"payload_base64": "!"}', "not valid Base64"),
         (b'{"paylod": "a"}', "unknown field 'paylod'"),
         (b'{"payload": "a", "type": -1}', "from 0 to 4294967295"),
         (b'{"payload": "a", "type": true}', "from 0 to 4294967295"),
-        (b'{"payload": "a", "properties": {"x": 1}}', "object of texts"),
+        (b'{"payload": "a", "properties": {"x": 1}}', "object of strings"),
         (b'{"payload": "a", "event_time_ms": "now"}', "must be an integer"),
-        (b'{"payload": "a", "event_time_ms": 99999999999999999999}', "beyond the calendar"),
+        (b'{"payload": "a", "event_time_ms": 99999999999999999999}', "the years 1 to 9999"),
     ],
 )
 def test_a_bad_json_line_is_refused_with_its_number(line: bytes, expected: str) -> None:
@@ -127,7 +127,9 @@ def test_a_bad_json_line_is_refused_with_its_number(line: bytes, expected: str) 
 
 
 def test_a_stream_that_ends_within_a_message_is_refused() -> None:
-    assert "ends within message 1" in refused(encode_payload(b"whole", Framing.LENGTH) + b"\0\0\0\5abc", Framing.LENGTH)
+    assert "ends in the middle of message 1" in refused(
+        encode_payload(b"whole", Framing.LENGTH) + b"\0\0\0\5abc", Framing.LENGTH
+    )
 
 
 def test_a_stream_that_is_not_framed_by_lengths_is_refused() -> None:

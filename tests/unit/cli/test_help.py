@@ -1,6 +1,6 @@
-"""Goal: people read in the help what was written there; ``[delta]`` is no markup.
+"""Goal: the printed help shows the help texts unchanged; ``[delta]`` is not taken for markup.
 
-Method: the help of every command, as the program prints it, against the texts of its source.
+Method: the help of every command, as the program prints it, is compared with the texts in the source.
 """
 
 import re
@@ -16,7 +16,7 @@ _BRACKETS = re.compile(r"\S*\[[^\]\s]*\]\S*")
 
 
 def _commands(command: object, *path: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Yield each command below ``command`` with the texts of its help."""
+    """Yield the path and the help texts of ``command`` and of each command below it."""
     yield path, [getattr(command, "help", None) or "", *(getattr(p, "help", None) or "" for p in command.params)]  # type: ignore[attr-defined]  # all commands have them
     for name, child in getattr(command, "commands", {}).items():
         yield from _commands(child, *path, name)

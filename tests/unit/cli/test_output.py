@@ -1,4 +1,4 @@
-"""Records as tables, JSON and text. Method: what is printed, on a terminal of 80 columns."""
+"""Records as tables, JSON and text. Method: the output on a terminal of 80 columns is compared."""
 
 import json
 import re

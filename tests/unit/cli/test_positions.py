@@ -1,4 +1,4 @@
-"""Positions and durations as people write them."""
+"""Parsing of positions and durations."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -36,4 +36,5 @@ def test_what_is_no_position_is_refused_with_the_forms(text: str) -> None:
         parse_position(text)
 
     assert caught.value.code is ExitCode.USAGE
-    assert "write" in caught.value.message
+    assert "invalid" in caught.value.message
+    assert "expected" in caught.value.message
