@@ -1,4 +1,4 @@
-"""``tidelog backup``: take, list, verify and restore backups of a server's data folder."""
+"""``tidelog backup``: create, list, verify and restore backups of a server's data folder."""
 
 import asyncio
 import os
@@ -31,18 +31,18 @@ _LEASE_MS: Final = 60_000
 _KEEP_EVERY_S: Final = 10.0
 _NICENESS: Final = 10
 _DEFAULT_RATE: Final = "32MiB"
-_EPILOG: Final = f"65 when a backup is damaged. {COMMON_CODES}"
+_EPILOG: Final = f"{COMMON_CODES} 65 if a backup is damaged."
 
 _FolderArgument = Annotated[Path, typer.Argument(help="Folder of backups.", show_default=False)]
 _RateOption = Annotated[
-    str, typer.Option("--rate", help="Bytes a second that are read at most, such as 64MiB; 0: any.")
+    str, typer.Option("--rate", help="Maximum read rate in bytes per second, e.g. 64MiB; 0 for no limit.")
 ]
 _Result = TypeVar("_Result")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Take, list, verify and restore backups of a server.")
+    group = typer.Typer(no_args_is_help=True, help="Create, list, verify and restore backups of a server.")
     group.command(epilog=_EPILOG)(create)
     group.command("ls", epilog=_EPILOG)(list_backups)
     group.command(epilog=_EPILOG)(verify)
@@ -58,17 +58,18 @@ def create(
     reuse: Annotated[
         Literal["hash", "time", "none"],
         typer.Option(
-            help="Link files of the backup before that are equal by hash, or by name, size and time, or none."
+            help="Hard-link unchanged files from the previous backup. hash: compare name, size and hash; time: compare "
+            "name, size and time; none: copy every file."
         ),
     ] = "hash",
     output: OutputOption = None,
     quiet: QuietOption = False,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Back a running server up, on its machine, while it works.
+    """Back up a running server. Run this on the server's machine.
 
-    The server freezes its log for some milliseconds; the copying is done here, slowly and with low priority. A folder
-    that is empty or new becomes a folder of backups.
+    The server pauses writes for some milliseconds. This process copies the files, at --rate and with low priority. If
+    the folder is new or empty, it becomes a folder of backups.
     """
     from tidelog_server.storage.backup_folder import open_backup_folder
 
@@ -85,7 +86,7 @@ def create(
 
 
 def list_backups(folder: _FolderArgument, *, output: OutputOption = None) -> None:
-    """List backups, oldest first. What was cut off while it was taken is none."""
+    """List backups, oldest first. Interrupted backups are not listed."""
     from tidelog_server.storage.backup_folder import open_backup_folder
 
     found = _told(lambda: open_backup_folder(folder).listed())
@@ -102,15 +103,17 @@ def list_backups(folder: _FolderArgument, *, output: OutputOption = None) -> Non
 
 def verify(
     folder: _FolderArgument,
-    backup_id: Annotated[str | None, typer.Argument(metavar="[BACKUP]", help="Default: the newest one.")] = None,
+    backup_id: Annotated[
+        str | None, typer.Argument(metavar="[BACKUP]", help="Backup to verify. Default: newest.")
+    ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Verify all of them.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Verify all backups.")] = False,
     rate: _RateOption = "0",
     output: OutputOption = None,
     quiet: QuietOption = False,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Compare every byte of a backup with its hashes, and open it read-only as a start would. Changes nothing."""
+    """Verify the hashes of all files of a backup, and open it read-only as a server would. Changes nothing."""
     from tidelog_server import start_check
     from tidelog_server.storage.backup_folder import open_backup_folder
 
@@ -132,18 +135,18 @@ def verify(
 
 def restore(
     folder: _FolderArgument,
-    target: Annotated[Path, typer.Argument(help="Data folder to make; new or empty.", show_default=False)],
+    target: Annotated[Path, typer.Argument(help="Data folder to create; must be new or empty.", show_default=False)],
     *,
-    backup: Annotated[str | None, typer.Option("--backup", help="Which one. Default: the newest.")] = None,
+    backup: Annotated[str | None, typer.Option("--backup", help="Backup to restore. Default: newest.")] = None,
     to_tick: Annotated[
-        int | None, typer.Option("--to-tick", min=0, help="Leave out every message with a greater tick.")
+        int | None, typer.Option("--to-tick", min=0, help="Omit messages with a tick greater than this.")
     ] = None,
     to_time: Annotated[
         datetime | None,
         typer.Option(
             "--to-time",
             formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"],
-            help="Leave out what was appended at this time or later, such as 2026-01-31T12:00:00+00:00.",
+            help="Omit messages appended at or after this time, e.g. 2026-01-31T12:00:00+00:00.",
         ),
     ] = None,
     rate: _RateOption = "0",
@@ -151,16 +154,16 @@ def restore(
     quiet: QuietOption = False,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Make a data folder from a backup, whole or not at all.
+    """Create a data folder from a backup, atomically.
 
-    The new store has an identity of its own. With --to-tick or --to-time it is replayed up to there; a batch, a
-    transaction or a broadcast is never cut in half: what would be is left out whole. Channels, groups and their
-    settings are as they were when the backup was taken.
+    The new store has a new identity. With --to-tick or --to-time, it is replayed up to that point; a batch, transaction
+    or broadcast that extends beyond it is omitted as a whole. Channels, groups and their settings are those of the time
+    of the backup.
     """
     from tidelog_server.storage.backup_folder import open_backup_folder
 
     if to_tick is not None and to_time is not None:
-        raise CommandError("give --to-tick or --to-time, not both", ExitCode.USAGE)
+        raise CommandError("--to-tick and --to-time are both given: use one of them", ExitCode.USAGE)
     last_tick = to_tick if to_time is None else (max(0, int(to_time.timestamp() * 1_000)) << 18) - 1
     bytes_per_s = _parse_rate(rate)
     with Progress("restored", is_shown=show_progress(no_progress=no_progress, quiet=quiet)) as progress:
@@ -183,7 +186,7 @@ def _restore(
     common = {"backup": manifest.backup_id, "folder": str(target)}
     if last_tick is None or facts.tick <= last_tick:
         if last_tick is not None:
-            note(f"the backup ends at tick {facts.tick}, before what was asked for: all of it is restored")
+            note(f"the backup ends at tick {facts.tick}, before the requested point: restoring all of it")
         incarnation = restore_copy(backups, manifest, target, meter, start_check.__name__)
         return {**common, "incarnation": incarnation, "sequence": facts.sequence, "last_tick": facts.last_tick}
     reports: list[RestoreReport] = []
@@ -217,7 +220,7 @@ async def _create(
             copying = asyncio.create_task(asyncio.to_thread(backups.take, source, _facts(checkpoint), taking))
             await asyncio.wait((copying, keeping), return_when=asyncio.FIRST_COMPLETED)
             if not copying.done():
-                # The files may vanish at any time now.
+                # The lease has ended, so the server may delete the checkpoint's files at any time.
                 meter.stopping.set()
                 with suppress(CommandError, OSError):
                     await copying
@@ -226,7 +229,7 @@ async def _create(
             is_backed_up = True
             return manifest
         finally:
-            # On Ctrl-C the thread ends with its next block.
+            # On Ctrl-C the copying thread stops after its current block.
             meter.stopping.set()
             keeping.cancel()
             release = pb.ReleaseCheckpointRequest(checkpoint_id=checkpoint.checkpoint_id, is_backed_up=is_backed_up)
@@ -234,7 +237,7 @@ async def _create(
 
 
 async def _keep(stub: Any, checkpoint_id: str) -> None:
-    """Keep a checkpoint alive, for ever. A call that fails is repeated until the lease must have run out."""
+    """Renew a checkpoint's lease until cancelled. A failed call raises; the call waits for a server that is away."""
     from tidelog.v1 import backup_service_pb2 as pb
 
     while True:
@@ -245,18 +248,18 @@ async def _keep(stub: Any, checkpoint_id: str) -> None:
 
 
 def _source_of(checkpoint: "Checkpoint") -> Path:
-    """Return where a checkpoint lies, if that is on this machine and may be read."""
+    """Return the folder of a checkpoint. Raises CommandError if it is not on this machine, or not readable."""
     from tidelog_server.storage.head_file import read_head
 
     path = Path(checkpoint.folder)
     try:
         head = read_head(path / "HEAD")
     except OSError as error:
-        raise CommandError(f"{path} cannot be read ({error.strerror}): be the user of the server") from error
+        raise CommandError(f"cannot read {path} ({error.strerror}): run this as the server's user") from error
     if head is None or (head.incarnation, head.sequence) != (checkpoint.incarnation, checkpoint.sequence):
         raise CommandError(
-            f"the server's files are not here (its checkpoint is in {path}): run this on the machine of the server, as "
-            "its user; in a container, with its volume"
+            f"{path} is not the server's checkpoint: run this on the server's machine, as its user; in a container, "
+            "with its volume"
         )
     return path
 
@@ -288,7 +291,7 @@ def _record(manifest: "Manifest") -> dict[str, object]:
 
 
 def _told(work: Callable[[], _Result]) -> _Result:
-    """Run ``work`` and turn what it raises into what a person can act on."""
+    """Run ``work`` and convert its exceptions to CommandError."""
     from tidelog_server.core.errors import TidelogServerError
     from tidelog_server.runtime.process_limits import ProcessLimitError
     from tidelog_server.storage.backup_manifest import BackupDamagedError, BackupError
@@ -319,10 +322,10 @@ def _parse_rate(rate: str) -> int:
 
 
 def _step_back() -> None:
-    """Let others have the CPU and the disk first."""
+    """Lower the CPU and disk priority of this process."""
     os.nice(_NICENESS)
     with suppress(OSError):
-        # Here: the tree of commands shall do without what only a server has.
+        # Why here: psutil comes with the extra `server`, and other commands must work without it.
         import psutil
 
         psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)

@@ -1,8 +1,8 @@
-"""``tidelog check``: one question each, for monitors and container engines, answered by a line and an exit code.
+"""``tidelog check``: health checks for monitors and container engines. Each prints one line and sets the exit code.
 
-A health check runs every few seconds, so this module imports nothing that it does not need for the question: those that
-a probe of HTTP answers do without gRPC. Servers with TLS and authentication are asked with what the variables
-TIDELOG_TLS_CA, TIDELOG_TLS_CERT, TIDELOG_TLS_KEY, TIDELOG_TOKEN_FILE and TIDELOG_TOKEN name.
+A health check runs every few seconds, so each command imports only what it needs: checks over HTTP do not import gRPC.
+Credentials come from the variables TIDELOG_TLS_CA, TIDELOG_TLS_CERT, TIDELOG_TLS_KEY, TIDELOG_TOKEN_FILE and
+TIDELOG_TOKEN.
 """
 
 import http.client
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidelog import AsyncClient
 
 _GIB: Final = 1 << 30
-# Nothing is wrong yet, but soon.
+# Share of a limit above which a check warns.
 _WARN_SHARE: Final = 0.8
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _AGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", re.ASCII)
@@ -37,7 +37,7 @@ _HttpOption = Annotated[
         "--http",
         envvar="TIDELOG_HTTP_ENDPOINT",
         default_factory=own_server.http_endpoint,
-        help="host:port of the server's probes and metrics. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
+        help="host:port of the server's HTTP endpoint. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
     ),
 ]
 _EndpointOption = Annotated[
@@ -46,16 +46,16 @@ _EndpointOption = Annotated[
         "--endpoint",
         envvar="TIDELOG_ENDPOINT",
         default_factory=own_server.grpc_endpoint,
-        help="host:port of the server's gRPC. Default: this machine, TIDELOG_SERVER__GRPC_PORT or 7420.",
+        help="host:port of the server's gRPC endpoint. Default: this machine, TIDELOG_SERVER__GRPC_PORT or 7420.",
     ),
 ]
-_TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")]
+_TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the response.")]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a line of text.")]
 
 app = typer.Typer(
     name="check",
     no_args_is_help=True,
-    help="Ask one question for a monitor.",
+    help="Run a health check for a monitor or container engine.",
     epilog=CHECK_CODES,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -64,31 +64,35 @@ app = typer.Typer(
 
 @app.command(epilog=CHECK_CODES)
 def health(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
-    """Does the process run? For a container's health check: restart it when this fails."""
+    """Check that the server process is alive. For a container's liveness check: restart it when this fails."""
     _answer("health", lambda: _probe(http, "/livez", timeout), as_json=json)
 
 
 @app.command(epilog=CHECK_CODES)
 def ready(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
-    """Does the server take work? Send it none while this fails."""
+    """Check that the server accepts requests. Do not send it requests while this fails."""
     _answer("ready", lambda: _probe(http, "/readyz", timeout), as_json=json)
 
 
 @app.command(epilog=CHECK_CODES)
 def disk(
     *,
-    warning_gib: Annotated[float, typer.Option("--warning-gib", min=0, help="Warn below so much free.")] = 5.0,
-    critical_gib: Annotated[float, typer.Option("--critical-gib", min=0, help="Critical below so much free.")] = 1.0,
+    warning_gib: Annotated[
+        float, typer.Option("--warning-gib", min=0, help="Warning below this free space, GiB.")
+    ] = 5.0,
+    critical_gib: Annotated[
+        float, typer.Option("--critical-gib", min=0, help="Critical below this free space, GiB.")
+    ] = 1.0,
     http: _HttpOption,
     timeout: _TimeoutOption = 2.0,
     json: _JsonOption = False,
 ) -> None:
-    """Is there room on the disk of the data folder?"""
+    """Check the free space on the disk of the data folder."""
 
     def look() -> "_Finding":
         metrics = _metrics(http, timeout)
         if "tidelog_disk_free_bytes" not in metrics:
-            return CheckCode.UNKNOWN, "the server does not tell", {}
+            return CheckCode.UNKNOWN, "the server does not report its free disk space", {}
         free_gib = metrics["tidelog_disk_free_bytes"] / _GIB
         code = CheckCode.OK
         if free_gib < warning_gib:
@@ -102,13 +106,17 @@ def disk(
 def lag(
     group: Annotated[str, typer.Argument(help="Name of the consumer group.", show_default=False)],
     *,
-    max_messages: Annotated[int | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
+    max_messages: Annotated[
+        int | None, typer.Option(min=0, help="Critical above this lag in messages; warning above 80% of it.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(min=0, help="Critical above this lag in seconds; warning above 80% of it.")
+    ] = None,
     endpoint: _EndpointOption,
     timeout: _TimeoutOption = 5.0,
     json: _JsonOption = False,
 ) -> None:
-    """Is a consumer group far behind? Messages are those of all vchannels, seconds those of the one furthest behind."""
+    """Check the lag of a consumer group: messages summed over vchannels, seconds of the vchannel furthest behind."""
 
     async def look() -> "_Finding":
         async with _client(endpoint, timeout) as client:
@@ -116,7 +124,7 @@ def lag(
         messages = sum(each.lag_messages for each in described.positions.values())
         seconds = max((each.lag_s for each in described.positions.values()), default=0.0)
         code = max(_over(messages, max_messages), _over(seconds, max_seconds))
-        text = f"{messages} messages and {seconds:.1f} s behind"
+        text = f"lag is {messages} messages and {seconds:.1f} s"
         return code, text, {"messages": messages, "seconds": round(seconds, 3)}
 
     _answer("lag", lambda: _within(look, timeout), as_json=json)
@@ -125,13 +133,17 @@ def lag(
 @app.command(epilog=CHECK_CODES)
 def append(
     *,
-    channel: Annotated[str, typer.Option(help="Where to append; made if missing, and kept small.")] = _CHECK_CHANNEL,
-    max_ms: Annotated[float | None, typer.Option(min=0, help="Critical above; a warning above 0.8 of it.")] = None,
+    channel: Annotated[
+        str, typer.Option(help="Channel to append to; created if missing, with 1 MiB of retention.")
+    ] = _CHECK_CHANNEL,
+    max_ms: Annotated[
+        float | None, typer.Option(min=0, help="Critical above this latency in milliseconds; warning above 80% of it.")
+    ] = None,
     endpoint: _EndpointOption,
     timeout: _TimeoutOption = 5.0,
     json: _JsonOption = False,
 ) -> None:
-    """Does a message get to the disk and back? Appends one and reads it again."""
+    """Append a message, and check that it is acknowledged and readable."""
 
     async def look() -> "_Finding":
         import uuid
@@ -148,8 +160,8 @@ def append(
                 if bytes(batch.payloads[0]) == payload:
                     break
             else:
-                return CheckCode.CRITICAL, "a message was acknowledged and cannot be read", {}
-        return _over(append_ms, max_ms), f"appended in {append_ms:.1f} ms and read again", {"ms": round(append_ms, 3)}
+                return CheckCode.CRITICAL, "an acknowledged message cannot be read", {}
+        return _over(append_ms, max_ms), f"appended in {append_ms:.1f} ms and read back", {"ms": round(append_ms, 3)}
 
     _answer("append", lambda: _within(look, timeout), as_json=json)
 
@@ -158,10 +170,12 @@ def append(
 def backup(
     folder: Annotated[Path, typer.Argument(help="Folder of backups.", show_default=False)],
     *,
-    max_age: Annotated[str, typer.Option(help="Critical when the newest is older; such as 26h or 2d.")] = "26h",
+    max_age: Annotated[
+        str, typer.Option(help="Critical above this age of the newest backup; warning above 80% of it; e.g. 26h or 2d.")
+    ] = "26h",
     json: _JsonOption = False,
 ) -> None:
-    """Is there a backup that is whole and not too old? Reads manifests; `tidelog backup verify` reads everything."""
+    """Check that the newest backup is complete and recent. Reads only manifests, unlike `tidelog backup verify`."""
 
     def look() -> "_Finding":
         from tidelog_server.storage.backup_folder import open_backup_folder
@@ -184,29 +198,29 @@ def backup(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command with these arguments, those after ``check``, and return the exit code."""
+    """Run a check and return its exit code. ``arguments`` are those after ``check``."""
     _verdicts.clear()
     try:
         app(args=list(arguments), prog_name="tidelog check")
     except SystemExit as end:
-        # A usage error has the code that means critical here.
+        # Typer's code of usage errors, 2, means critical here.
         return CheckCode.OK if end.code in (0, None) else _verdicts[0] if _verdicts else CheckCode.UNKNOWN
     return CheckCode.OK
 
 
 _verdicts: Final[list[CheckCode]] = []
-"""What was found, once it was."""
+"""The verdict of the check that ran; empty before."""
 
 _Finding = tuple[CheckCode, str, Mapping[str, float]]
-"""A verdict, a text, and figures by name with unit."""
+"""Verdict, text, and figures; the unit is the last word of a figure's name."""
 
 
 def _answer(name: str, look: Callable[[], _Finding], *, as_json: bool) -> None:
-    """Print what ``look`` finds and exit with its code; what it raises is the answer too."""
+    """Print the finding of ``look`` and exit with its code; exceptions become findings too."""
     try:
         code, text, figures = look()
     except (OSError, http.client.HTTPException) as error:
-        code, text, figures = CheckCode.CRITICAL, f"no answer: {str(error) or type(error).__name__}", {}
+        code, text, figures = CheckCode.CRITICAL, f"no response: {str(error) or type(error).__name__}", {}
     except CommandError as error:
         code, text, figures = CheckCode.UNKNOWN, error.message, {}
     except ValueError as error:
@@ -222,7 +236,7 @@ def _answer(name: str, look: Callable[[], _Finding], *, as_json: bool) -> None:
 
 
 def _within(look: Callable[[], Any], timeout_s: float) -> _Finding:
-    """Run an asynchronous check; a server that refuses or does not answer in time is a critical finding."""
+    """Run an asynchronous check. A server that refuses or does not respond in time is a critical finding."""
     import asyncio
 
     import tidelog
@@ -236,7 +250,7 @@ def _within(look: Callable[[], Any], timeout_s: float) -> _Finding:
     try:
         return event_loop.run(bounded())
     except TimeoutError:
-        return CheckCode.CRITICAL, f"no answer within {timeout_s:g} s", {}
+        return CheckCode.CRITICAL, f"no response within {timeout_s:g} s", {}
     except (tidelog.GroupNotFoundError, tidelog.InvalidRequestError) as error:
         return CheckCode.UNKNOWN, str(error), {}
     except tidelog.TidelogError as error:
@@ -251,13 +265,13 @@ def _probe(endpoint: str, path: str, timeout_s: float) -> _Finding:
 def _metrics(endpoint: str, timeout_s: float) -> dict[str, float]:
     status, text = http_probe.get(endpoint, "/metrics", timeout_s)
     if status != 200:
-        raise OSError(f"/metrics answers {status}")
+        raise OSError(f"/metrics returned HTTP {status}")
     samples = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
     return {parts[0]: float(parts[1]) for parts in samples if len(parts) >= 2}
 
 
 def _client(endpoint: str, timeout_s: float) -> "AsyncClient":
-    """Return a client that shows what the variables of the command line name."""
+    """Return a client with the credentials of the command line's variables."""
     from tidelog import AsyncClient, TlsOptions, TokenFile
 
     ca, cert, key = (os.environ.get(f"TIDELOG_TLS_{part}") for part in ("CA", "CERT", "KEY"))
@@ -268,7 +282,7 @@ def _client(endpoint: str, timeout_s: float) -> "AsyncClient":
 
 
 def _over(value: float, limit: float | None) -> CheckCode:
-    """Judge a value that must not be above ``limit``."""
+    """Return critical above ``limit``, warning above ``_WARN_SHARE`` of it, otherwise ok."""
     if limit is None or value <= _WARN_SHARE * limit:
         return CheckCode.OK
     return CheckCode.CRITICAL if value > limit else CheckCode.WARNING
@@ -277,5 +291,5 @@ def _over(value: float, limit: float | None) -> CheckCode:
 def _parse_age(age: str) -> float:
     found = _AGE.fullmatch(age)
     if found is None:
-        raise ValueError(f"--max-age is '{age}', expected a number with s, m, h or d, such as 26h")
+        raise ValueError(f"invalid --max-age '{age}': expected a number with the unit s, m, h or d, e.g. 26h")
     return float(found[1]) * _UNITS_S[found[2]]

@@ -6,6 +6,6 @@ from tidelog_server.runtime.python_path import python_path
 
 
 def child_environment() -> dict[str, str]:
-    """Return our environment for a child process, without settings that were meant for another server."""
+    """Return the environment for a child process: ours without ``TIDELOG_*``, which may configure another server."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
     return environment | {"PYTHONPATH": python_path()}

@@ -1,4 +1,4 @@
-"""``tidelog doctor``: is this machine fit for a log, and does a server answer?"""
+"""``tidelog doctor``: check whether this machine suits a server, and whether a server responds."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,13 +26,15 @@ _SERVING: Final = b"\x08\x01"
 
 _EndpointOption = Annotated[
     str | None,
-    typer.Option("--endpoint", envvar="TIDELOG_ENDPOINT", help=f"Server to ask. Default: {DEFAULT_ENDPOINT}."),
+    typer.Option(
+        "--endpoint", envvar="TIDELOG_ENDPOINT", help=f"host:port of the server to check. Default: {DEFAULT_ENDPOINT}."
+    ),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    epilog = f"8 when something should be looked at, 9 when something will fail. {COMMON_CODES} {SETTINGS_HELP}"
+    epilog = f"{COMMON_CODES} Here 8 means that there are warnings, 9 that there are failures. {SETTINGS_HELP}"
     app.command(context_settings=TAKES_SETTINGS, epilog=epilog)(doctor)
 
 
@@ -40,10 +42,10 @@ def doctor(
     context: typer.Context,
     config: ConfigOption = None,
     endpoint: _EndpointOption = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the server.")] = 2.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the server's response.")] = 2.0,
     output: OutputOption = None,
 ) -> None:
-    """Check the disk of the data folder, the clock, limits, Java for Spark, a server if one runs, and versions."""
+    """Check disk, clock, open-file limit, Java for Spark, a running server, TLS files and etcd, and show versions."""
     settings = effective_config(config, context.args)
     findings = [
         *_storage(settings.storage.kind, settings.storage.data_dir, settings.limits.min_free_disk_bytes),
@@ -64,25 +66,25 @@ def doctor(
 
 
 async def check_server(endpoint: str | None, timeout_s: float) -> Finding:
-    """Ask a server for its health. An absent server is a failure only where the caller named one."""
+    """Check the health of a server. An absent server is a failure only if ``endpoint`` is given."""
     address = endpoint or DEFAULT_ENDPOINT
     try:
         async with secured_channel(address) as channel:
-            # As bytes: the package with the messages of this service comes with the extra `server`.
+            # Why raw bytes: the message classes of this service come with the extra `server`.
             ask: Any = channel.unary_unary(_HEALTH)
             answer: bytes = await ask(b"", timeout=timeout_s)
     except grpc.aio.AioRpcError as error:
-        text = f"no server answers at {address} ({error.code().name.lower().replace('_', ' ')})"
+        text = f"no server responds at {address} ({error.code().name.lower().replace('_', ' ')})"
         if endpoint is None:
-            return Finding("server", Severity.OK, f"{text}; none was asked for")
-        return Finding("server", Severity.FAILURE, f"{text}: start it, or correct the endpoint")
+            return Finding("server", Severity.OK, f"{text}; --endpoint was not given")
+        return Finding("server", Severity.FAILURE, f"{text}: start it, or correct --endpoint")
     if answer != _SERVING:
-        return Finding("server", Severity.FAILURE, f"{address} is not serving: look at its log and /readyz?verbose")
+        return Finding("server", Severity.FAILURE, f"{address} is not serving: check its log and /readyz?verbose")
     return Finding("server", Severity.OK, f"{address} is serving")
 
 
 def _installed(about: str, check: Callable[[], list[Finding]]) -> list[Finding]:
-    """Return what ``check`` finds, or that it needs an extra: the machine of a client has no server installed."""
+    """Return the findings of ``check``, or a warning if its extra is not installed, as on a client machine."""
     try:
         return check()
     except ModuleNotFoundError as error:

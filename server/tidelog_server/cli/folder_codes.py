@@ -1,4 +1,4 @@
-"""Which exit code says why a data folder cannot be used."""
+"""Exit codes of errors of a data folder."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""Which of the network stacks inside gRPC the processes of the command line run on, the server among them.
+"""Selects gRPC's network stack for all processes of the command line, including the server.
 
-gRPC's newer stack (EventEngine) hands each message through two more threads than the older one, which costs a third of
-a round trip on two cores. A process may choose until it first uses gRPC; a library may not choose for its process, so
-``tidelog`` the client package does not.
+gRPC's newer stack (EventEngine) passes each message through two more threads than the older one, which costs a third of
+a round trip on two cores. A process can select the stack until it first uses gRPC. The client package ``tidelog`` does
+not: a library may not choose for its process.
 
 Source: gRPC's environment variable GRPC_EXPERIMENTS, and its list of experiments as of 1.85.
 """
@@ -18,18 +18,18 @@ _ERRORS: Final = "ERROR"
 
 
 def use_polling_stack() -> None:
-    """Choose the older stack for this process and its children, unless somebody chose already."""
+    """Select the older stack for this process and its children, unless the variable is already set."""
     os.environ.setdefault(VARIABLE, POLLING_STACK)
 
 
 def log_errors_only() -> None:
-    """Have gRPC itself write only errors to stderr, unless a level was chosen already.
+    """Make gRPC itself log only errors on stderr, unless the variable is already set.
 
-    Why: by default it writes a line for each handshake that fails, and any stranger can fail as many as he likes.
+    Why: by default it logs each failed handshake, so any unauthenticated client could flood the log.
     """
     os.environ.setdefault(VERBOSITY_VARIABLE, _ERRORS)
 
 
 def without_choice(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` for a process that shall use gRPC as it comes."""
+    """Return ``environment`` without the selection, for a process that uses gRPC's default stack."""
     return {name: value for name, value in environment.items() if name != VARIABLE}

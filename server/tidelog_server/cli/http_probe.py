@@ -1,19 +1,24 @@
-"""Questions to the HTTP port of a server, by the standard library alone: a health check runs every few seconds."""
+"""Requests to a server's HTTP port. Uses only the standard library, because a health check runs every few seconds."""
 
 import http.client
 import os
 
 
 def get(endpoint: str, path: str, timeout_s: float) -> tuple[int, str]:
-    """Return status and text of a path.
+    """Return the HTTP status and the body of a path.
+
+    Args:
+        endpoint: ``host:port``.
+        path: Path with a leading slash, such as ``/readyz``.
+        timeout_s: Seconds for each network operation.
 
     Raises:
-        ValueError: The endpoint is none.
-        OSError, HTTPException: Nobody answers.
+        ValueError: ``endpoint`` is not ``host:port``.
+        OSError, HTTPException: No server responds.
     """
     host, _, port = endpoint.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and len(port) <= 5):
-        raise ValueError(f"--http is '{endpoint}', expected host:port")
+        raise ValueError(f"invalid --http '{endpoint}': expected host:port")
     connection = _connection(host.strip("[]"), int(port), timeout_s)
     try:
         connection.request("GET", path)
@@ -24,7 +29,7 @@ def get(endpoint: str, path: str, timeout_s: float) -> tuple[int, str]:
 
 
 def _connection(host: str, port: int, timeout_s: float) -> http.client.HTTPConnection:
-    """Return a connection to the HTTP port: over TLS where TIDELOG_TLS_CA names who vouches for it."""
+    """Return a connection to the HTTP port; over TLS if TIDELOG_TLS_CA names a CA file."""
     if authorities := os.environ.get("TIDELOG_TLS_CA"):
         import ssl
 

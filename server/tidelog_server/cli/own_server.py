@@ -1,6 +1,6 @@
-"""Where a server of this machine answers, by the variables that configure it.
+"""Endpoints of this machine's server, from the variables that configure it.
 
-A health check runs in the environment of its server, in a container for example.
+A health check runs in the environment of its server, for example in the same container.
 """
 
 import os
@@ -11,7 +11,7 @@ _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 
 
 def http_endpoint() -> str:
-    """Return ``host:port`` of the HTTP port: probes and metrics."""
+    """Return ``host:port`` of the HTTP port, which serves probes and metrics."""
     return _endpoint("HTTP_HOST", "HTTP_PORT", "7421")
 
 

@@ -1,4 +1,4 @@
-"""Probes of the machine under a server. Each returns findings; none raises for what it finds."""
+"""Probes of a server's machine. Each reports problems as findings and does not raise."""
 
 import importlib.util
 import os
@@ -14,21 +14,21 @@ from typing import Final
 _BLOCK: Final = os.urandom(4096)
 _SYNCS: Final = 64
 _WARM_UP: Final = 8
-# Flash with a volatile cache takes 100 µs and more to make a block durable; drives with protected caches 20 µs and
-# more. Below this only memory can be meant.
+# Making a block durable takes 100 µs or more on flash with a volatile cache, and 20 µs or more on drives with protected
+# caches. A faster sync can only have reached memory.
 _PLAUSIBLE_SYNC_US: Final = 15.0
-# A sync that costs hardly more than the write before it has not waited for anything.
+# A sync that takes hardly longer than the write before it did not wait for the disk.
 _PLAUSIBLE_FACTOR: Final = 2.0
 _GIB: Final = 1 << 30
-# Free space is scarce below so many times what appends need.
+# The doctor warns when free space is below this multiple of limits.min_free_disk_bytes.
 _PLENTY: Final = 5
-# What reading with Spark imports; without it nobody needs Java.
+# Packages that the Spark source imports. Without them, Java is not needed.
 _OF_SPARK: Final = ("pyspark", "pyarrow", "numpy")
 _MIN_OPEN_FILES: Final = 4_096
 
 
 class Severity(IntEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     OK = 0
     WARNING = 1
@@ -37,12 +37,12 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one probe found.
+    """Result of one probe.
 
     Attributes:
-        check: Which probe.
-        severity: How bad it is.
-        text: The measured value, and what to do unless all is well.
+        check: Name of the probe.
+        severity: Severity of the finding.
+        text: The measured value and, unless ``OK``, what to do.
     """
 
     check: str
@@ -52,14 +52,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class SyncTimes:
-    """Medians over blocks of 4 KiB, in microseconds."""
+    """Median times of writing and syncing a block of 4 KiB, in microseconds."""
 
     write_us: float
     sync_us: float
 
 
 def nearest_folder(folder: Path) -> Path:
-    """Return ``folder`` or its nearest parent that exists: both are on the disk that would be used."""
+    """Return ``folder``, or its nearest existing parent, which is on the disk that ``folder`` would use."""
     folder = folder.absolute()
     while not folder.is_dir():
         folder = folder.parent
@@ -67,13 +67,13 @@ def nearest_folder(folder: Path) -> Path:
 
 
 def measure_sync(folder: Path, syncs: int = _SYNCS) -> SyncTimes:
-    """Write blocks to a file in ``folder`` and make each durable, as a write-ahead log does.
+    """Measure writing blocks to a file in ``folder`` and syncing each, as a write-ahead log does.
 
-    Why preallocated: RocksDB does it for its log, and without it each sync would wait for the file system's journal
-    too, which is one to ten times slower.
+    Why preallocated: RocksDB preallocates its log. Without it, each sync would also wait for the file system's journal,
+    which is one to ten times slower.
 
     Raises:
-        OSError: The folder cannot be written to, or the disk fails.
+        OSError: ``folder`` is not writable, or the disk fails.
     """
     writes, waits = [], []
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -91,20 +91,25 @@ def measure_sync(folder: Path, syncs: int = _SYNCS) -> SyncTimes:
 
 
 def judge_sync(times: SyncTimes) -> Finding:
-    """Judge whether syncs reach a disk."""
+    """Return a warning if syncs are too fast to have reached a disk."""
     measured = f"fdatasync of 4 KiB takes {times.sync_us:.0f} µs (the write alone {times.write_us:.0f} µs)"
     if times.sync_us < _PLAUSIBLE_SYNC_US or times.sync_us < _PLAUSIBLE_FACTOR * times.write_us:
         return Finding(
             "disk sync",
             Severity.WARNING,
-            f"{measured}: too fast for a disk. A memory file system, a write cache without protection or a "
-            "hypervisor that ignores flushes may lose acknowledged messages with the power",
+            f"{measured}: too fast for a disk. On a power failure, a memory file system, an unprotected write cache "
+            "or a hypervisor that ignores flushes may lose acknowledged messages: use another disk",
         )
     return Finding("disk sync", Severity.OK, measured)
 
 
 def check_disk(folder: Path, needed_bytes: int) -> list[Finding]:
-    """Check that the disk of a data folder syncs and has room; appends are refused below ``needed_bytes``."""
+    """Check that the disk of a data folder syncs and has free space.
+
+    Args:
+        folder: An existing folder on the disk.
+        needed_bytes: Free space below which appends are refused.
+    """
     try:
         times = measure_sync(folder)
     except OSError as error:
@@ -113,38 +118,39 @@ def check_disk(folder: Path, needed_bytes: int) -> list[Finding]:
 
 
 def check_free_space(folder: Path, needed_bytes: int) -> Finding:
-    """Check that appends would not be refused for lack of space, now or soon."""
+    """Check that appends are not refused for lack of space, now or soon."""
     status = os.statvfs(folder)
     free_bytes = status.f_bavail * status.f_frsize
-    text = f"{free_bytes / _GIB:.1f} GiB free at {folder}, appends stop below {needed_bytes / _GIB:.1f}"
+    text = f"{free_bytes / _GIB:.1f} GiB free at {folder}; appends are refused below {needed_bytes / _GIB:.1f} GiB"
     if free_bytes < needed_bytes:
-        return Finding("free space", Severity.FAILURE, f"{text}: make room, or lower limits.min_free_disk_bytes")
+        return Finding("free space", Severity.FAILURE, f"{text}: free space, or lower limits.min_free_disk_bytes")
     if free_bytes < _PLENTY * needed_bytes:
-        return Finding("free space", Severity.WARNING, f"{text}: make room soon")
+        return Finding("free space", Severity.WARNING, f"{text}: free space soon")
     return Finding("free space", Severity.OK, text)
 
 
 def check_clock(seconds: float = 0.25) -> list[Finding]:
-    """Check that the wall clock runs as fast as the monotonic one, and does not say the impossible."""
+    """Check that the wall clock runs at the pace of the monotonic clock, and that its date is plausible."""
     wall, steady = time.time(), time.monotonic()
-    # What is measured is how the two clocks run over this while.
     time.sleep(seconds)
     drift_ms = abs((time.time() - wall) - (time.monotonic() - steady)) * 1e3
-    pace = Finding("clock pace", Severity.OK, f"{drift_ms:.2f} ms apart from the monotonic clock in {seconds} s")
+    pace = Finding("clock pace", Severity.OK, f"drift of {drift_ms:.2f} ms from the monotonic clock in {seconds} s")
     if drift_ms > 20:
         pace = Finding(
-            "clock pace", Severity.WARNING, f"{pace.text}: it is being stepped; ticks stay in order but lose their time"
+            "clock pace",
+            Severity.WARNING,
+            f"{pace.text}: the clock was stepped; ticks stay in order, but their times are wrong",
         )
-    # The folder of this program cannot have been written in the future.
+    # The files of this program cannot have been written in the future.
     newest = max(path.stat().st_mtime for path in Path(__file__).parent.iterdir())
     if time.time() < newest - 1:
-        behind = f"the clock is {newest - time.time():.0f} s behind the files of this program: set it"
+        behind = f"the clock is {newest - time.time():.0f} s behind the files of this program: set the clock"
         return [pace, Finding("clock date", Severity.WARNING, behind)]
     return [pace, Finding("clock date", Severity.OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))]
 
 
 def check_java() -> list[Finding]:
-    """Check that Spark finds the Java that it needs, where it is installed."""
+    """Check for the Java that Spark needs; empty if Spark is not installed."""
     if any(importlib.util.find_spec(name) is None for name in _OF_SPARK):
         return []
     from tidelog.spark import JavaMissingError, require_java
@@ -152,12 +158,12 @@ def check_java() -> list[Finding]:
     try:
         return [Finding("java", Severity.OK, f"{require_java()}, for Spark")]
     except JavaMissingError as error:
-        # The server does without it.
+        # A warning only: the server does not need Java.
         return [Finding("java", Severity.WARNING, str(error))]
 
 
 def check_open_files() -> Finding:
-    """Check the limit of open files, which RocksDB and connections need."""
+    """Check the limit of open files, which RocksDB and connections consume."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"at most {soft} open files (hard limit {hard})"
     if soft < _MIN_OPEN_FILES:

@@ -1,4 +1,4 @@
-"""Probes of an etcd. They return findings and do not raise for what they find. Any part can ask, by plain arguments."""
+"""Probes of an etcd. They report problems as findings and do not raise. Arguments are plain values."""
 
 import asyncio
 import statistics
@@ -14,22 +14,22 @@ from tidelog_server.metadata.etcd_connection import EtcdAccess, EtcdCallError, E
 _GETS: Final = 16
 _SLOW_MS: Final = 50.0
 _OLDEST: Final = (3, 4)
-# etcd's own default quota is 2 GiB; beyond it takes no writes.
+# etcd's default quota is 2 GiB; beyond it, etcd refuses writes.
 _LARGE_BYTES: Final = 3 << 29
 _KEY: Final = b"tidelog/doctor"
 
 
 async def check_etcd(access: EtcdAccess, *, timeout_s: float = 3.0) -> list[Finding]:
-    """Ask one etcd whether it is there, how old and how full it is, and how long a read takes.
+    """Check the availability, version, alarms, size and read latency of one etcd.
 
     Args:
-        access: Its one endpoint, and how the server is known there.
-        timeout_s: For everything together.
+        access: Exactly one endpoint, and the credentials for it.
+        timeout_s: Seconds for all checks together.
     """
     [endpoint] = access.endpoints
     host, _, port = endpoint.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and len(port) <= 5):
-        return [Finding("etcd", Severity.FAILURE, f"'{endpoint}' is no endpoint: expected host:port")]
+        return [Finding("etcd", Severity.FAILURE, f"invalid endpoint '{endpoint}': expected host:port")]
     try:
         connection = EtcdConnection(access)
         try:
@@ -38,14 +38,12 @@ async def check_etcd(access: EtcdAccess, *, timeout_s: float = 3.0) -> list[Find
         finally:
             await connection.close()
     except TimeoutError:
-        text = f"{endpoint} did not answer within {timeout_s:g} s: start it, or correct metadata.etcd_endpoints"
+        text = f"{endpoint} did not respond within {timeout_s:g} s: start it, or correct metadata.etcd_endpoints"
     except OSError as error:
-        text = f"a file for {endpoint} cannot be read ({error}): correct metadata.etcd_ca, etcd_cert and etcd_key"
+        text = f"cannot read a file for {endpoint} ({error}): correct metadata.etcd_ca, etcd_cert and etcd_key"
     except EtcdCallError as error:
-        away = "did not answer" if error.may_pass else "refuses"
-        text = (
-            f"{endpoint} {away} ({error.code}: {error.text[:160]}): look at it, and at user, password and certificates"
-        )
+        away = "did not respond" if error.may_pass else "refused the call"
+        text = f"{endpoint} {away} ({error.code}: {error.text[:160]}): check etcd, user, password and certificates"
     except MetadataUnavailableError as error:
         text = error.message
     return [Finding("etcd", Severity.FAILURE, text)]
@@ -56,7 +54,7 @@ async def _ask(connection: EtcdConnection, endpoint: str) -> list[Finding]:
     findings = [_version(endpoint, status.version), _size(status.dbSize)]
     if status.errors:
         text = (
-            f"{', '.join(status.errors)}; with NOSPACE it takes no writes: compact, defragment, then disarm the alarms"
+            f"{', '.join(status.errors)}; with NOSPACE etcd refuses writes: compact, defragment, then disarm the alarms"
         )
         findings.append(Finding("etcd alarms", Severity.FAILURE, text))
     took_ms = []
@@ -67,7 +65,7 @@ async def _ask(connection: EtcdConnection, endpoint: str) -> list[Finding]:
     median_ms = statistics.median(took_ms)
     text = f"a read takes {median_ms:.1f} ms (median of {_GETS})"
     if median_ms > _SLOW_MS:
-        text += ": leases may run out before they are renewed; look at its disk and the network"
+        text += ": leases may expire before they are renewed; check etcd's disk and the network"
     findings.append(Finding("etcd latency", Severity.WARNING if median_ms > _SLOW_MS else Severity.OK, text))
     return findings
 
@@ -76,13 +74,13 @@ def _version(endpoint: str, version: str) -> Finding:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < _OLDEST:
         return Finding("etcd", Severity.FAILURE, f"{endpoint} is version {version}: use 3.4 or newer")
-    return Finding("etcd", Severity.OK, f"{endpoint} answers, version {version}")
+    return Finding("etcd", Severity.OK, f"{endpoint} responds, version {version}")
 
 
 def _size(db_size_bytes: int) -> Finding:
-    text = f"its database has {db_size_bytes / (1 << 20):.1f} MiB"
+    text = f"the database has {db_size_bytes / (1 << 20):.1f} MiB"
     if db_size_bytes > _LARGE_BYTES:
         return Finding(
-            "etcd size", Severity.WARNING, f"{text}: at its quota (2 GiB by default) writes stop; compact it"
+            "etcd size", Severity.WARNING, f"{text}: etcd refuses writes at its quota (2 GiB by default); compact it"
         )
     return Finding("etcd size", Severity.OK, text)

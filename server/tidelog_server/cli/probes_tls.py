@@ -1,4 +1,4 @@
-"""Probes of TLS files. Each returns findings; none raises for what it finds. Any part can ask, by plain arguments."""
+"""Probes of TLS files. They report problems as findings and do not raise. Arguments are plain values."""
 
 import stat
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ _READABLE_BY_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 def check_tls_files(
     cert: Path, key: Path, client_ca: Path | None = None, *, name: str = "tls", now: datetime | None = None
 ) -> list[Finding]:
-    """Check a certificate chain, its key, and the authority of clients.
+    """Check a certificate chain, its private key, and the CA of clients.
 
     Args:
-        cert: PEM, the server's certificate first.
-        key: PEM, not encrypted.
-        client_ca: PEM with the certificates of authorities; None if clients need no certificate.
-        name: Begins the name of each finding, such as ``tls`` or ``etcd``.
-        now: The time to judge by; now if None.
+        cert: PEM file of the chain, the server's certificate first.
+        key: PEM file of the unencrypted private key.
+        client_ca: PEM file of the CA certificates; None if clients need no certificate.
+        name: Prefix of each finding's name, such as ``tls`` or ``etcd``.
+        now: Time at which the certificates must be valid; None for now.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -41,7 +41,7 @@ def check_tls_files(
         if chain and private.public_key() != chain[0].public_key():
             findings.append(
                 Finding(
-                    f"{name} key", Severity.FAILURE, f"{key} is not the key of {cert}: use the pair that was issued"
+                    f"{name} key", Severity.FAILURE, f"{key} does not match {cert}: use a certificate with its own key"
                 )
             )
     except (OSError, ValueError, TypeError) as error:
@@ -63,21 +63,21 @@ def _validity(check: str, path: Path, certificate: object, now: datetime) -> Fin
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     text = f"{path}: {subject}, until {end:%Y-%m-%d %H:%M} UTC"
     if now < begin:
-        return Finding(check, Severity.FAILURE, f"{text}; not valid before {begin:%Y-%m-%d %H:%M}: look at the clock")
+        return Finding(check, Severity.FAILURE, f"{text}; not valid before {begin:%Y-%m-%d %H:%M}: check the clock")
     if end <= now:
-        return Finding(check, Severity.FAILURE, f"{text}: it has expired, put a new one there and send SIGHUP")
+        return Finding(check, Severity.FAILURE, f"{text}: expired; replace the file and send SIGHUP")
     if end - now < _WARN_BEFORE:
-        return Finding(check, Severity.WARNING, f"{text}: {(end - now).days} days left, have a new one issued")
+        return Finding(check, Severity.WARNING, f"{text}: expires in {(end - now).days} days; renew it")
     return Finding(check, Severity.OK, text)
 
 
 def _permissions(check: str, path: Path) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & _READABLE_BY_OTHERS:
-        return Finding(check, Severity.WARNING, f"{path} has mode {mode:04o}: others may read it, use chmod 600")
+        return Finding(check, Severity.WARNING, f"{path} has mode {mode:04o}: other users can access it; use chmod 600")
     return Finding(check, Severity.OK, f"{path} has mode {mode:04o}")
 
 
 def _unreadable(check: str, path: Path, error: Exception) -> Finding:
     cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0][:120]
-    return Finding(check, Severity.FAILURE, f"{path} cannot be used ({cause}): correct the path, or the file")
+    return Finding(check, Severity.FAILURE, f"cannot use {path} ({cause}): correct the path or the file")

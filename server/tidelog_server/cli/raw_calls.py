@@ -37,5 +37,5 @@ async def raw_channel(endpoint: str) -> AsyncIterator[grpc.aio.Channel]:
     except grpc.aio.AioRpcError as error:
         text = error.details() or error.code().name
         if error.code() is _Code.UNAVAILABLE:
-            text = f"no answer from {endpoint} ({text}): start the server, or correct --endpoint"
+            text = f"no response from {endpoint} ({text}): start the server, or correct --endpoint"
         raise CommandError(text, _CODES.get(error.code(), ExitCode.FAILURE)) from error

@@ -1,4 +1,4 @@
-"""``tidelog serve``: run a server until a signal or a storage failure ends it."""
+"""``tidelog serve``: run a server until a signal or a storage failure stops it."""
 
 import asyncio
 import errno
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tidelog_server.app import Server
     from tidelog_server.config import Config
 
-# How long a thread may hold the interpreter while another one waits for it. A reader or a sync that comes back from
-# the disk waits for the event loop otherwise 5 ms, which is ten syncs; scans gain about a tenth by it.
+# How long a thread may hold the interpreter lock while another waits. By default a reader or sync that returns from the
+# disk waits 5 ms for the event loop, as long as ten syncs; this setting speeds up scans by about a tenth.
 _SWITCH_INTERVAL_S = 0.000_5
 _ADDRESS_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 
@@ -50,9 +50,9 @@ def register(app: typer.Typer) -> None:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run the command without the tree that it is part of; ``arguments`` begin with its name."""
+    """Run the command without loading the other commands. ``arguments`` begin with ``serve``."""
     app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
-    # With it the only command keeps its name.
+    # Without a callback, Typer would drop the name of an app's only command.
     app.callback()(lambda: None)
     register(app)
     app(args=list(arguments), prog_name="tidelog")
@@ -61,11 +61,11 @@ def run(arguments: Sequence[str]) -> None:
 def serve(context: typer.Context, config: ConfigOption = None) -> None:
     """Run a server.
 
-    Prints one line once it takes requests: text on a terminal, else {"event": "ready", "grpc": "HOST:PORT", "http":
-    "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT finishes what is in flight, within server.shutdown_grace_s; the
-    second ends at once. SIGHUP reads the configuration again: log.level, log.format, log.slow_append_ms,
-    limits.min_free_disk_bytes, limits.txn_keepalive_ms and server.shutdown_grace_s take effect, and the log names what
-    needs a restart.
+    Prints one line when it accepts requests: text on a terminal, otherwise {"event": "ready", "grpc": "HOST:PORT",
+    "http": "HOST:PORT", "pid": N}. The first SIGTERM or SIGINT drains requests in flight, for at most
+    server.shutdown_grace_s; the second exits immediately. SIGHUP reloads the configuration: log.level, log.format,
+    log.slow_append_ms, limits.min_free_disk_bytes, limits.txn_keepalive_ms and server.shutdown_grace_s take effect, and
+    the log names changed settings that need a restart.
     """
 
     def load() -> "Config":
@@ -73,7 +73,7 @@ def serve(context: typer.Context, config: ConfigOption = None) -> None:
 
         return load_config(config, os.environ, flags)
 
-    # First: what comes after it crashes without them.
+    # Ordering: first, because later steps crash without these resources.
     _check_limits()
     settings, flags = effective_config(config, context.args), parse_settings(context.args)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -89,7 +89,7 @@ def _check_limits() -> None:
 
 async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
     stop_asked, reload_asked = asyncio.Event(), asyncio.Event()
-    # Before the start: recovery may take long, and a signal must count from the first moment on.
+    # Ordering: before the start, because recovery may take long and must be interruptible.
     _handle_signals(asyncio.get_running_loop(), stop_asked, reload_asked)
     server = await _start(config)
     _announce(server, config.log.level)
@@ -105,16 +105,16 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
             return ExitCode.OK
         if server.is_damaged:
             raise CommandError(
-                f"the server stopped because stored data is damaged: {cause}. Copy the data folder, "
-                "then restore a backup",
+                f"the server stopped because stored data is damaged: {cause}. Copy the data folder, then restore a "
+                "backup",
                 ExitCode.DATA_LOSS,
             )
         if not may_start_again:
             raise CommandError(
-                f"the server stopped because storage failed: {cause}. Look at the disk, then start it again",
+                f"the server stopped because storage failed: {cause}. Check the disk, then restart the server",
                 ExitCode.STORAGE_FAILED,
             )
-        # Everything is made anew: what was in memory belongs to a lease that is over.
+        # Start again from disk: the state in memory belongs to the expired lease.
         started = await _start_unless(server.again, stop_asked)
         if started is None:
             return ExitCode.OK
@@ -122,7 +122,7 @@ async def _serve(config: "Config", load: "Callable[[], Config]") -> ExitCode:
 
 
 async def _start_unless(config: "Config", stop_asked: asyncio.Event) -> "Server | None":
-    """Start another server in the place of one that lost its lease, waiting for etcd; None if a signal comes first."""
+    """Start a new server after the previous one lost its lease, waiting for etcd; None if a signal arrives first."""
     starting = asyncio.create_task(_start(config, waits_for_cluster=True))
     asked = asyncio.create_task(stop_asked.wait())
     await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
@@ -142,19 +142,19 @@ async def _reload_on_demand(server: "Server", asked: asyncio.Event, load: "Calla
 
 
 def _end_at_the_latest_in(seconds: float) -> None:
-    """End the process after so long, whatever still runs: a client that never lets go, a disk that does not answer.
+    """Exit the process after ``seconds`` even if a client does not disconnect or the disk does not respond.
 
-    Nothing acknowledged can be lost: what was acknowledged is on disk, or with the system if that was asked for.
+    No acknowledged data can be lost: it is on disk, or with the operating system if the append asked only for that.
     """
 
     def end() -> None:
-        print(f"tidelog: the stop took longer than {seconds:g} s and was cut short", file=sys.stderr, flush=True)
+        print(f"tidelog: the shutdown took longer than {seconds:g} s and was cut short", file=sys.stderr, flush=True)
         os._exit(ExitCode.TIMEOUT)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
-    # The timer needs the interpreter; this does not.
+    # A second timer, because the first needs the interpreter lock.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(math.ceil(seconds) + 1)
 
@@ -162,7 +162,7 @@ def _end_at_the_latest_in(seconds: float) -> None:
 def _handle_signals(loop: asyncio.AbstractEventLoop, stop_asked: asyncio.Event, reload_asked: asyncio.Event) -> None:
     def on_signal(number: signal.Signals) -> None:
         if stop_asked.is_set():
-            # Nothing acknowledged can be lost: what was acknowledged is on disk.
+            # No acknowledged data can be lost: it is on disk.
             os._exit(128 + number)
         stop_asked.set()
 
@@ -181,7 +181,7 @@ async def _start(config: "Config", *, waits_for_cluster: bool = False) -> "Serve
     except ConfigError as error:
         raise CommandError(str(error), ExitCode.BAD_CONFIG) from error
     except SecurityError as error:
-        raise CommandError(f"the security settings cannot be used: {error}", ExitCode.BAD_CONFIG) from error
+        raise CommandError(f"invalid security settings: {error}", ExitCode.BAD_CONFIG) from error
     except (TidelogServerError, DataFolderError) as error:
         raise CommandError(str(error), _code_of(error)) from error
     except ProcessLimitError as error:
@@ -189,13 +189,11 @@ async def _start(config: "Config", *, waits_for_cluster: bool = False) -> "Serve
     except OSError as error:
         raise _system_failure(error, config) from error
     except MemoryError as error:
-        raise CommandError(
-            "there is no memory left for a start: give the server more", ExitCode.NO_RESOURCES
-        ) from error
+        raise CommandError("out of memory at start: give the server more memory", ExitCode.NO_RESOURCES) from error
 
 
 def _freeze_garbage() -> None:
-    """Have what a start leaves behind passed over: a full collection that looked at it would block for 50 ms."""
+    """Exclude the objects of the start from garbage collection: a full collection of them would block for 50 ms."""
     gc.collect()
     gc.freeze()
 
@@ -217,7 +215,7 @@ def _code_of(error: TidelogServerError | DataFolderError) -> ExitCode:
 
 
 def _system_failure(error: OSError, config: "Config") -> CommandError:
-    """Return what a person can act on, for what the system refused during a start."""
+    """Return the CommandError for an OSError during the start."""
     if isinstance(error, socket.gaierror) or error.errno in _ADDRESS_ERRORS:
         return CommandError(_address_advice(error, config), ExitCode.ADDRESS_UNUSABLE)
     if isinstance(error, PermissionError):
@@ -230,17 +228,17 @@ def _address_advice(error: OSError, config: "Config") -> str:
     server = config.server
     return (
         f"cannot listen on {server.host}:{server.grpc_port} (gRPC) and {server.http_host}:{server.http_port} "
-        f"(HTTP): {error.strerror or error}. Stop what listens there, or choose other addresses with "
-        "--server.grpc_port and --server.http_port (0 takes any free port)"
+        f"(HTTP): {error.strerror or error}. Stop the process that listens there, or choose other ports with "
+        "--server.grpc_port and --server.http_port (0 for any free port)"
     )
 
 
 def _announce(server: "Server", log_level: str) -> None:
     if sys.stdout.isatty():
-        # Who sees the log has just read the rest.
+        # On a terminal that shows the log, the log has already printed the addresses.
         is_logged = sys.stderr.isatty() and log_level in ("debug", "info")
         where = "" if is_logged else f"ready: gRPC on {server.grpc_endpoint}, HTTP on {server.http_endpoint}. "
-        text = f"{where}Ctrl-C stops it"
+        text = f"{where}Press Ctrl-C to stop"
     else:
         text = json.dumps(
             {"event": "ready", "grpc": server.grpc_endpoint, "http": server.http_endpoint, "pid": os.getpid()}
@@ -249,13 +247,13 @@ def _announce(server: "Server", log_level: str) -> None:
 
 
 async def _run_until(server: "Server", stop_asked: asyncio.Event) -> str | None:
-    """Wait until a signal came or storage failed; return what failed, if anything."""
+    """Wait until a signal arrives or the server stops by itself; return the cause of the latter, otherwise None."""
     asked = asyncio.create_task(stop_asked.wait())
     stopped = asyncio.create_task(server.wait_stopped())
     await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
     cause = str(stopped.result()) if stopped.done() else None
     if cause is None and sys.stdout.isatty():
-        note("stopping: finishing what is in flight; a second signal ends at once")
+        note("stopping: draining requests in flight; press Ctrl-C again to exit immediately")
     for task in (asked, stopped):
         task.cancel()
     await asyncio.gather(asked, stopped, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""``tidelog top``: what a server is doing, second by second."""
+"""``tidelog top``: live statistics of a server."""
 
 import itertools
 import json
@@ -28,14 +28,14 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a server told at one moment.
+    """State of a server at one time.
 
     Attributes:
-        time_s: When, monotonic.
-        metrics: Figures without labels.
-        acks: Of the histogram of acknowledgements: upper bound in seconds and how many were not above it, in order.
-        channels: Messages ever appended to each channel that is there.
-        groups: Messages that each group has not consumed.
+        time_s: Time of the sample, monotonic clock.
+        metrics: Values of the metrics without labels.
+        acks: Histogram of acknowledgement latency: pairs of upper bound in seconds and cumulative count, ascending.
+        channels: Number of messages ever appended to each existing channel.
+        groups: Lag of each group in messages.
     """
 
     time_s: float
@@ -52,23 +52,25 @@ def register(app: typer.Typer) -> None:
 
 def top(
     *,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many; by default Ctrl-C ends it.")] = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two samples.")] = 1.0,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Number of intervals to show. Default: run until Ctrl-C.")
+    ] = None,
     http: Annotated[
         str,
         typer.Option(
             "--http",
             envvar="TIDELOG_HTTP_ENDPOINT",
             default_factory=own_server.http_endpoint,
-            help="host:port of the server's metrics. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
+            help="host:port of the server's HTTP endpoint. Default: this machine, TIDELOG_SERVER__HTTP_PORT or 7421.",
         ),
     ],
     endpoint: EndpointOption = DEFAULT_ENDPOINT,
     output: OutputOption = None,
 ) -> None:
-    """Show rates, latencies, the busiest channels, the groups furthest behind, disk and memory.
+    """Show rates, latencies, the busiest channels, the groups with the greatest lag, disk and memory.
 
-    On a terminal it renews itself; elsewhere, and with -o jsonl, it prints a JSON object for each interval.
+    On a terminal the display refreshes itself. Otherwise, or with -o jsonl, it prints one JSON object per interval.
     """
     looks = _looks(http, endpoint, interval, count)
     if chosen_output(output) is not Output.TABLE:
@@ -81,7 +83,7 @@ def top(
 
 
 def parse(text: str) -> tuple[dict[str, float], list[tuple[float, float]]]:
-    """Return the figures without labels of a Prometheus text, and the buckets of acknowledgements. Pure."""
+    """Return the metrics without labels of a Prometheus text, and the buckets of acknowledgement latency. Pure."""
     metrics: dict[str, float] = {}
     acks: list[tuple[float, float]] = []
     for line in text.splitlines():
@@ -99,9 +101,9 @@ def parse(text: str) -> tuple[dict[str, float], list[tuple[float, float]]]:
 def quantile_s(
     before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]], share: float
 ) -> float | None:
-    """Return the bound below which ``share`` of what was counted between two samples lies; None if nothing was. Pure.
+    """Return the quantile ``share``, 0 to 1, of the values counted between two samples; None if none was counted. Pure.
 
-    It is the upper bound of a bucket, so it errs upwards; infinity is told as the greatest finite bound.
+    The result is the upper bound of a bucket, so it errs upwards; infinity becomes the greatest finite bound.
     """
     earlier = dict(before)
     counts = [(bound, count - earlier.get(bound, 0.0)) for bound, count in after]
@@ -113,12 +115,12 @@ def quantile_s(
 
 
 def record(before: Sample, after: Sample) -> dict[str, object]:
-    """Return what happened between two samples, by name with unit. Pure."""
+    """Return the figures of the interval between two samples, by name with unit. Pure."""
     seconds = after.time_s - before.time_s
     now = after.metrics
 
     def rate(name: str) -> float:
-        # A server that was started in between counts from nothing.
+        # A server restarted in between counts from 0 again.
         return max(0.0, now.get(name, 0.0) - before.metrics.get(name, 0.0)) / seconds
 
     p50_s, p99_s = (quantile_s(before.acks, after.acks, share) for share in (0.5, 0.99))
@@ -145,7 +147,7 @@ def record(before: Sample, after: Sample) -> dict[str, object]:
 
 
 def picture(told: Mapping[str, object]) -> Group:
-    """Return what ``record`` told, as tables. Pure."""
+    """Return the figures of ``record`` as tables. Pure."""
     figures = Table(box=None, show_header=False, padding=(0, 2))
     for _ in range(4):
         figures.add_column(justify="right")
@@ -155,7 +157,7 @@ def picture(told: Mapping[str, object]) -> Group:
     return Group(
         figures,
         _ranking("busiest channels", "messages/s", told["busiest_channels"]),
-        _ranking("groups furthest behind", "messages", told["groups_behind"]),
+        _ranking("groups with the greatest lag", "messages", told["groups_behind"]),
     )
 
 
@@ -178,13 +180,13 @@ def _shown(value: object) -> str:
 
 
 def _greatest(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the greatest that are not 0, the greatest first; of equals, the one whose name comes first."""
+    """Return the greatest values above 0, at most ``_ROWS``, in descending order; equal values by name."""
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     return {name: round(value, 1) for name, value in ordered[:_ROWS] if value > 0}
 
 
 def _looks(http: str, endpoint: str, interval_s: float, count: int | None) -> Iterator[tuple[Sample, Sample]]:
-    """Yield each sample with the one before it, ``interval_s`` apart."""
+    """Yield pairs of consecutive samples, ``interval_s`` apart."""
     before = _sample(http, endpoint)
     for _ in itertools.count() if count is None else range(count):
         time.sleep(interval_s)
@@ -198,12 +200,12 @@ def _sample(http: str, endpoint: str) -> Sample:
         status, text = http_probe.get(http, "/metrics", 5.0)
     except (OSError, HTTPException) as error:
         raise CommandError(
-            f"no answer from {http} ({error}): start the server, or correct --http", ExitCode.UNAVAILABLE
+            f"no response from {http} ({error}): start the server, or correct --http", ExitCode.UNAVAILABLE
         ) from error
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
     if status != 200:
-        raise CommandError(f"{http} answers {status} for its metrics: {text.strip()[:200]}", ExitCode.DENIED)
+        raise CommandError(f"{http} returned HTTP {status} for /metrics: {text.strip()[:200]}", ExitCode.DENIED)
     metrics, acks = parse(text)
     channels, groups = run(_of_grpc(endpoint))
     return Sample(time.monotonic(), metrics, acks, channels, groups)
