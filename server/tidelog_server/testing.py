@@ -1,4 +1,4 @@
-"""A server in the test process, on free loopback ports. Found by ``tidelog.testing`` through an entry point."""
+"""A server in the test process, on free loopback ports. ``tidelog.testing`` loads it through an entry point."""
 
 import asyncio
 import threading
@@ -11,11 +11,11 @@ from tidelog_server.config import load_config
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server on a thread and an event loop of its own.
+    """A server with its own thread and event loop.
 
     Attributes:
-        endpoint: gRPC, ``host:port``.
-        http_endpoint: Probes and metrics, ``host:port``.
+        endpoint: ``host:port`` of gRPC.
+        http_endpoint: ``host:port`` of probes and metrics.
     """
 
     endpoint: str
@@ -25,16 +25,16 @@ class RunningServer:
     _thread: threading.Thread
 
     def stop(self) -> None:
-        """Stop the server gracefully and wait until it is gone. Idempotent."""
+        """Stop the server gracefully and wait until it has ended. Idempotent."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop_asked.set)
             self._thread.join()
 
 
 def start(folder: str | None = None) -> RunningServer:
-    """Start a server; its log is in ``folder``, or in memory without one. Returns once it takes requests."""
+    """Start a server and return when it accepts requests. Its log is in ``folder``; in memory if None."""
     started: Future[tuple[Server, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    # On asyncio's own loop: a test's process is its user's. So both loops are tested.
+    # On asyncio's default loop: the process belongs to the user. Together with ``serve``, this tests both loops.
     thread = threading.Thread(
         target=lambda: asyncio.run(_run(folder, started)),
         name="tidelog-server",

@@ -1,6 +1,6 @@
-"""``tidelog check`` answers monitors by one line and the exit codes that they know.
+"""``tidelog check`` prints one line and exits with the codes of monitoring plugins.
 
-Method: the command in a process of its own against real servers, healthy, absent, and as each check must notice.
+Method: the command in a separate process, against real servers: healthy, absent, and with the problem to be detected.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tidelog_server.cli.exit_codes import CheckCode
 from tidelog_testing.commands import COMMAND, run_command
 from tidelog_testing.processes import ServerProcess
 
-# Nobody listens there.
+# No server listens there.
 NOWHERE = "127.0.0.1:1"
 
 
@@ -68,7 +68,7 @@ def test_a_group_that_lags_is_noticed(server: ServerProcess) -> None:
     code, found = check(server, "lag", "group", "--max-messages", "110")
     assert (code, found["messages"]) == (CheckCode.WARNING, 100)
     assert check(server, "lag", "group", "--max-messages", "99")[0] == CheckCode.CRITICAL
-    assert check(server, "lag", "nobody", "--max-messages", "99")[0] == CheckCode.UNKNOWN
+    assert check(server, "lag", "unknown-group", "--max-messages", "99")[0] == CheckCode.UNKNOWN
 
 
 def test_backups_that_are_missing_or_old_are_noticed(server: ServerProcess, tmp_path: Path) -> None:
@@ -123,6 +123,6 @@ def test_a_check_asks_the_server_that_the_variables_of_its_environment_configure
         ["top", "--count", "1", "--interval", "0.1"], environment={**ports, "TIDELOG_ENDPOINT": server.grpc}
     )
     assert shown.returncode == 0, shown.stderr
-    # Their own variable and their option still count more.
+    # The commands' own variable and option take precedence.
     away = run_command(["check", "health"], environment={**ports, "TIDELOG_HTTP_ENDPOINT": NOWHERE})
     assert away.returncode == CheckCode.CRITICAL

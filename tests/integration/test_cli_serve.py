@@ -1,4 +1,4 @@
-"""``tidelog serve`` as an operator meets it: the ready line, signals, and refusals with their exit codes.
+"""``tidelog serve``: the ready line, signals, and refusals with their exit codes.
 
 Method: real processes on free ports and temporary folders.
 """
@@ -30,7 +30,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """Yield a server that is ready, and its ready line; it is killed at the end if it still runs."""
+    """Yield a ready server and its ready line; kill the server at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tidelog_server", *FREE_PORTS, *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
@@ -73,7 +73,7 @@ def test_a_person_at_a_terminal_reads_once_that_the_server_is_ready(log_level: s
     os.close(theirs)
     try:
         told = b""
-        while b"Ctrl-C stops it" not in told:
+        while b"Press Ctrl-C to stop" not in told:
             told += os.read(ours, 4096)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == ExitCode.OK
@@ -172,7 +172,7 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         path.write_text('[log]\nlevel = "info"\n[storage]\nkind = "memory"\ndurability = "os"\n')
         assert told() == told_of("reload_needs_restart", setting="storage.durability") | {"ts": ANY, "level": "warning"}
         assert json.loads(process.stderr.readline())["changed"] == ["log.level"]
-        # A bad file is refused and nothing changes: the server says so, and goes on as before.
+        # An invalid file is refused: the server logs the refusal and keeps its settings.
         path.write_text('[log]\nlevel = "loud"\n')
         refusal = told()
         assert refusal["event"] == "reload_refused"
@@ -181,7 +181,7 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         socket.create_connection((host, int(port))).close()
         process.send_signal(signal.SIGTERM)
         assert process.wait(240) == ExitCode.OK
-        # Which is told at level info, the one that took effect.
+        # The event has level info, which proves that the new level took effect.
         assert json.loads(process.stderr.readline())["event"] == "stopped"
 
 

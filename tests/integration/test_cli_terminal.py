@@ -1,8 +1,8 @@
-"""What commands print when a person starts them in a terminal and sends stdout to a file or a pipe.
+"""Output of commands started in a terminal with stdout redirected to a file or a pipe.
 
-Method: a real server, and each command that prints data in a process of its own, with stderr on a pseudo-terminal and
-stdout in a file, then in a pipe. Data must be there whole, nothing of it on the terminal, and each number in JSON must
-be one that programs with floats read exactly.
+Method: a real server, and each command that prints data in a separate process, with stderr on a pseudo-terminal and
+stdout in a file, then in a pipe. All data must be on stdout and none on the terminal, and each number in JSON must be
+exact as a 64-bit float.
 """
 
 import json
@@ -23,7 +23,7 @@ World = Mapping[str, str]
 
 _EXACT: Final = 1 << 53
 _MESSAGES: Final = 20_000
-# Each prints records; {name} is a value of the fixture. Those that change something may be repeated.
+# Each prints records; {name} is a value of the fixture. Commands that change something are repeatable.
 COMMANDS: Final = (
     "scan {channel}",
     "scan {channel} -o json",
@@ -61,7 +61,7 @@ COMMANDS: Final = (
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A server with authentication that has something of everything, and the names of it."""
+    """A server with authentication that has at least one object of each kind, and the names of those objects."""
     folder = tmp_path_factory.mktemp("terminal")
     with ServerProcess(folder / "data", {"auth.kind": "on"}) as server:
         token = (folder / "data" / "bootstrap-token").read_text().strip()
@@ -88,7 +88,7 @@ def _filled(client: Client, folder: Path) -> World:
     with client.producer("numbers") as producer:
         producer.send_many([Message(b"%d" % number, key=b"k") for number in range(_MESSAGES)])
     sent = client.broadcast(["orders/0", "orders/1"], Message(b"all"))
-    # Too large for one request, so the server knows it while it is open.
+    # Too large for one request, so it is staged on the server while it is open.
     txn = client.txn(keepalive_s=600)
     txn.append("others/0", [bytes(1_000)] * 2_000)
     [begun] = client.list_txns()
@@ -101,7 +101,7 @@ def _filled(client: Client, folder: Path) -> World:
 
 
 def started(world: World, command: str, stdout: Stdout) -> tuple[bytes, str]:
-    """Run a command as from a terminal; return its stdout and what the terminal showed."""
+    """Run a command with stderr on a terminal; return its stdout and the terminal's contents."""
     variables = {name: value for name, value in world.items() if name.startswith("TIDELOG_")}
     arguments = [word.format(**world) for word in command.split()]
     done = run_command(arguments, environment=variables, stdout=stdout, stderr="terminal")
@@ -118,7 +118,7 @@ def values_of(text: bytes) -> list[Any]:
 
 
 def inexact(value: Any, where: str = "") -> list[str]:
-    """Return where ``value`` has a number that a float of 64 bits cannot hold exactly."""
+    """Return the paths in ``value`` of numbers that a 64-bit float cannot hold exactly."""
     if isinstance(value, dict):
         return [found for name, part in value.items() for found in inexact(part, f"{where}.{name}")]
     if isinstance(value, list):
@@ -134,7 +134,7 @@ def test_data_goes_to_stdout_whole_and_its_numbers_are_exact(command: str, stdou
     values = values_of(printed)
     assert values
     assert inexact(values) == []
-    # What was drawn holds no data: no object, no row.
+    # The terminal shows no data: no object, no row.
     assert "{" not in shown
 
 

@@ -1,4 +1,4 @@
-"""What ``tidelog top`` shows. Method: two samples and what lies between them; the command against a real server."""
+"""``tidelog top``. Method: the figures between two samples; the command against a real server."""
 
 import asyncio
 import io
@@ -37,7 +37,7 @@ def test_quantiles_are_of_what_came_between_two_samples() -> None:
     after = [(0.001, 150.0), (0.01, 198.0), (float("inf"), 200.0)]
     assert quantile_s(before, after, 0.5) == 0.001
     assert quantile_s(before, after, 0.98) == 0.01
-    assert quantile_s(before, after, 1.0) == 0.01, "beyond the last bound nobody knows more"
+    assert quantile_s(before, after, 1.0) == 0.01, "the last finite bound stands for all values beyond it"
     assert quantile_s(after, after, 0.5) is None
 
 

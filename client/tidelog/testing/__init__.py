@@ -1,10 +1,10 @@
 """A real Tidelog server in the test process, and pytest fixtures.
 
-The server runs on a thread and an event loop of its own, on free ports of loopback, with its log in memory or in a
-folder. It is found through the entry point group ``tidelog.test_server``, so tests need ``tidelog[server]``.
+The server has its own thread and event loop, listens on free loopback ports, and stores its log in memory or in a
+folder. It is loaded through the entry point group ``tidelog.test_server``, so tests need ``tidelog[server]``.
 
-With pytest the fixtures are there without an import: ``tidelog_server`` (a TestServer), ``tidelog_client`` and
-``tidelog_async_client``, each new for each test::
+pytest finds these fixtures without an import; each test gets new ones: ``tidelog_server`` (a TestServer),
+``tidelog_client`` and ``tidelog_async_client``::
 
     def test_orders(tidelog_client):
         tidelog_client.create_channel("orders")

@@ -1,4 +1,4 @@
-"""The pytest plugin, loaded by pytest through its entry point."""
+"""The pytest plugin, which pytest loads through its entry point."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -10,7 +10,7 @@ from tidelog.testing._server import TestServer, start_server
 
 @pytest.fixture
 def tidelog_server() -> Iterator[TestServer]:
-    """Return a server for one test, its log in memory."""
+    """Return a server for one test; its log is in memory."""
     with start_server() as running:
         yield running
 
@@ -24,6 +24,6 @@ def tidelog_client(tidelog_server: TestServer) -> Iterator[Client]:
 
 @pytest.fixture
 async def tidelog_async_client(tidelog_server: TestServer) -> AsyncIterator[AsyncClient]:
-    """Return an asynchronous client of ``tidelog_server``. Needs pytest-asyncio in its automatic mode."""
+    """Return an asynchronous client of ``tidelog_server``. Requires pytest-asyncio in auto mode."""
     async with AsyncClient(tidelog_server.endpoint) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Starts the server that the entry point group names."""
+"""Starts the server registered in the entry point group."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ _INSTALL: Final = "pip install 'tidelog[server]'"
 
 
 class _Handle(Protocol):
-    """What the entry point returns."""
+    """The object that the entry point returns."""
 
     @property
     def endpoint(self) -> str: ...
@@ -25,14 +25,14 @@ class _Handle(Protocol):
 
 
 class TestServer:
-    """A running server. Stop it with ``stop``, or use it with ``with``.
+    """A running server. Stop it with ``stop``, or use it as a context manager.
 
     Attributes:
-        endpoint: For clients, ``host:port``.
-        http_endpoint: For probes and metrics, ``host:port``.
+        endpoint: ``host:port`` for clients.
+        http_endpoint: ``host:port`` for probes and metrics.
     """
 
-    # Its name begins like a test's, which pytest would collect.
+    # Its name begins with "Test", so pytest would collect it as a test class.
     __test__ = False
 
     def __init__(self, handle: _Handle) -> None:
@@ -41,7 +41,7 @@ class TestServer:
         self._handle = handle
 
     def stop(self) -> None:
-        """Stop the server gracefully and wait until it is gone. Idempotent."""
+        """Stop the server gracefully and wait until it has ended. Idempotent."""
         self._handle.stop()
 
     def __enter__(self) -> Self:
@@ -54,17 +54,20 @@ class TestServer:
 
 
 def start_server(folder: Path | str | None = None) -> TestServer:
-    """Start a server whose log is in ``folder``, or in memory without one; return once it takes requests.
+    """Start a server and return when it accepts requests.
+
+    Args:
+        folder: Folder of the log; None to store the log in memory.
 
     Raises:
-        RuntimeError: No server is installed beside the client, or not all that it needs.
+        RuntimeError: The server or one of its dependencies is not installed.
     """
     return TestServer(_starter()(None if folder is None else str(folder)))
 
 
 @asynccontextmanager
 async def server(folder: Path | str | None = None) -> AsyncIterator[AsyncClient]:
-    """Run a server, as ``start_server`` does, and yield a client of it."""
+    """Run a server, as ``start_server`` does, and yield a client connected to it."""
     running = await asyncio.to_thread(start_server, folder)
     try:
         async with AsyncClient(running.endpoint) as client:
@@ -78,6 +81,6 @@ def _starter() -> Callable[[str | None], _Handle]:
         try:
             return cast("Callable[[str | None], _Handle]", entry_point.load())
         except ModuleNotFoundError as error:
-            # The package has the server's code; what that needs comes with the extra.
+            # The package includes the server's code; the extra installs the dependencies.
             raise RuntimeError(f"the Tidelog server needs {error.name}, which is not installed: {_INSTALL}") from error
-    raise RuntimeError(f"no Tidelog server is installed beside the client: {_INSTALL}")
+    raise RuntimeError(f"the Tidelog server is not installed: {_INSTALL}")

@@ -1,6 +1,7 @@
-"""Traces of what a client does, with OpenTelemetry: ``pip install "tidelog[otel]"``, then ``tidelog.tracing.enable()``.
+"""OpenTelemetry traces of clients: ``pip install "tidelog[otel]"``, then ``tidelog.tracing.enable()``.
 
-Until ``enable`` is called nothing of OpenTelemetry is imported, and nothing is spent on traces. See deploy/TRACING.md.
+Until this module is imported and ``enable`` is called, OpenTelemetry is not imported and tracing costs nothing. See
+deploy/TRACING.md.
 """
 
 from opentelemetry.trace import TracerProvider, get_tracer_provider
@@ -13,15 +14,15 @@ __all__ = ["disable", "enable", "inject", "links_of"]
 
 
 def enable(tracer_provider: TracerProvider | None = None) -> None:
-    """Make spans for everything that clients of this process do from now on.
+    """Create spans for all later operations of this process's clients.
 
     Args:
-        tracer_provider: Where they go; None for the one of the process.
+        tracer_provider: Provider of the tracer; None for the global provider of the process.
     """
     provider = tracer_provider or get_tracer_provider()
     _tracing.hooks = OtelHooks(provider.get_tracer("tidelog"))
 
 
 def disable() -> None:
-    """Make no more spans; those that are under way end as they would have."""
+    """Stop creating spans. Spans in progress end normally."""
     _tracing.hooks = None

@@ -1,7 +1,7 @@
-"""The one place that knows how OpenTelemetry's conventions name what Tidelog does.
+"""Names of spans and attributes, after OpenTelemetry's conventions. Other modules do not depend on the conventions.
 
-Source: semantic conventions for messaging, which are still in development: when they change, this module changes. What
-they have no name for begins with ``tidelog.``.
+Source: semantic conventions for messaging, which are still in development; only this module changes with them.
+Attributes without a conventional name begin with ``tidelog.``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 from tidelog._tracing import Operation
 
 PROPERTY: Final = "traceparent"
-"""Key of the message property that carries a context."""
+"""Key of the message property that carries a trace context."""
 
 KINDS: Final[Mapping[Operation, SpanKind]] = {
     Operation.APPEND: SpanKind.PRODUCER,
@@ -31,12 +31,12 @@ _TYPES: Final[Mapping[Operation, str]] = {
 }
 MESSAGES: Final = "messaging.batch.message_count"
 FIRST_TICK: Final = "tidelog.first_tick"
-# A span is to be read by people: of a thousand vchannels, some show what it is about.
+# Maximum names listed in a span: people read spans, and the first of a thousand vchannels suffice.
 _MAX_NAMES: Final = 16
 
 
 def span_name(operation: Operation, destinations: Sequence[str]) -> str:
-    """Return the name of a span: what is done, and to which channel if it is one."""
+    """Return the name of a span: the operation, followed by the channel if there is exactly one."""
     channels = {name.partition("/")[0] for name in destinations}
     return f"{operation.value} {channels.pop()}" if len(channels) == 1 else operation.value
 
@@ -44,7 +44,7 @@ def span_name(operation: Operation, destinations: Sequence[str]) -> str:
 def attributes(
     operation: Operation, destinations: Sequence[str], *, messages: int = 0, group: str = ""
 ) -> dict[str, AttributeValue]:
-    """Return what a span says of an operation on vchannels, ``orders/0``, or channels."""
+    """Return a span's attributes for an operation on ``destinations``: vchannels, such as ``orders/0``, or channels."""
     found: dict[str, AttributeValue] = {
         "messaging.system": "tidelog",
         "messaging.operation.name": operation.value,

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for what the client does."""
+"""OpenTelemetry spans for operations of the client."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -69,7 +69,7 @@ class OtelHooks:
         return OtelSpan(self._start(operation, destinations))
 
     def consumed(self, batch: Batch, group: str) -> None:
-        """See Hooks. Linked, not a child: the batch has messages of many traces, and its consumer a life of its own."""
+        """See Hooks. Why links and not a parent: a batch has messages of many traces, and is consumed independently."""
         operation, destinations = Operation.CONSUME, [batch.vchannel]
         span = self._tracer.start_span(
             _conventions.span_name(operation, destinations),

@@ -1,4 +1,4 @@
-"""Contexts that travel in messages, where the user asks for it: a log keeps a message longer than any call lasts."""
+"""Trace contexts in messages, on request: a message stays in the log longer than any call lasts."""
 
 from dataclasses import replace
 from typing import Final
@@ -11,14 +11,14 @@ from tidelog._message import Message
 from tidelog.tracing._conventions import PROPERTY
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-# A span of a batch of thousands of messages shall not be megabytes.
+# Maximum links per span: the span of a batch of thousands of messages must not have megabytes.
 _MAX_LINKS: Final = 32
 
 
 def inject(message: bytes | Message) -> Message:
-    """Return the message with the present context in its property ``traceparent``; without a span, as it is.
+    """Return the message with the current trace context in its property ``traceparent``.
 
-    It makes the message about 70 bytes longer, for good.
+    The property adds about 70 bytes to the stored message. Without a current span, no property is added.
     """
     full = message if isinstance(message, Message) else Message(message)
     carrier: dict[str, str] = {}
@@ -29,7 +29,7 @@ def inject(message: bytes | Message) -> Message:
 
 
 def links_of(batch: Batch) -> list[trace.Link]:
-    """Return links to the spans that the batch's messages carry, each once and 32 at most, in the order of messages."""
+    """Return links to the spans in the messages of ``batch``, without duplicates, at most 32, in message order."""
     if not batch.columns.property_list_offsets:
         return []
     carried = dict.fromkeys(each[PROPERTY] for each in batch.properties if PROPERTY in each)

@@ -1,4 +1,4 @@
-"""A Spark session on this machine, for what the project runs in Spark itself."""
+"""A Spark session for the project's own jobs."""
 
 import logging
 import os
@@ -16,11 +16,11 @@ from tidelog_server.cli.exit_codes import CommandError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Arrow's Java checks bounds, and for NULL, at each access unless told not to: a tenth of a read. Spark itself looks at
-# nothing that is not there.
+# By default Arrow's Java code checks bounds and NULL at each access, which costs a tenth of a read. Spark does not
+# access values out of bounds.
 _ARROW_WITHOUT_CHECKS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-# Read before the session exists: what Spark says while it starts is no concern of somebody who watches. Without stacks:
-# what fails a job is told by the exception that it ends with.
+# Loaded before the session starts, to hide Spark's start-up messages. Without stack traces: the exception that ends a
+# failed job reports the cause.
 _ONLY_ERRORS: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -33,7 +33,7 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n%ex{0}
 
 
 def check_java() -> None:
-    """Raise CommandError, with what installs it, if there is no Java that Spark could run on."""
+    """Raise CommandError, with the command that installs it, if Spark finds no suitable Java."""
     from tidelog.spark import JavaMissingError, require_java
 
     try:
@@ -46,11 +46,15 @@ def check_java() -> None:
 def spark_session(
     folder: Path, *, name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None
 ) -> "Iterator[SparkSession]":
-    """Yield a Spark session that knows Tidelog, and stop it afterwards; its own files go to ``folder``.
+    """Yield a Spark session with the Tidelog data source, and stop it afterwards.
 
-    Without another ``master`` it is local. ``conf`` wins over what is set here.
+    Args:
+        folder: For Spark's local files.
+        name: Name of the application.
+        master: Spark master. Default: local.
+        conf: Spark settings; they override the settings of this function.
     """
-    # PySpark says so once in each session; nothing here uses pandas.
+    # PySpark prints this warning once per session; this code does not use pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
 
@@ -61,7 +65,7 @@ def spark_session(
     logging_settings = folder / "log4j2.properties"
     logging_settings.write_text(_ONLY_ERRORS)
 
-    # Spark's workers must be this very Python with these very packages.
+    # Spark's workers must run the same Python with the same packages.
     os.environ.update(child_environment() | {"PYSPARK_PYTHON": sys.executable})
     builder = (
         SparkSession.builder.master(master)
@@ -85,7 +89,7 @@ def spark_session(
     try:
         spark = builder.getOrCreate()
     except KeyboardInterrupt:
-        # A Java that is still starting finds that nobody waits for it, fails, and never ends.
+        # A JVM that is still starting fails when its parent stops waiting, but never exits.
         for process in _children() - before:
             os.kill(process, signal.SIGTERM)
         raise
@@ -97,15 +101,15 @@ def spark_session(
 
 
 def _children() -> set[int]:
-    """Return the processes that this one has started; elsewhere than on Linux they are not seen."""
+    """Return the ids of the child processes of this process; empty on systems other than Linux."""
     found = (task.read_text().split() for task in Path("/proc/self/task").glob("*/children"))
     return {int(process) for processes in found for process in processes}
 
 
 def _quiet_py4j() -> None:
-    """Keep py4j from printing a stack for each call that Ctrl-C interrupts; the exception itself comes through."""
+    """Silence py4j's stack trace of each call that Ctrl-C interrupts; the exception itself still propagates."""
     py4j = logging.getLogger("py4j")
     py4j.addHandler(logging.NullHandler())
     py4j.propagate = False
-    # It also uses the functions of logging, and so the logger of everybody.
+    # It also calls the functions of the logging module, which use the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)

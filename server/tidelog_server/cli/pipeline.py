@@ -1,4 +1,4 @@
-"""``tidelog pipeline``: archive, compact, verify and count channels in a Spark session of its own."""
+"""``tidelog pipeline``: archive, compact, verify and count channels in a separate Spark session."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,31 +41,35 @@ ChannelsArgument = Annotated[
         help="CHANNEL, CHANNEL/INDEX, or one pattern: 'orders.*' or '*'.",
     ),
 ]  # fmt: skip
-MasterOption = Annotated[str, typer.Option(help="Where Spark runs: local[N], spark://..., yarn, k8s://....")]
+MasterOption = Annotated[str, typer.Option(help="Spark master: local[N], spark://..., yarn or k8s://....")]
 ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", help="KEY=VALUE for Spark; may be repeated.", show_default=False)
+    list[str] | None, typer.Option("--conf", help="Spark setting KEY=VALUE; repeatable.", show_default=False)
 ]
 SourceOption = Annotated[
     list[str] | None,
-    typer.Option("--option", help="NAME=VALUE of the Spark source; may be repeated.", show_default=False),
+    typer.Option("--option", help="Option NAME=VALUE of the Spark source; repeatable.", show_default=False),
 ]
-# Folders are texts: a path would make a folder "s3:" of s3://bucket.
+# Why str: a Path would turn s3://bucket into the folder "s3:".
 ArchiveOption = Annotated[
     str | None,
-    typer.Option(help="Read what is archived there from there, what is newer from the log.", show_default=False),
+    typer.Option(
+        help="Folder of an archive: read archived messages from it, and newer ones from the log.", show_default=False
+    ),
 ]
-ArchiveOnlyOption = Annotated[bool, typer.Option("--archive-only", help="Read the archive alone, without a server.")]
-AsOfOption = Annotated[int | None, typer.Option(help="The log as it was at this tick, inclusive.", show_default=False)]
-HtmlOption = Annotated[Path | None, typer.Option(help="Write the report as a page as well.", show_default=False)]
+ArchiveOnlyOption = Annotated[bool, typer.Option("--archive-only", help="Read only the archive, without a server.")]
+AsOfOption = Annotated[
+    int | None, typer.Option(help="Read the log as of this tick, inclusive. Default: now.", show_default=False)
+]
+HtmlOption = Annotated[Path | None, typer.Option(help="Also write the report to this HTML file.", show_default=False)]
 
-_CODES: Final = f"{COMMON_CODES} 9: verify found something."
+_CODES: Final = f"{COMMON_CODES} Here 9 means that there are findings."
 _LOCAL: Final = "local[*]"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     group = typer.Typer(
-        no_args_is_help=True, help="Archive, compact, verify and count channels with Spark; needs Java 17 or newer."
+        no_args_is_help=True, help="Archive, compact, verify and count channels with Spark. Requires Java 17 or newer."
     )
     group.command("archive", epilog=COMMON_CODES)(archive)
     group.command("compact", epilog=COMMON_CODES)(compact)
@@ -75,16 +79,21 @@ def register(app: typer.Typer) -> None:
 
 
 def archive(
-    root: Annotated[str, typer.Argument(help="Folder of the archive; made if it is not there.", show_default=False)],
+    root: Annotated[str, typer.Argument(help="Folder of the archive; created if missing.", show_default=False)],
     channels: ChannelsArgument,
     *,
     trim: Annotated[
-        bool, typer.Option("--trim", help="Then trim the log up to where it is archived and nobody needs it.")
+        bool,
+        typer.Option(
+            "--trim",
+            help="Then trim the log up to its archived end, but keep what a consumer group or a broadcast still needs.",
+        ),
     ] = False,
     delta: Annotated[
         bool,
         typer.Option(
-            "--delta", help="Make a Delta table of the files, which later runs keep up; needs tidelog\\[delta]."
+            "--delta",
+            help="Create a Delta table of the files, which later runs update. Requires tidelog\\[delta].",
         ),
     ] = False,
     option: SourceOption = None,
@@ -95,7 +104,7 @@ def archive(
     quiet: QuietOption = False,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Add what channels have got since the last run to an archive of Parquet files, each message once."""
+    """Archive messages appended since the last run to Parquet files, each message exactly once."""
     place = _folder(root)
     job = _Job("archive", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option)
@@ -104,11 +113,11 @@ def archive(
 
         done = run(spark, place, options, trim=trim, delta=delta, on_progress=on_progress)
     if not done.commit:
-        note(f"nothing is new: the archive is as it was after commit {done.archive.commit}", quiet=quiet)
+        note(f"nothing to archive: the archive is unchanged since commit {done.archive.commit}", quiet=quiet)
     for name, lane in done.trimmed.items():
         if lane.held_by:
             note(
-                f"{name} is trimmed up to tick {lane.first_available_tick} only: {lane.held_by} needs the rest",
+                f"{name} is trimmed only up to tick {lane.first_available_tick}: {lane.held_by} needs the rest",
                 quiet=quiet,
             )
     record = done.as_record()
@@ -126,15 +135,17 @@ def archive(
 
 
 def compact(
-    folder: Annotated[str, typer.Argument(help="Folder of snapshots; each is named by its tick.", show_default=False)],
+    folder: Annotated[
+        str, typer.Argument(help="Folder of snapshots; each snapshot is named by its tick.", show_default=False)
+    ],
     channels: ChannelsArgument,
     *,
     as_of_tick: AsOfOption = None,
     tombstones: Annotated[
-        Literal["drop", "keep"], typer.Option(help="What becomes of keys whose latest payload is empty.")
+        Literal["drop", "keep"], typer.Option(help="Treatment of keys whose latest payload is empty.")
     ] = "drop",
     unkeyed: Annotated[
-        Literal["error", "keep", "drop"], typer.Option(help="What becomes of messages without a key.")
+        Literal["error", "keep", "drop"], typer.Option(help="Treatment of messages without a key.")
     ] = "error",
     archive: ArchiveOption = None,
     archive_only: ArchiveOnlyOption = False,
@@ -146,7 +157,7 @@ def compact(
     quiet: QuietOption = False,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Write the latest message of each key, as of a tick, as Parquet."""
+    """Write a snapshot: the latest message of each key as of a tick, as Parquet."""
     place = _folder(folder)
     job = _Job("compact", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
@@ -155,7 +166,7 @@ def compact(
 
         done = run(spark, place, options, tombstones=tombstones, unkeyed=unkeyed, on_progress=on_progress)
     if not done.written:
-        note("the snapshot was there", quiet=quiet)
+        note("nothing written: the snapshot already exists", quiet=quiet)
     print_records([done.as_record()], output)
 
 
@@ -165,15 +176,13 @@ def verify(
     as_of_tick: AsOfOption = None,
     archive: ArchiveOption = None,
     archive_only: ArchiveOnlyOption = False,
-    digest: Annotated[str | None, typer.Option(help="What the full digest should be.", show_default=False)] = None,
-    content_digest: Annotated[
-        str | None, typer.Option(help="What the content digest should be.", show_default=False)
-    ] = None,
+    digest: Annotated[str | None, typer.Option(help="Expected full digest.", show_default=False)] = None,
+    content_digest: Annotated[str | None, typer.Option(help="Expected content digest.", show_default=False)] = None,
     sequence_property: Annotated[
-        str, typer.Option(help="Property in which producers number their messages.", show_default=False)
+        str, typer.Option(help="Message property that holds the producer's sequence number.", show_default=False)
     ] = "",
     producer_property: Annotated[
-        str, typer.Option(help="Property that tells producers apart.", show_default=False)
+        str, typer.Option(help="Message property that identifies the producer.", show_default=False)
     ] = "",
     html: HtmlOption = None,
     option: SourceOption = None,
@@ -184,7 +193,10 @@ def verify(
     quiet: QuietOption = False,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Audit log, archive or both: order, transactions, broadcasts, sequences, counts, digests; exit code 9 if wrong."""
+    """Audit the log, an archive or both: order, transactions, broadcasts, sequences, counts and digests.
+
+    Exits with 9 if there are findings.
+    """
     job = _Job("verify", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
 
@@ -208,11 +220,11 @@ def verify(
 
 
 def print_audit(report: "VerifyReport", output: Output | None) -> None:
-    """Print what an audit found; a table of each kind of thing for people."""
+    """Print an audit: tables of vchannels, digests and findings, or one record in other formats."""
     record = report.as_record()
     if chosen_output(output) is Output.TABLE:
         lanes, findings = _records(record.pop("lanes")), _records(record.pop("findings"))
-        # By themselves, so that they stay in one line, from which they are copied.
+        # A separate table, so that digests do not wrap and can be copied.
         names = ("digest", "content_digest")
         counts = [{name: value for name, value in lane.items() if name not in names} for lane in lanes]
         digests = [{name: lane[name] for name in ("vchannel", "digest", "content_digest")} for lane in lanes]
@@ -228,11 +240,11 @@ def stats(
     *,
     window: Annotated[
         int | None,
-        typer.Option(min=1, help="Seconds of a window. Default: about a hundred windows.", show_default=False),
+        typer.Option(min=1, help="Seconds per window. Default: about 100 windows in all.", show_default=False),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="How many keys of each channel are named.")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="Number of most frequent keys to list per channel.")] = 10,
     parquet: Annotated[
-        str | None, typer.Option(help="Folder where the windows are written as Parquet.", show_default=False)
+        str | None, typer.Option(help="Also write the windows to this folder as Parquet.", show_default=False)
     ] = None,
     as_of_tick: AsOfOption = None,
     archive: ArchiveOption = None,
@@ -246,7 +258,7 @@ def stats(
     quiet: QuietOption = False,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Count messages, bytes, sizes and keys over windows of time; a table has the channels, JSON has everything."""
+    """Count messages, bytes, sizes and keys over time windows. A table shows only channels; JSON shows everything."""
     job = _Job("stats", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
 
@@ -261,7 +273,7 @@ def stats(
         report = run(spark, options, window_s=window, top=top, output=parquet, on_progress=on_progress)
         page = stats_page(report, options)
     if chosen_output(output) is Output.TABLE:
-        about = {"distinct_keys": "distinct keys (about)"}
+        about = {"distinct_keys": "distinct keys (estimate)"}
         channels_ = [{about.get(name, name): value for name, value in each.items()} for each in report.channels]
         print_records(channels_, output, title=f"channels as of tick {report.tick}")
         if report.top_keys:
@@ -275,7 +287,7 @@ def stats(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """How a command runs Spark."""
+    """Spark job of one command."""
 
     name: str
     master: str
@@ -284,7 +296,7 @@ class _Job:
 
     @contextmanager
     def session(self, checks: "Callable[[Preflight], None]") -> "Iterator[tuple[SparkSession, OnProgress | None]]":
-        """Yield a session and what draws its progress, after ``checks``; what fails becomes a CommandError."""
+        """Run ``checks``, then yield a session and its progress callback. Failures are raised as CommandError."""
         conf = _pairs(self.conf, "--conf")
         with _explained(), _progress(is_shown=self.is_shown) as on_progress:
             from tidelog.spark.pipelines import preflight
@@ -302,7 +314,7 @@ class _Job:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Make a CommandError of what fails in the block: one line, and its exit code."""
+    """Convert exceptions of the block to a CommandError with one line and an exit code."""
     from pyspark.errors import PySparkException
 
     from tidelog.spark.options import OptionError
@@ -358,10 +370,10 @@ def _options(
     archive_only: bool = False,
     as_of_tick: int | None = None,
 ) -> Mapping[str, str]:
-    """Return the options of the source that the arguments say."""
+    """Return the options of the Spark source for the arguments."""
     if any("*" in name for name in channels):
         if len(channels) > 1:
-            raise CommandError("name one pattern, or channels, not both", ExitCode.USAGE)
+            raise CommandError("expected one pattern or a list of channels, not both", ExitCode.USAGE)
         what = {"channelPattern": channels[0]}
     else:
         what = {"vchannels" if any("/" in name for name in channels) else "channels": ",".join(channels)}
@@ -375,7 +387,7 @@ def _options(
 
 
 def _folder(text: str) -> Path:
-    """Return the absolute path of a folder that the arguments name."""
+    """Return the absolute path of a folder argument."""
     with _explained():
         from tidelog.spark.manifest import folder_path
 
@@ -387,7 +399,7 @@ def _pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
     for text in texts or ():
         name, is_there, value = text.partition("=")
         if not is_there:
-            raise CommandError(f"{flag} is {text!r}: write NAME=VALUE", ExitCode.USAGE)
+            raise CommandError(f"invalid {flag} {text!r}: expected NAME=VALUE", ExitCode.USAGE)
         pairs[name] = value
     return pairs
 
@@ -403,7 +415,7 @@ def _check_page(check: "Preflight", path: Path | None) -> None:
 
 
 def _write_page(path: Path | None, page: str) -> None:
-    """Write the page after everything else was said, so that nothing is lost if that fails."""
+    """Write the report's page. Ordering: after everything is printed, so that a failure loses no output."""
     if path is not None:
         with _explained():
             path.write_text(page)

@@ -1,5 +1,4 @@
-"""The demonstration behind ``make demo``: a year of flights through the log and into Spark, checked against its source.
+"""The demonstration ``make demo``: append a year of flights, read them back in Spark, and compare with the source.
 
-It is a program on top of Tidelog, as a user would write one: it uses the client, Spark, and a server process of its
-own, and nothing inside of the server.
+It is written as a user's program: it uses the client, Spark and a separate server process, and no server internals.
 """

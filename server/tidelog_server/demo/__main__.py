@@ -11,9 +11,15 @@ from tidelog_server.demo.run import run_demo
 
 def main() -> int:
     """Run the demonstration and return its exit code."""
-    parser = argparse.ArgumentParser(prog="tidelog demo", description="A year of flights, through the log into Spark.")
-    parser.add_argument("--flights", type=int, default=None, metavar="N", help="only the first N flights; default: all")
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), metavar="FOLDER", help="for the chart")
+    parser = argparse.ArgumentParser(
+        prog="tidelog demo", description="Append a year of flights and read them in Spark."
+    )
+    parser.add_argument(
+        "--flights", type=int, default=None, metavar="N", help="append only the first N flights; default: all"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo-output"), metavar="FOLDER", help="folder for the chart"
+    )
     arguments = parser.parse_args()
     try:
         check_java()

@@ -1,4 +1,4 @@
-"""The appending half: a producer for each vchannel, and a follower that shows what arrives."""
+"""The appending half: a producer for each vchannel, and a follower that shows arriving messages."""
 
 import json
 import time
@@ -20,13 +20,13 @@ _FOLLOWER_TIMEOUT_S: Final = 60.0
 
 
 def append_flights(endpoint: str, channel: str, lanes: int, flights: Sequence[Flight], progress: Console) -> float:
-    """Create the channel and append all flights; return the seconds until the last one was acknowledged.
+    """Create the channel and append all flights; return the seconds until the last acknowledgement.
 
-    A follower reads along from the beginning and shows a few of them as they arrive. When this returns, every flight
-    is on disk and the follower has ended.
+    A follower reads from the beginning and shows some of the flights as they arrive. On return, every flight is on disk
+    and the follower has ended.
 
     Raises:
-        TidelogError: Not all of them were acknowledged.
+        TidelogError: Not all flights were acknowledged.
     """
     names = [f"{channel}/{lane}" for lane in range(lanes)]
     with Client(endpoint) as client, Client(endpoint) as follower, ThreadPoolExecutor(1) as threads:
@@ -71,7 +71,7 @@ def _message(flight: Flight) -> Message:
 
 
 def _follow(arrivals: Scan, total: int, progress: Console) -> None:
-    """Show a few messages, spread over the first five sixths of all that will arrive; end there, or with the last."""
+    """Show up to ``_SHOWN`` messages, spread over the first 5/6 of ``total``; return then, or after the last one."""
     seen = shown = 0
     for batch in arrivals:
         seen += len(batch)

@@ -27,10 +27,10 @@ class Flight:
 
     Attributes:
         line: Line of the source file, from 0.
-        carrier: Two letters; the message's key.
-        payload: The line as a JSON object; numbers are numbers, what is missing is null.
+        carrier: Two-character code, the message's key.
+        payload: The line as a JSON object; numeric columns are numbers, missing values are null.
         event_time: Scheduled departure.
-        departure_delay, arrival_delay: Minutes; None where the flight was cancelled or diverted.
+        departure_delay, arrival_delay: Minutes; None if the flight was cancelled or diverted.
     """
 
     line: int
@@ -42,24 +42,24 @@ class Flight:
 
 
 def read_flights(count: int | None = None) -> list[Flight]:
-    """Return the first ``count`` flights of the source, or all 336,776, in the order of the file."""
+    """Return the first ``count`` flights of the source, or all 336,776 if None, in file order."""
     return [_flight(number, line) for number, line in enumerate(islice(_lines("flights.csv.zip"), count))]
 
 
 def read_airlines() -> dict[str, str]:
-    """Return the name of each carrier."""
+    """Return the names of carriers by code."""
     return {line["carrier"]: line["name"] for line in _lines("airlines.csv")}
 
 
 def lane_of(carrier: str, lanes: int) -> int:
-    """Return the vchannel of a carrier, 0 to ``lanes - 1``: the same in every process, unlike Python's own hash."""
+    """Return the vchannel of a carrier, 0 to ``lanes - 1``. Unlike Python's hash, it is equal in every process."""
     return zlib.crc32(carrier.encode()) % lanes
 
 
 def _lines(file_name: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a data file of the package.
 
-    The package cannot be imported: it asks for ``pkg_resources``, which setuptools no longer ships.
+    The package cannot be imported: it needs ``pkg_resources``, which setuptools no longer ships.
     """
     path = Path(str(distribution(SOURCE).locate_file(f"{SOURCE}/data/{file_name}")))
     if not file_name.endswith(".zip"):
@@ -81,7 +81,7 @@ def _flight(number: int, line: dict[str, str]) -> Flight:
     )
 
 
-# Why the caches: the same few thousand values come back in all of the lines.
+# Why the caches: all lines share a few thousand distinct values.
 @lru_cache(maxsize=1 << 16)
 def _departure(hour: str, minute: str) -> datetime:
     return datetime.fromisoformat(hour) + timedelta(minutes=int(minute))

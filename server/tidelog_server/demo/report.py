@@ -1,4 +1,4 @@
-"""What the demonstration shows at its end: a table, a chart, and what it measured."""
+"""The final report of the demonstration: a table, a chart and measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ _DPI: Final = 150
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What the demonstration measured, in its own process on this machine.
+    """Measurements of the demonstration, taken in its own process on this machine.
 
     Attributes:
-        messages: How many were appended, and read back.
-        append_s: From the first append to the last acknowledgement, every batch synced.
-        restart_s: From the start of the killed server until it was ready again.
-        read_s: One read of all columns in Spark.
-        total_s: The whole demonstration.
+        messages: Number of messages appended and read back.
+        append_s: Seconds from the first append to the last acknowledgement, every batch synced.
+        restart_s: Seconds from restarting the killed server until it was ready.
+        read_s: Seconds for one read of all columns in Spark.
+        total_s: Seconds for the whole demonstration.
     """
 
     messages: int
@@ -38,7 +38,7 @@ class Measurements:
     total_s: float
 
     def lines(self) -> list[str]:
-        """Return one line for each figure."""
+        """Return one line per figure."""
         return [
             f"appended  {self.messages:,} messages in {self.append_s:.1f} s, "
             f"{self.messages / self.append_s:,.0f} messages/s, each one on disk",
@@ -49,7 +49,7 @@ class Measurements:
 
 
 def carrier_table(carriers: Mapping[str, CarrierFigures], names: Mapping[str, str]) -> Table:
-    """Return flights and mean delays of each carrier, the busiest first."""
+    """Return the flights and mean delays of each carrier, by descending number of flights."""
     title = "Flights out of New York in 2013; mean delays in minutes"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("carrier")
@@ -68,7 +68,7 @@ def carrier_table(carriers: Mapping[str, CarrierFigures], names: Mapping[str, st
 
 
 def draw_chart(carriers: Mapping[str, CarrierFigures], names: Mapping[str, str], path: Path) -> None:
-    """Write a PNG with the mean delays of each carrier, the latest departures on top."""
+    """Write a PNG with the mean delays of each carrier, the greatest mean departure delay on top."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -104,7 +104,7 @@ def _draw_bars(axes: "Axes", figures: list[CarrierFigures]) -> None:
 
 
 def _strip(axes: "Axes") -> None:
-    """Take away what carries no information, and put zero where the eye needs it."""
+    """Remove decoration that carries no information, and emphasise zero."""
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color("#bbbbbb")
     axes.axvline(0, color="#888888", linewidth=0.8)

@@ -24,13 +24,13 @@ CHART_NAME: Final = "delays.png"
 
 
 def run_demo(output: Path, *, flights: int | None = None) -> None:
-    """Append the flights, kill the server amid a transaction, go on, read everything back in Spark, and compare.
+    """Append the flights, kill and restart the server during a transaction, read all back in Spark, and compare.
 
-    Results go to stdout and to a chart in the folder ``output``; what is going on goes to stderr. All else that it
-    writes is in a temporary folder and gone afterwards.
+    Results are printed on stdout and drawn as a chart in the folder ``output``; progress is printed on stderr. All
+    other files are in a temporary folder, which is deleted.
 
     Raises:
-        CommandError: What Spark read is not what the source holds, or the server failed.
+        CommandError: The messages read in Spark differ from the source, or the server failed.
     """
     begin = time.perf_counter()
     progress = Console(stderr=True)
@@ -49,13 +49,13 @@ def run_demo(output: Path, *, flights: int | None = None) -> None:
 def _through_the_log(
     source: Sequence[Flight], folder: Path, progress: Console
 ) -> tuple[float, float, ReadBack, Together]:
-    """Return the seconds of appending and of restarting, what Spark read afterwards, and what came of all channels."""
+    """Return the seconds of appending and of restarting, what Spark read, and the results of ``together``."""
     server = MortalServer(folder / "data", {})
     try:
         append_s = append_flights(server.grpc, CHANNEL, LANES, source, progress)
         half = stage_half(server.grpc, source, progress)
         server.kill()
-        progress.print("every flight is acknowledged: killed the server with SIGKILL, starting it again")
+        progress.print("every flight is acknowledged; killed the server with SIGKILL, restarting it")
         restart_s = server.start()
         progress.print(f"ready after {restart_s:.2f} s")
         together = go_on(server.grpc, half, source, progress)
@@ -72,7 +72,7 @@ def _compare(source: Sequence[Flight], found: ReadBack) -> None:
     if found.disordered:
         problems.append(f"{found.disordered} messages are out of order within their vchannel")
     if problems:
-        raise CommandError("what Spark read is not what was appended:\n" + "\n".join(problems))
+        raise CommandError("the messages read in Spark differ from those appended:\n" + "\n".join(problems))
 
 
 def _show(found: ReadBack, measured: Measurements, together: Together, chart: Path) -> None:
@@ -80,8 +80,8 @@ def _show(found: ReadBack, measured: Measurements, together: Together, chart: Pa
     console.print(carrier_table(found.summary.carriers, read_airlines()))
     console.print()
     console.print(
-        f"[bold]{found.rows:,} messages came back, each once, in order:[/] counts and digests of Spark and of the "
-        "source agree on every vchannel and carrier"
+        f"[bold]{found.rows:,} messages were read back, each exactly once and in order:[/] counts and digests of Spark "
+        "and of the source are equal for every vchannel and carrier"
     )
     for line in (*together.lines(), *measured.lines()):
         console.print(line, highlight=False, soft_wrap=True)

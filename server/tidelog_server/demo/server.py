@@ -1,13 +1,13 @@
-"""The server of the demonstration: a process of its own that can be killed as a power cut would."""
+"""The server of the demonstration: a separate process that can be killed without warning."""
 
 from tidelog_server.cli.bench.server_process import ServerProcess
 
 
 class MortalServer(ServerProcess):
-    """A server that ``kill`` ends without warning, and ``start`` brings back with the same data on other ports."""
+    """A server process that ``kill`` kills, and ``start`` restarts with the same data on other ports."""
 
     def kill(self) -> None:
-        """End the process with SIGKILL: it gets no chance to write, sync or say anything."""
+        """Kill the process with SIGKILL: it cannot write, sync or log anything more."""
         self._process.kill()
         self._process.wait()
         self._stopping.set()

@@ -1,4 +1,4 @@
-"""The Spark half: read everything back, add it up, and look for anything out of order."""
+"""The Spark half: read everything back, summarise it, and count messages out of order."""
 
 import time
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ _CONTENT_HASH: Final = f"cast(conv(substring(sha2({_CONTENT}, 256), 1, {HASH_HEX
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """What Spark read.
+    """Result of reading in Spark.
 
     Attributes:
-        summary: To compare with that of the source.
-        disordered: Messages that are not behind their predecessor in both tick and line.
-        rows: How many there are.
-        read_s: Seconds for reading all columns of all rows once, without doing anything with them.
+        summary: Summary to compare with that of the source.
+        disordered: Number of messages whose tick or line does not exceed that of their predecessor.
+        rows: Number of rows.
+        read_s: Seconds for reading all columns of all rows once, without processing them.
     """
 
     summary: Summary
@@ -34,9 +34,9 @@ class ReadBack:
 
 
 def read_back(spark: "SparkSession", endpoint: str, channel: str) -> ReadBack:
-    """Read the whole channel in Spark: for what is in it, and then once more for the speed."""
+    """Read the whole channel in Spark: first its contents, then again to measure the speed."""
     messages = spark.read.format("tidelog").option("endpoint", endpoint).load(channel)
-    # Ordering: these also start Spark's Python workers, which is no part of reading and takes longer.
+    # Ordering: these also start Spark's Python workers, which takes longer than reading and must not be measured.
     summary = _summary(messages)
     disordered = _disordered(messages)
     start = time.perf_counter()
@@ -47,7 +47,7 @@ def read_back(spark: "SparkSession", endpoint: str, channel: str) -> ReadBack:
 
 
 def _summary(messages: "DataFrame") -> Summary:
-    """Return what ``summary.summarise`` returns for the source, out of one pass over the messages."""
+    """Return the same summary as ``summary.summarise`` does for the source, in one pass over the messages."""
     from pyspark.sql import functions as sql
 
     flight = sql.from_json(messages.payload.cast("string"), "dep_delay INT, arr_delay INT")
@@ -69,7 +69,7 @@ def _summary(messages: "DataFrame") -> Summary:
     for row in found:
         count, digest = lanes.get(row.vchannel, (0, 0))
         lanes[row.vchannel] = count + row.flights, digest + int(row.digest)
-    # A carrier that came back on two vchannels shows as a difference on both of them.
+    # A carrier that was read from two vchannels shows up as a difference on both.
     return Summary(lanes, {row.carrier: _figures(row) for row in found})
 
 
@@ -84,7 +84,7 @@ def _figures(row: "Row") -> CarrierFigures:
 
 
 def _disordered(messages: "DataFrame") -> int:
-    """Return how many messages, put in order of tick, do not follow a smaller tick and a smaller line."""
+    """Return how many messages, sorted by tick, do not follow a smaller tick and a smaller line."""
     from pyspark.sql import functions as sql
     from pyspark.sql.window import Window
 

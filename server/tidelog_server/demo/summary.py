@@ -1,4 +1,4 @@
-"""What a set of flights amounts to, computed once from the source and once from what Spark read."""
+"""Summary of a set of flights, computed once from the source and once from what Spark read."""
 
 import hashlib
 from collections import defaultdict
@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from tidelog_server.demo.flights import MESSAGE_TYPE, SOURCE, Flight, lane_of
 
-# A digest is a sum, so that it does not depend on order. 60 bits of each hash: Spark's conv() gives signed 64.
+# A digest is a sum, so that it does not depend on order. 60 bits of each hash: Spark's conv() returns signed 64 bits.
 HASH_HEX_DIGITS: Final = 15
 
 
 @dataclass(slots=True)
 class CarrierFigures:
-    """One carrier's year.
+    """Figures of one carrier.
 
     Attributes:
-        flights: All of them.
-        departed, arrived: Those with a delay on record.
-        departure_delay, arrival_delay: Sum over those, in minutes; early ones count negative.
+        flights: Number of flights.
+        departed, arrived: Number of flights with a recorded delay.
+        departure_delay, arrival_delay: Sum of the recorded delays in minutes; negative for early flights.
     """
 
     flights: int = 0
@@ -30,29 +30,29 @@ class CarrierFigures:
 
     @property
     def mean_departure_delay(self) -> float:
-        """Minutes a flight left late on average."""
+        """Mean departure delay in minutes."""
         return self.departure_delay / max(self.departed, 1)
 
     @property
     def mean_arrival_delay(self) -> float:
-        """Minutes a flight arrived late on average."""
+        """Mean arrival delay in minutes."""
         return self.arrival_delay / max(self.arrived, 1)
 
 
 @dataclass(slots=True)
 class Summary:
-    """All that is compared.
+    """All figures that are compared.
 
     Attributes:
-        lanes: By index of the vchannel: number of messages, and the sum of the hashes of their contents.
-        carriers: By carrier.
+        lanes: Number of messages and sum of the hashes of their contents, by index of the vchannel.
+        carriers: Figures by carrier.
     """
 
     lanes: dict[int, tuple[int, int]] = field(default_factory=dict)
     carriers: dict[str, CarrierFigures] = field(default_factory=dict)
 
     def differences(self, other: "Summary") -> list[str]:
-        """Return what differs, a line each; none if both describe the same messages."""
+        """Return the differences, one line each; empty if both describe the same messages."""
         return [
             *_differences("vchannel", self.lanes, other.lanes),
             *_differences("carrier", self.carriers, other.carriers),
@@ -60,7 +60,7 @@ class Summary:
 
 
 def summarise(flights: Iterable[Flight], lanes: int) -> Summary:
-    """Return the summary of the source, which Spark must arrive at as well."""
+    """Return the summary of the source, which the summary of Spark must equal."""
     counts: dict[int, int] = defaultdict(int)
     digests: dict[int, int] = defaultdict(int)
     carriers: dict[str, CarrierFigures] = defaultdict(CarrierFigures)
@@ -73,7 +73,7 @@ def summarise(flights: Iterable[Flight], lanes: int) -> Summary:
 
 
 def content_hash(flight: Flight) -> int:
-    """Return 60 bits of the SHA-256 over key, type, properties and payload, with a zero byte between them."""
+    """Return 60 bits of the SHA-256 of key, type, properties and payload, separated by zero bytes."""
     parts = (flight.carrier, str(MESSAGE_TYPE), SOURCE, str(flight.line))
     content = b"\0".join([*(part.encode() for part in parts), flight.payload])
     return int(hashlib.sha256(content).hexdigest()[:HASH_HEX_DIGITS], 16)

@@ -1,4 +1,4 @@
-"""What channels do together: a transaction that a crash cuts in half, and a broadcast that two consumers await."""
+"""Operations across channels: a transaction that a crash interrupts, and a broadcast that two consumers acknowledge."""
 
 import json
 import time
@@ -17,23 +17,23 @@ from tidelog_server.demo.flights import Flight
 BOOKINGS: Final = "bookings"
 SEATS: Final = "seats"
 _VCHANNELS: Final = 2
-# Enough for a transaction of several megabytes, which is staged on the server's disk as it comes.
+# Enough for a transaction of several megabytes, which the server stages on disk as it arrives.
 _FLIGHTS: Final = 10_000
 _STEP: Final = 500
 _ROWS: Final = 30
 _SCHEMA: Final = ResourceKey("schema", "bookings")
-# At the server, before it must have written something; each is a round trip.
+# Maximum polls until the server must have staged a message; each poll is a round trip.
 _LOOKS: Final = 10_000
 _ACKED_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class HalfTransaction:
-    """A transaction that its client can no longer finish.
+    """A transaction that its client can no longer commit.
 
     Attributes:
-        txn_id: Its id.
-        staged: How many messages of it were on the server's disk when that died.
+        txn_id: Id of the transaction.
+        staged: Number of its messages on the server's disk when the server died.
     """
 
     txn_id: int
@@ -42,14 +42,14 @@ class HalfTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What came of it.
+    """Results of this part.
 
     Attributes:
-        staged: Messages of the transaction that was cut in half, on disk when the server died; none was ever seen.
-        committed: Messages of the transaction that was repeated, on both channels.
-        commit_s: How long its commit took.
-        schema_tick: The tick of the broadcast, on every vchannel.
-        acked_s: From the broadcast until both consumers had acknowledged it.
+        staged: Messages of the interrupted transaction on disk when the server died; none became visible.
+        committed: Messages of the repeated transaction on both channels.
+        commit_s: Seconds that its commit took.
+        schema_tick: Tick of the broadcast, on every vchannel.
+        acked_s: Seconds from the broadcast until both consumers had acknowledged it.
     """
 
     staged: int
@@ -59,11 +59,11 @@ class Together:
     acked_s: float
 
     def lines(self) -> list[str]:
-        """Return one line for each part."""
+        """Return one line per part."""
         return [
             f"cut       {self.staged:,} messages of a transaction on two channels were on disk when the server died: "
-            "none was ever seen",
-            f"whole     {self.committed:,} messages on two channels at once, committed in "
+            "none became visible",
+            f"whole     {self.committed:,} messages on two channels, committed atomically in "
             f"{self.commit_s * 1_000:.0f} ms",
             f"schema    changed at tick {int(self.schema_tick)} on {2 * _VCHANNELS} vchannels, acknowledged by 2 "
             f"consumers after {self.acked_s * 1_000:.0f} ms",
@@ -71,7 +71,7 @@ class Together:
 
 
 def stage_half(endpoint: str, flights: Sequence[Flight], progress: Console) -> HalfTransaction:
-    """Begin a transaction, append half of it, and leave it there, as a client does that is about to lose its server."""
+    """Begin a transaction, append half of it, and leave it uncommitted, like a client whose server then dies."""
     with Client(endpoint) as client:
         for name in (BOOKINGS, SEATS):
             client.create_channel(name, vchannels=_VCHANNELS)
@@ -82,18 +82,18 @@ def stage_half(endpoint: str, flights: Sequence[Flight], progress: Console) -> H
             if staged.messages:
                 break
         else:
-            raise CommandError("the server has staged nothing of the transaction")
+            raise CommandError("the server has staged no message of the transaction")
         progress.print(
-            f"a transaction on {BOOKINGS} and {SEATS} is half done: {staged.messages:,} messages are on the disk"
+            f"a transaction on {BOOKINGS} and {SEATS} is half done: {staged.messages:,} of its messages are on disk"
         )
         return HalfTransaction(staged.txn_id, staged.messages)
 
 
 def go_on(endpoint: str, half: HalfTransaction, flights: Sequence[Flight], progress: Console) -> Together:
-    """After the restart: see that nothing of the half is there, commit the whole, and change the schema everywhere.
+    """After the restart: check that the half is not visible, commit the whole, and change the schema of all channels.
 
     Raises:
-        CommandError: Something of the half is there, or not all of the whole.
+        CommandError: A message of the half is visible, or a message of the whole is missing.
     """
     with Client(endpoint) as client:
         _expect_nothing(client, half, progress)
@@ -103,20 +103,20 @@ def go_on(endpoint: str, half: HalfTransaction, flights: Sequence[Flight], progr
             begin = time.perf_counter()
         commit_s = time.perf_counter() - begin
         if (found := _count(client)) != messages:
-            raise CommandError(f"{messages} messages were committed, {found} are there")
+            raise CommandError(f"{messages} messages were committed, but {found} are visible")
         tick, acked_s = _change_schema(client, progress)
     return Together(half.staged, messages, commit_s, tick, acked_s)
 
 
 def _expect_nothing(client: Client, half: HalfTransaction, progress: Console) -> None:
     if found := _count(client):
-        raise CommandError(f"{found} messages of half a transaction are there")
+        raise CommandError(f"{found} messages of an uncommitted transaction are visible")
     try:
         client.describe_txn(half.txn_id)
     except TransactionExpiredError as error:
         progress.print(f"after the crash: {error}", highlight=False, soft_wrap=True)
     else:
-        raise CommandError(f"transaction {half.txn_id} outlived its server")
+        raise CommandError(f"transaction {half.txn_id} is still open after the restart of the server")
 
 
 def _count(client: Client) -> int:
@@ -125,7 +125,7 @@ def _count(client: Client) -> int:
 
 
 def _fill(txn: Transaction, flights: Sequence[Flight], count: int) -> int:
-    """Append a booking and the seats of so many flights, again from the first if need be; return how many messages."""
+    """Append a booking and the seats for ``count`` flights, repeating ``flights`` if too few; return the messages."""
     chosen = list(islice(cycle(flights), count))
     for start in range(0, count, _STEP):
         step = chosen[start : start + _STEP]
@@ -143,7 +143,7 @@ def _seats(flight: Flight) -> bytes:
 
 
 def _change_schema(client: Client, progress: Console) -> tuple[Tick, float]:
-    """Tell both consumers of a new schema, and wait until they have it; return its tick, and how long that took."""
+    """Broadcast a new schema to both consumers, and wait for their acknowledgements; return its tick and seconds."""
     vchannels = {name: [f"{name}/{lane}" for lane in range(_VCHANNELS)] for name in (BOOKINGS, SEATS)}
     with (
         ThreadPoolExecutor(len(vchannels)) as threads,
@@ -162,15 +162,15 @@ def _change_schema(client: Client, progress: Console) -> tuple[Tick, float]:
         acked_s = time.perf_counter() - begin
         ticks = {tick for consumer in consumers for tick in consumer.result(_ACKED_TIMEOUT_S)}
     if ticks != {sent.tick}:
-        raise CommandError(f"the schema was changed at tick {sent.tick}, consumers saw it at {sorted(ticks)}")
+        raise CommandError(f"the schema was changed at tick {sent.tick}, but consumers saw it at {sorted(ticks)}")
     return sent.tick, acked_s
 
 
 def _acknowledge(client: Client, name: str, arrivals: Scan, progress: Console) -> Iterator[Tick]:
-    """Consume until the broadcast has come on each vchannel; yield the ticks at which it did."""
+    """Consume until the broadcast has arrived on each vchannel; yield the ticks at which it did."""
     for _ in range(_VCHANNELS):
         batch = next(batch for batch in arrivals if batch.broadcast_id is not None)
         change = batch.payloads[0].decode()
-        progress.print(f"  {name}: {batch.vchannel} has {change} from tick {int(batch.first_tick)} on", style="dim")
+        progress.print(f"  {name}: {batch.vchannel} has {change} from tick {int(batch.first_tick)}", style="dim")
         client.ack_batch(batch)
         yield batch.first_tick

@@ -27,7 +27,7 @@ def test_the_demonstration_agrees_with_its_source(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr
-    assert f"{FLIGHTS:,} messages came back" in ran.stdout
+    assert f"{FLIGHTS:,} messages were read back" in ran.stdout
     assert "United Air Lines" in ran.stdout
     assert "killed the server with SIGKILL" in ran.stderr
     assert "messages of a transaction on two channels were on disk when the server died" in ran.stdout

@@ -1,4 +1,4 @@
-"""gRPC knows the choice that our processes make, and leaves everybody else's choice alone."""
+"""gRPC accepts the network stack that our processes select, and a selection by the user is not changed."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ _USE_GRPC = "import grpc; grpc.insecure_channel('x').close()"
 
 
 def words_of_grpc(choice: str) -> str:
-    """Return what gRPC writes to stderr when it starts with ``choice``."""
+    """Return the stderr of a process that starts gRPC with ``choice``."""
     environment = os.environ | {VARIABLE: choice}
     return subprocess.run(
         [sys.executable, "-c", _USE_GRPC], env=environment, capture_output=True, check=True, text=True
@@ -20,7 +20,7 @@ def words_of_grpc(choice: str) -> str:
 
 
 def test_grpc_knows_what_we_choose() -> None:
-    # A version that does not know it any more says so; then this choice has to be thought over.
+    # A gRPC version that no longer supports the choice logs a warning; then the choice must be reconsidered.
     assert words_of_grpc(POLLING_STACK) == ""
     assert "unheard_of" in words_of_grpc("unheard_of")
 

@@ -1,7 +1,7 @@
-"""Goal: what is wrong with the arguments of ``tidelog pipeline`` is told before Spark starts, and nothing is made.
+"""Goal: wrong arguments of ``tidelog pipeline`` are reported before Spark starts, and no file is created.
 
-Method: the real command in this process, with a Java that can tell its version and nothing else: whoever starts it
-fails in another way than the tests expect.
+Method: the real command in this process, with a stub Java that only prints its version: a command that starts Spark
+fails with another error than the tests expect.
 """
 
 import signal
@@ -30,7 +30,7 @@ exit 1
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty working directory of a user who has that Java."""
+    """Return an empty working directory; the stub Java is installed."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(_JAVA)
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def archived(tmp_path: Path) -> list[str]:
-    """Return the options that read an archive alone, without a server."""
+    """Return the options that read only an archive, without a server."""
     root = tmp_path / "archive"
     with manifest.writing(root):
         manifest.append(root, Commit(1, "run", "2026-01-01T00:00:00Z", {"orders/0": ArchivedRange(1, 2, 1)}, ()))
@@ -52,7 +52,7 @@ def archived(tmp_path: Path) -> list[str]:
 
 
 def fail(*arguments: str) -> CommandError:
-    """Run ``tidelog pipeline`` and return what it fails with."""
+    """Run ``tidelog pipeline`` and return the error that it fails with."""
     error = CliRunner().invoke(app, ["pipeline", *arguments]).exception
     assert isinstance(error, CommandError), error
     return error
@@ -97,7 +97,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_read(
 
 
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(archived: list[str]) -> None:
-    # Nobody can, not even those who may write anywhere.
+    # No user can create it, not even root.
     error = fail("compact", "/proc/nothere", "orders", *archived)
 
     assert (error.code, error.message) == (
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(archived: list[str]) -
 
 def test_ctrl_c_while_spark_starts_is_one_line(tmp_path: Path, archived: list[str]) -> None:
     started = tmp_path / "started"
-    # Asked for the command that starts Spark, it names itself. As Spark's own, it does not see that we end.
+    # Asked for the command that starts Spark, it prints its own path. As Spark's JVM, it does not notice our exit.
     script = f"""test "$1" = spark && touch {started} && exec sleep 100
         printf '\\0\\n%s\\0spark\\0' "$0"; exit 0"""
     (tmp_path / "java" / "bin" / "java").write_text(_JAVA.replace("exit 1", script))
@@ -121,7 +121,7 @@ def test_ctrl_c_while_spark_starts_is_one_line(tmp_path: Path, archived: list[st
         assert time.monotonic() < give_up_s, "Spark did not start its Java"
         time.sleep(0.01)
     program.send_signal(signal.SIGINT)
-    # Until nobody has stderr open: Java has ended too.
+    # Returns when all processes have closed stderr, so Java has ended too.
     _, errors = program.communicate(timeout=240)
 
     assert (program.returncode, errors) == (130, "tidelog: interrupted\n")

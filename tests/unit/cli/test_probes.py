@@ -1,4 +1,4 @@
-"""The doctor's probes: what they conclude from what they measure, and that they measure something."""
+"""The doctor's probes: they measure, and they derive the right severity from measurements."""
 
 from pathlib import Path
 

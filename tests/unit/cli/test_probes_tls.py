@@ -1,4 +1,4 @@
-"""What ``tidelog doctor`` says of TLS files. Method: certificates made here, good, expired, swapped and garbled."""
+"""Findings of ``tidelog doctor`` about TLS files. Method: generated certificates: valid, expired, swapped, garbled."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

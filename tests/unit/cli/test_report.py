@@ -1,4 +1,4 @@
-"""Benchmark reports: the keys that programs rely on, and the arithmetic behind them."""
+"""Benchmark reports: the documented keys, and the arithmetic of the figures."""
 
 import json
 

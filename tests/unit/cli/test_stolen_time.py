@@ -1,4 +1,4 @@
-"""A report says how much of the CPU others had while it was made."""
+"""A report states the share of CPU time that was stolen during the run."""
 
 import pytest
 
