@@ -537,8 +537,8 @@ class DeadlineError(TidelogError, TimeoutError):
 class AppendUnknownError(TidelogError):
     """The messages may or may not be in the log: the connection or the server was lost before the response.
 
-    The client never sends messages again by itself, because that could write them twice. The exception are numbered
-    ones, those of a producer and of ``append(producer=...)``: for them this error means that retries timed out.
+    The client does not send such messages again, because that could write them twice. It does retry numbered messages,
+    those of a producer and of ``append(producer=...)``: for them this error means that the retries timed out.
     """
 
 

@@ -136,7 +136,8 @@ class AsyncTransaction:
             vchannel: Name of the vchannel.
             messages: One message, or a sequence of at least one.
             barrier_tick: Tick that every tick of the transaction must exceed, which may delay the commit.
-            expected_last_tick: Commit only if the last message ever appended to the vchannel has this tick; 0 for none.
+            expected_last_tick: Commit only if the last message ever appended to the vchannel has this tick; 0: if no
+                message was ever appended to it.
             fencing_token: Commit only if the vchannel has this token.
 
         Raises:

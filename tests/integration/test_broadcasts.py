@@ -349,7 +349,7 @@ def test_the_synchronous_client_does_the_same(tidelog_server: tidelog.testing.Te
         client.wait_acked(SCHEMA)
         assert client.describe_broadcast(result.broadcast_id).summary.state == "done"
         assert client.abort_broadcast(result.broadcast_id, "too late").state == "done"
-        with pytest.raises(ValueError, match="no broadcast"):
+        with pytest.raises(ValueError, match="is not a broadcast"):
             client.ack_batch(Batch("twins/0", first.columns, first.ticks))
 
 
