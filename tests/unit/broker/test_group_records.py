@@ -42,7 +42,7 @@ def test_a_record_comes_back_as_it_was(start: Start) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_record_is_data_loss(value: bytes) -> None:
-    with pytest.raises(DataLossError, match="group billing"):
+    with pytest.raises(DataLossError, match="group 'billing'"):
         GroupRecord.decode("billing", value)
 
 
