@@ -114,7 +114,7 @@ def test_a_full_disk_leaves_no_backup_and_no_restored_folder(tmp_path: Path) -> 
         failed = run("create", folder, "--endpoint", server.grpc, wrapper=full)
         assert injected(report) > 0
         assert failed.returncode == 1
-        assert "is full: make room" in failed.stderr
+        assert "is full: free some space" in failed.stderr
         assert open_backup_folder(folder).listed() == []
         assert list(folder.glob("*.part")) == []
         succeeds("create", folder, "--endpoint", server.grpc)
@@ -123,6 +123,6 @@ def test_a_full_disk_leaves_no_backup_and_no_restored_folder(tmp_path: Path) -> 
 
     assert injected(report) > 0
     assert failed.returncode == 1
-    assert "is full: make room" in failed.stderr
+    assert "is full: free some space" in failed.stderr
     assert not target.exists()
     assert list(tmp_path.glob(".restored*")) == []

@@ -409,7 +409,7 @@ def test_a_second_opener_is_refused_and_told_the_owner(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused(tmp_path: Path, stamp: bytes) -> None:
     open_rocksdb_log_store(tmp_path / "store").close()
     (tmp_path / "store" / "FORMAT").write_bytes(stamp)
-    with pytest.raises(DataFolderError, match="this server knows"):
+    with pytest.raises(DataFolderError, match="this server supports"):
         open_rocksdb_log_store(tmp_path / "store")
 
 

@@ -110,7 +110,7 @@ async def test_a_full_disk_at_the_start_is_no_data_loss_and_room_mends_it(disk: 
         with pytest.raises(ServerDiedError) as died:
             ServerProcess(disk)
         assert died.value.code == ExitCode.DISK_FULL, died.value
-        assert "make room" in died.value.errors
+        assert "free some space" in died.value.errors
         assert "damaged" not in died.value.errors
         assert digests(disk) == before
     ballast.unlink()
@@ -127,7 +127,7 @@ def test_a_full_disk_that_shall_have_a_new_store_says_so(disk: Path) -> None:
     # Not as ServerProcess: what it writes to stderr goes to a file beside the folder.
     ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": python_path()}, capture_output=True, check=False)
     assert ended.returncode == ExitCode.DISK_FULL, ended
-    assert b"make room" in ended.stderr
+    assert b"free some space" in ended.stderr
     ballast.unlink()
     ServerProcess(folder).kill()
 

@@ -1,7 +1,7 @@
-"""Copying and hashing large files without pushing others aside, and without following what a folder leads to.
+"""Copies and hashes large files with little effect on other I/O, and without following links out of a folder.
 
 A backup may come from another machine. So its files are opened by name, level by level, without following links, and
-only regular files are read, up to the size that is expected: a pipe does not block, a device does not fill the disk.
+only regular files are read, up to the expected size: a pipe cannot block, and a device cannot fill the disk.
 """
 
 import errno
@@ -18,18 +18,18 @@ from tidelog_server.storage.backup_manifest import DIGEST_BYTES
 from tidelog_server.storage.durable_files import FILE_MODE, write_all
 
 Meter = Callable[[int], None]
-"""Called with the number of bytes after each block: it may wait, to keep a rate, and count."""
+"""Called with the number of bytes after each block, to count them and to wait in order to limit the rate."""
 
 _BLOCK_BYTES: Final = MIB
-# What was written goes to the disk bit by bit: a server beside us would wait with its syncs for all of it otherwise.
+# Written data is synced in small portions: otherwise the syncs of a server on the same disk would wait for all of it.
 _SYNC_EVERY_BYTES: Final = 8 * MIB
 _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
-# What the system says of a link, and of a socket or a file in the place of a folder.
+# Errors of the system for a link, for a socket, and for a file in the place of a folder.
 _OF_OTHER_KINDS: Final = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 
 
 class UnexpectedFileError(Exception):
-    """Something in a folder is not the file that it must be. Its text is a predicate, such as ``is a link``."""
+    """An item in a folder is not the expected file. The text is a predicate, such as ``is a link``."""
 
 
 @contextmanager
@@ -37,13 +37,13 @@ def opened_within(root: Path, name: str) -> Iterator[int]:
     """Open the regular file ``name``, with slashes between levels, below ``root``; yield its descriptor.
 
     Raises:
-        UnexpectedFileError: It or a folder on the way is a link, or it is no regular file.
+        UnexpectedFileError: It or a folder of its path is a link, or it is not a regular file.
         OSError: It is missing, or the system refused.
     """
     descriptor = _open_within(root, name)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UnexpectedFileError("is no regular file")
+            raise UnexpectedFileError("is not a regular file")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -58,12 +58,12 @@ def _open_within(root: Path, name: str) -> int:
             os.close(folder)
             folder = inner
         if not stat.S_ISREG(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode):
-            # Looked at before, too: opening a device may have an effect, and opening a pipe may block.
-            raise UnexpectedFileError("is a link, or no regular file")
+            # Checked before the open, too: opening a device may have an effect, and opening a pipe may block.
+            raise UnexpectedFileError("is a link, or not a regular file")
         return os.open(last, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | _NO_LINK, dir_fd=folder)
     except OSError as error:
         if error.errno in _OF_OTHER_KINDS:
-            raise UnexpectedFileError("is a link, or lies behind one") from error
+            raise UnexpectedFileError("is a link, or is below one") from error
         raise
     finally:
         os.close(folder)
@@ -73,11 +73,11 @@ def names_below(folder: Path) -> list[str]:
     """Return the names of all files below a folder, with slashes between levels.
 
     Raises:
-        UnexpectedFileError: The folder, or something in it, is a link or neither a folder nor a regular file.
+        UnexpectedFileError: The folder or an item in it is a link, or neither a folder nor a regular file.
         OSError: It cannot be read.
     """
     if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise UnexpectedFileError("is a link, or no folder")
+        raise UnexpectedFileError("is a link, or not a folder")
     names: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -86,18 +86,18 @@ def names_below(folder: Path) -> list[str]:
             elif entry.is_file(follow_symlinks=False):
                 names.append(entry.name)
             else:
-                raise UnexpectedFileError(f"has {entry.name!r}, which is a link or no regular file")
+                raise UnexpectedFileError(f"has {entry.name!r}, which is a link or not a regular file")
     return names
 
 
 def read_within(root: Path, name: str, max_bytes: int) -> bytes:
-    """Return the content of a small file. Raises as ``opened_within``, also if it is larger than ``max_bytes``."""
+    """Return the content of a small file. Raises like ``opened_within``, also if it exceeds ``max_bytes``."""
     with opened_within(root, name) as descriptor:
         return b"".join(_blocks(descriptor, lambda _: None, max_bytes))
 
 
 def hash_file(root: Path, name: str, meter: Meter, max_bytes: int) -> str:
-    """Return the hash of a file's content, hexadecimal. Raises as ``read_within``."""
+    """Return the hexadecimal hash of a file's content. Raises like ``read_within``."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     with opened_within(root, name) as descriptor:
         for block in _blocks(descriptor, meter, max_bytes):
@@ -106,9 +106,9 @@ def hash_file(root: Path, name: str, meter: Meter, max_bytes: int) -> str:
 
 
 def copy_file(root: Path, name: str, target: Path, meter: Meter, max_bytes: int) -> str:
-    """Copy a file to a new one, durably but for its name; return the hash of what was copied.
+    """Copy a file to a new one, durable except for its name; return the hash of the copied content.
 
-    Not more than ``max_bytes`` are written. Raises as ``read_within``.
+    At most ``max_bytes`` are written. Raises like ``read_within``.
     """
     digest = blake2b(digest_size=DIGEST_BYTES)
     with opened_within(root, name) as source:
@@ -135,7 +135,7 @@ def _blocks(descriptor: int, meter: Meter, max_bytes: int) -> Iterator[bytes]:
         if offset + len(block) > max_bytes:
             raise UnexpectedFileError(f"has more than its {max_bytes} bytes")
         yield block
-        # What is read once must not push out of the page cache what others read again.
+        # Data that is read once must not evict data from the page cache that is read again.
         os.posix_fadvise(descriptor, offset, len(block), os.POSIX_FADV_DONTNEED)
         offset += len(block)
         meter(len(block))

@@ -1,4 +1,4 @@
-"""The folder of backups: taking one, listing them, and proving that one is what it was.
+"""The folder of backups: takes, lists and verifies them.
 
 ::
 
@@ -6,10 +6,10 @@
     LOCK                  held with flock by the one program that takes a backup
     <id>/manifest.json    see backup_manifest
     <id>/data/            a data folder: FORMAT, HEAD, db/
-    <id>.part/            a backup that is being taken, or whose taking was cut off
+    <id>.part/            a backup that is in progress, or was interrupted
 
-A backup is whole once its folder has its name, which is the last step. Each is complete in itself: what it shares with
-an earlier one is a second link to the same file, so any of them may be removed.
+A backup is complete once its folder has its name, which is the last step. Each backup is self-contained: it shares
+files with an earlier one by hard links, so any of them may be removed.
 """
 
 import errno
@@ -52,15 +52,15 @@ _LOCK_NAME: Final = "LOCK"
 _PART: Final = ".part"
 _MANIFEST_NAME: Final = "manifest.json"
 _OURS: Final = (_STAMP_NAME, _LOCK_NAME)
-# RocksDB never changes them once they are in a checkpoint.
+# RocksDB never changes these files once they are in a checkpoint.
 _IMMUTABLE: Final = (".sst", ".blob")
-# Left free on the disk of the backups.
+# Space left free on the disk of the backups.
 _SPARE_BYTES: Final = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A backup as it is listed: its manifest, or what is wrong with that."""
+    """An entry of the list of backups: the manifest, or the problem with it."""
 
     backup_id: str
     manifest: Manifest | None
@@ -69,14 +69,14 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """How a backup is taken.
+    """Options of taking a backup.
 
     Attributes:
-        version: Of this software.
-        meter: Told of each block that is read.
-        reuse: Files of the newest backup of the same store are linked instead of copied: with ``hash`` those with
-            equal name, size and hash, which reads all of them; with ``time`` those with equal name, size and time of
-            change, unread; with ``none`` no file.
+        version: Version of this software.
+        meter: Called for each block that is read.
+        reuse: Files of the newest backup of the same store to link instead of copying: with ``hash`` files of equal
+            name, size and hash, which reads all of them; with ``time`` files of equal name, size and modification time,
+            without reading them; with ``none`` no file.
     """
 
     version: str
@@ -95,7 +95,7 @@ class BackupFolder:
         return self.path / backup_id / "data"
 
     def listed(self) -> list[Listed]:
-        """Return all backups, oldest first; whose taking was cut off are none.
+        """Return completed backups, oldest first; interrupted ones are not listed.
 
         Raises:
             OSError: The folder cannot be read.
@@ -105,35 +105,35 @@ class BackupFolder:
         return [self._listed(name) for name in sorted(names)]
 
     def manifest(self, backup_id: str | None) -> Manifest:
-        """Return the manifest of a backup; of the newest whole one if None.
+        """Return the manifest of a backup; of the newest undamaged one if ``backup_id`` is None.
 
         Raises:
-            BackupError: There is none, or none of this name.
+            BackupError: There is no backup, or no backup of this name.
             BackupDamagedError: It cannot be read.
         """
         if backup_id is not None:
             return self._manifest(backup_id)
         whole = [each.manifest for each in self.listed() if each.manifest is not None]
         if not whole:
-            raise BackupError(f"{self.path} holds no backup: take one with `tidelog backup create`")
+            raise BackupError(f"{self.path} has no backups: take one with `tidelog backup create`")
         return max(whole, key=lambda manifest: manifest.facts.tick)
 
     def take(self, source: Path, facts: Facts, taking: Taking) -> Manifest:
-        """Copy a checkpoint and return what was taken.
+        """Copy a checkpoint and return the manifest of the new backup.
 
         Args:
-            source: The checkpoint; nothing in it changes meanwhile.
-            facts: What it holds.
-            taking: How.
+            source: Folder of the checkpoint, which does not change meanwhile.
+            facts: State of the checkpoint.
+            taking: Options.
 
         Raises:
-            BackupError: Another one is being taken, the disk is full, or a file is not the one that it was.
+            BackupError: Another backup is in progress, the disk is full, or an immutable file has changed.
             OSError: The system refused.
         """
         backup_id = _id_of(facts)
         with self._locked():
             if (self.path / backup_id).exists():
-                raise BackupError(f"backup {backup_id} is there already: this very state was backed up before")
+                raise BackupError(f"backup {backup_id} already exists: this state was backed up before")
             for left_behind in self.path.glob(f"*{_PART}"):
                 shutil.rmtree(left_behind)
             part = self.path / (backup_id + _PART)
@@ -152,7 +152,7 @@ class BackupFolder:
         """Compare every file with the manifest.
 
         Raises:
-            BackupDamagedError: One is missing, too many, or not what it was; named.
+            BackupDamagedError: A file is missing, unexpected or different; the error names it.
         """
         data = self.data_path(manifest.backup_id)
         found = self._names_of(manifest)
@@ -161,7 +161,7 @@ class BackupFolder:
                 raise damaged_file(manifest, file.name, "is missing")
             size_bytes = (data / file.name).lstat().st_size
             if size_bytes != file.bytes:
-                raise damaged_file(manifest, file.name, f"has {size_bytes} bytes instead of {file.bytes}")
+                raise damaged_file(manifest, file.name, f"has {size_bytes} bytes, expected {file.bytes}")
             try:
                 digest = hash_file(self.path, f"{manifest.backup_id}/data/{file.name}", meter, file.bytes)
             except UnexpectedFileError as error:
@@ -169,12 +169,12 @@ class BackupFolder:
             except OSError as error:
                 raise damaged_file(manifest, file.name, f"cannot be read ({error.strerror})") from error
             if digest != file.blake2b:
-                raise damaged_file(manifest, file.name, "has another content than when it was taken")
+                raise damaged_file(manifest, file.name, "has changed since the backup was taken")
         if strangers := sorted(found - {file.name for file in manifest.files}):
-            raise damaged_file(manifest, strangers[0], "is not part of it")
+            raise damaged_file(manifest, strangers[0], "is not part of the backup")
 
     def _names_of(self, manifest: Manifest) -> set[str]:
-        """Return the names of all files of a backup, none of which is a link. Raises BackupDamagedError."""
+        """Return the names of all files of a backup, without links. Raises BackupDamagedError."""
         folder = self.path / manifest.backup_id
         try:
             names_below(folder)
@@ -185,10 +185,10 @@ class BackupFolder:
             ) from error
 
     def check_recovers(self, manifest: Manifest, check: str = STORE_CHECK) -> None:
-        """Open a backup read-only as a start would, and compare what it recovers to with the manifest.
+        """Open a backup read-only, as a start does, and compare the recovered state with the manifest.
 
         Raises:
-            BackupDamagedError: It would be refused, or is another one.
+            BackupDamagedError: The start would be refused, or the recovered state is another one.
         """
         check_recovers(self.data_path(manifest.backup_id), manifest, check)
 
@@ -212,7 +212,7 @@ class BackupFolder:
         return Manifest.decode(backup_id, content)
 
     def _no_backup(self, name: str) -> BackupError:
-        return BackupError(f"{self.path} holds no backup {name!r}: see `tidelog backup ls`")
+        return BackupError(f"{self.path} has no backup {name!r}: see `tidelog backup ls`")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -221,12 +221,12 @@ class BackupFolder:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         except BlockingIOError:
-            raise BackupError(f"another backup is being taken in {self.path}: wait until it has ended") from None
+            raise BackupError(f"another backup to {self.path} is in progress: wait until it has ended") from None
         finally:
             os.close(descriptor)
 
     def _copy(self, source: Path, part: Path, facts: Facts, taking: Taking) -> Manifest:
-        """Fill ``part``, its manifest last, durably but for its name."""
+        """Fill ``part``, manifest last, durable except for its name."""
         earlier = self._earlier(facts) if taking.reuse != "none" else {}
         names = sorted(names_below(source))
         self._check_room(source, [name for name in names if name not in earlier])
@@ -244,7 +244,7 @@ class BackupFolder:
         return manifest
 
     def _earlier(self, facts: Facts) -> dict[str, tuple[Path, BackupFile]]:
-        """Return the files of the newest backup of the same store that may be the same still."""
+        """Return the files of the newest backup of the same store, which may be unchanged."""
         same = [each.manifest for each in self.listed() if each.manifest is not None]
         same = [manifest for manifest in same if manifest.facts.incarnation == facts.incarnation]
         if not same:
@@ -258,16 +258,16 @@ class BackupFolder:
         free = shutil.disk_usage(self.path).free
         if free < needed:
             raise BackupError(
-                f"{self.path} has {free >> 20} MiB free and the backup takes about {needed >> 20} MiB: make room, or "
-                "choose another folder"
+                f"{self.path} has {free >> 20} MiB free, and the backup needs about {needed >> 20} MiB: free some "
+                "space, or choose another folder"
             )
 
 
 def open_backup_folder(path: Path, *, create: bool = False) -> BackupFolder:
-    """Return the folder of backups at ``path``; with ``create`` an empty or missing one becomes one.
+    """Return the folder of backups at ``path``; with ``create``, initialize an empty or missing folder.
 
     Raises:
-        BackupError: It is none.
+        BackupError: It is not a folder of backups.
         OSError: The system refused.
     """
     if create and (not path.exists() or _is_empty(path)):
@@ -277,23 +277,23 @@ def open_backup_folder(path: Path, *, create: bool = False) -> BackupFolder:
     try:
         stamp = read_within(path, _STAMP_NAME, len(_STAMP))
     except UnexpectedFileError as error:
-        raise BackupError(f"{path} is no folder of backups: its file {_STAMP_NAME} {error}") from error
+        raise BackupError(f"{path} is not a folder of backups: its file {_STAMP_NAME} {error}") from error
     except (FileNotFoundError, NotADirectoryError):
-        raise BackupError(f"{path} is no folder of backups: choose an empty one, or correct the path") from None
+        raise BackupError(f"{path} is not a folder of backups: choose an empty one, or correct the path") from None
     if stamp != _STAMP:
         shown = stamp[:64].decode("ascii", "backslashreplace").strip()
-        raise BackupError(f"{path} has the format {shown!r}, this program knows {_STAMP.decode().strip()!r}")
+        raise BackupError(f"{path} has the format {shown!r}, this program supports {_STAMP.decode().strip()!r}")
     return BackupFolder(path)
 
 
 def _is_empty(path: Path) -> bool:
-    """Return whether a folder has nothing, or what a crash left while it was made a folder of backups."""
+    """Return whether a folder is empty, or has only leftovers of an interrupted initialization."""
     return all(each.name == f"{_STAMP_NAME}.new" for each in path.iterdir())
 
 
 @contextmanager
 def full_disk_told(path: Path) -> Iterator[None]:
-    """Turn the system's error for a full disk, or a quota that is used up, into BackupError."""
+    """Turn the system's error for a full disk or an exceeded quota into BackupError."""
     try:
         yield
     except OSError as error:
@@ -303,10 +303,10 @@ def full_disk_told(path: Path) -> Iterator[None]:
 
 
 def check_recovers(data: Path, manifest: Manifest, check: str = STORE_CHECK) -> None:
-    """Open a copy read-only as a start would, and compare what it recovers to with the manifest.
+    """Open a copy read-only, as a start does, and compare the recovered state with the manifest.
 
     Raises:
-        BackupDamagedError: It would be refused, or is another one.
+        BackupDamagedError: The start would be refused, or the recovered state is another one.
     """
     facts = manifest.facts
     try:
@@ -317,14 +317,14 @@ def check_recovers(data: Path, manifest: Manifest, check: str = STORE_CHECK) -> 
     if tuple(found) != expected:
         raise BackupDamagedError(
             f"backup {manifest.backup_id} is damaged: it recovers to entry {found.sequence} at tick {found.last_tick}, "
-            f"its manifest tells of entry {facts.sequence} at tick {facts.last_tick}"
+            f"but its manifest has entry {facts.sequence} at tick {facts.last_tick}"
         )
 
 
 def _take_file(
     source: Path, target: Path, name: str, earlier: tuple[Path, BackupFile] | None, taking: Taking
 ) -> BackupFile:
-    """Copy the file ``name`` of the folder ``source``, or link what an earlier backup has."""
+    """Copy the file ``name`` of the folder ``source``, or link the file of an earlier backup."""
     status = (source / name).stat()
     if earlier is not None:
         folder, file = earlier
@@ -336,10 +336,10 @@ def _take_file(
 
 
 def _is_same(source: Path, folder: Path, file: BackupFile, taking: Taking) -> bool:
-    """Return whether a file of the folder ``source`` is the one that an earlier backup has in ``folder``.
+    """Return whether a file of ``source`` is the one that an earlier backup has in ``folder``.
 
     Raises:
-        BackupError: It has the same name and size but another content: RocksDB does not change such files.
+        BackupError: It has the same name and size but different content: RocksDB does not change such files.
     """
     status = (source / file.name).stat()
     if status.st_size != file.bytes or not _is_regular(folder / file.name, file.bytes):
@@ -349,8 +349,8 @@ def _is_same(source: Path, folder: Path, file: BackupFile, taking: Taking) -> bo
     if hash_file(source, file.name, taking.meter, file.bytes) == file.blake2b:
         return True
     raise BackupError(
-        f"{file.name} of the data folder is not what it was in the backup before, and such files never change: one of "
-        "them is damaged. Run `tidelog backup verify`; if that finds nothing, the data folder is: restore it"
+        f"{file.name} of the data folder differs from the previous backup, but such files never change: one of "
+        "them is damaged. Run `tidelog backup verify`; if the backup is sound, restore the data folder from it"
     )
 
 
@@ -363,7 +363,7 @@ def _is_regular(path: Path, size_bytes: int) -> bool:
 
 
 def _disk_full(path: Path) -> BackupError:
-    return BackupError(f"the disk of {path} is full: make room, or choose another folder")
+    return BackupError(f"the disk of {path} is full: free some space, or choose another folder")
 
 
 def _id_of(facts: Facts) -> str:
@@ -372,5 +372,5 @@ def _id_of(facts: Facts) -> str:
 
 
 def damaged_file(manifest: Manifest, name: str, problem: str) -> BackupDamagedError:
-    """Return what is wrong with a file of a backup, as an error; ``problem`` is a predicate."""
+    """Return the error for a file of a backup; ``problem`` is a predicate."""
     return BackupDamagedError(f"backup {manifest.backup_id} is damaged: data/{name} {problem}. Do not restore it")

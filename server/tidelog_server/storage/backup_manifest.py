@@ -1,8 +1,8 @@
-"""The manifest of a backup: what it holds, file by file. It is written last, so a backup without one is none. Pure.
+"""The manifest of a backup: its state and files. It is written last: a backup without one is incomplete. Pure.
 
-``manifest.json``, one JSON object with a hash over the rest of itself; see FORMAT.md. The hash has no key: it proves
-that nothing was damaged, not who wrote it. So what a manifest says is checked as any input is: names are those that a
-backup writes, numbers are numbers.
+``manifest.json`` is one JSON object with a hash over the rest of itself; see FORMAT.md. The hash has no key: it detects
+damage, but does not authenticate. So a manifest is validated like any other input: names have the form that a backup
+writes, and numbers are numbers in range.
 """
 
 import json
@@ -22,7 +22,7 @@ _VERSION: Final = re.compile(r"[0-9A-Za-z.+!_-]{1,64}")
 _HASH: Final = re.compile(rf"[0-9a-f]{{{2 * HASH_BYTES}}}")
 _DIGEST: Final = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}")
 _ALWAYS_THERE: Final = frozenset({"FORMAT", "HEAD", "db/CURRENT"})
-# The files of a checkpoint, and no others: a name decides where a restore writes.
+# The files of a checkpoint, and no others: a restore writes to these names.
 _NAME: Final = re.compile(
     r"FORMAT|HEAD|db/(?:CURRENT|IDENTITY|rocksdict-config\.json|(?:MANIFEST|OPTIONS)-[0-9]{1,20}"
     r"|[0-9]{1,20}\.(?:sst|blob|log))"
@@ -30,11 +30,11 @@ _NAME: Final = re.compile(
 
 
 class BackupError(Exception):
-    """A backup cannot be taken, read or restored. Its text tells the operator what to do."""
+    """A backup cannot be taken, read or restored. The text states what the operator can do."""
 
 
 class BackupDamagedError(BackupError):
-    """A backup is not what it was when it was taken: it must not be restored."""
+    """A backup has changed since it was taken: it must not be restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class BackupFile:
 
     Attributes:
         name: Path below ``data/``, with slashes.
-        bytes: Its size.
+        bytes: Size in bytes.
         blake2b: BLAKE2b of its content, 32 bytes, hexadecimal.
-        mtime_ns: When the file that was copied was last changed.
-        is_reused: Whether it is a link to the file of an earlier backup.
+        mtime_ns: Modification time of the copied file, in nanoseconds since the epoch.
+        is_reused: True if it is a hard link to the file of an earlier backup.
     """
 
     name: str
@@ -58,15 +58,15 @@ class BackupFile:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a backup holds.
+    """The state in a backup.
 
     Attributes:
         incarnation: Identity of the store, hexadecimal.
-        tick: Every message with this tick or a smaller one is in it, and none with a greater one.
-        sequence: Number of entries that the store ever had.
-        chain_hash: Of the last of them, hexadecimal.
-        last_tick: The greatest tick of a message; 0 if there never was one.
-        created_ms: When its checkpoint was made, in milliseconds since the epoch.
+        tick: Exactly the messages up to this tick, inclusive, are in the backup.
+        sequence: Number of entries ever written to the store.
+        chain_hash: Chain hash of the last of them, hexadecimal.
+        last_tick: The greatest tick of a message; 0 if there never was a message.
+        created_ms: Creation time of its checkpoint, in milliseconds since the epoch.
     """
 
     incarnation: str
@@ -79,13 +79,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A whole backup.
+    """A complete backup.
 
     Attributes:
-        backup_id: Its name, and that of its folder.
-        version: Of the software that took it.
-        facts: What it holds.
-        files: All of its files, in order of their names.
+        backup_id: Its name, which is also that of its folder.
+        version: Version of the software that took it.
+        facts: State in the backup.
+        files: All of its files, sorted by name.
     """
 
     backup_id: str
@@ -100,31 +100,31 @@ class Manifest:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of the files that were not there in an earlier backup."""
+        """Bytes of the files that are not links to an earlier backup."""
         return sum(file.bytes for file in self.files if not file.is_reused)
 
     def encode(self) -> bytes:
-        """Return the manifest as it is stored."""
+        """Return the stored form of the manifest."""
         fields: dict[str, Any] = {"manifest": MANIFEST_VERSION, **asdict(self)}
         return json.dumps({**fields, "digest": _digest_of(fields)}, indent=1).encode() + b"\n"
 
     @classmethod
     def decode(cls, name: str, content: bytes) -> "Manifest":
-        """Return the manifest that ``encode`` made for the backup called ``name``.
+        """Decode the manifest that ``encode`` made for the backup called ``name``.
 
         Raises:
-            BackupDamagedError: It is none, or not that one any more.
+            BackupDamagedError: It is invalid, has changed, or belongs to another backup.
         """
         try:
             fields = json.loads(content)
             digest = fields.pop("digest")
             if digest != _digest_of(fields):
-                raise BackupDamagedError(f"backup {name} is damaged: manifest.json is not what was written")
+                raise BackupDamagedError(f"backup {name} is damaged: manifest.json has changed since it was written")
             version = fields.pop("manifest")
             if version != MANIFEST_VERSION:
                 raise BackupError(
                     f"backup {name} has a manifest of version {version}, this program reads version "
-                    f"{MANIFEST_VERSION}: use the one that took it, version {fields.get('version')!r:.64}"
+                    f"{MANIFEST_VERSION}: use the program that took it, version {fields.get('version')!r:.64}"
                 )
             facts = Facts(**fields.pop("facts"))
             files = tuple(BackupFile(**file) for file in fields.pop("files"))
@@ -133,17 +133,17 @@ class Manifest:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BackupDamagedError(f"backup {name} is damaged: manifest.json cannot be read ({error})") from error
         if manifest.backup_id != name:
-            raise BackupDamagedError(f"the folder {name} holds the manifest of backup {manifest.backup_id}")
+            raise BackupDamagedError(f"the folder {name} has the manifest of backup {manifest.backup_id}")
         return manifest
 
 
 def is_backup_id(name: str) -> bool:
-    """Return whether backups have names of this form."""
+    """Return whether ``name`` has the form of a backup id."""
     return _BACKUP_ID.fullmatch(name) is not None
 
 
 def _check(manifest: Manifest) -> None:
-    """Raise ValueError if a manifest says what none that was written can say."""
+    """Raise ValueError if the manifest has a value that no backup writes."""
     facts = manifest.facts
     _check_texts(_BACKUP_ID, backup_id=manifest.backup_id)
     _check_texts(_VERSION, version=manifest.version)
@@ -160,15 +160,15 @@ def _check(manifest: Manifest) -> None:
             raise ValueError(f"is_reused of {file.name} is {file.is_reused!r:.64}")
     names = {file.name for file in manifest.files}
     if len(names) < len(manifest.files):
-        raise ValueError("a file is there twice")
+        raise ValueError("a file is listed twice")
     if missing := _ALWAYS_THERE - names:
-        raise ValueError(f"{min(missing)} is not among its files")
+        raise ValueError(f"{min(missing)} is not listed")
 
 
 def _check_texts(form: re.Pattern[str], **values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, str) or form.fullmatch(value) is None:
-            raise ValueError(f"{name} is {value!r:.64}, which no backup has")
+            raise ValueError(f"{name} is {value!r:.64}, which is invalid")
 
 
 def _check_numbers(maximum: int, **values: object) -> None:

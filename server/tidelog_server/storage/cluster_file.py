@@ -1,7 +1,7 @@
-"""Which cluster a data folder belongs to, and as which node: a file that the metadata store knows nothing of.
+"""The cluster and node that a data folder belongs to: a file outside of the metadata store.
 
-What etcd forgot, because it was wiped or brought back to an earlier state, this remembers: a node whose terms or
-revisions would go back does not start. The layout is described in FORMAT.md.
+It detects an etcd that was wiped or set back to an earlier state: a node whose terms or revisions would decrease does
+not start. The layout is described in FORMAT.md.
 """
 
 import json
@@ -16,19 +16,19 @@ from tidelog_server.storage.durable_files import replace_file
 
 CLUSTER_FILE: Final = "CLUSTER"
 _VERSION: Final = 1
-# Of so many terms is it remembered from which entry on they held.
+# Terms for which the first entry is remembered.
 MAX_TERMS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """What a data folder knows of its cluster.
+    """The cluster membership of a data folder.
 
     Attributes:
-        cluster_id: Of the cluster, made with it.
-        node_id: The node whose data this is.
-        revision: The greatest revision of the metadata store that was seen when a term began.
-        terms: The last terms of the node, each with the store's sequence from which on entries were written under it.
+        cluster_id: Id of the cluster, made with it.
+        node_id: The node that owns this data.
+        revision: The greatest revision of the metadata store seen at the beginning of a term.
+        terms: The last terms of the node, each with the store sequence of the first entry written under it.
     """
 
     cluster_id: str
@@ -38,18 +38,18 @@ class ClusterIdentity:
 
     @property
     def last_term(self) -> int:
-        """The newest term; 0 for none."""
+        """The newest term; 0 before the first."""
         return self.terms[-1][0] if self.terms else 0
 
     def with_term(self, term: int, next_sequence: int) -> "ClusterIdentity":
-        """Return this with a new term, under which entries from ``next_sequence`` on are written."""
+        """Return the identity with a new term, under which entries from ``next_sequence`` on are written."""
         assert self.last_term < term
         terms = (*self.terms, (term, next_sequence))[-MAX_TERMS:]
         return ClusterIdentity(self.cluster_id, self.node_id, max(self.revision, term), terms)
 
 
 def read_identity(folder: Path) -> ClusterIdentity | None:
-    """Return what the folder knows; None if it was never part of a cluster.
+    """Return the folder's identity; None if it was never part of a cluster.
 
     Raises:
         DataLossError: The file is damaged.

@@ -1,7 +1,7 @@
 """Values of the log store: their bytes, each with a version and a CRC-32C over key and value.
 
-The CRC covers the key, so that a row that was written to, or read from, the wrong place is noticed as surely as a
-flipped bit. All integers are big-endian. The layouts are on disk since format 1 (see FORMAT.md).
+The CRC covers the key, so that a row written to or read from the wrong place is detected like a flipped bit. All
+integers are big-endian. The layouts are on disk since format 1 (see FORMAT.md).
 """
 
 import struct
@@ -43,32 +43,32 @@ from tidelog_server.storage.keys import (
 
 ROW_VERSION: Final = 1
 TENANT_VERSION: Final = 2
-"""Of windows and outcomes that have a tenant, which stands behind the fixed fields."""
+"""Version of windows and outcomes that have a tenant, which follows the fixed fields."""
 NO_HASH: Final = bytes(HASH_BYTES)
 
 MAX_INLINE_BYTES: Final = 512
-"""Columns of up to so many bytes lie in the row of their header.
+"""Columns of up to this many bytes are in the row of their header.
 
-Why: one more row takes RocksDB longer than so few bytes, to write and to read. Who needs headers only reads them too.
+Why: one more row takes RocksDB longer than so few bytes, to write and to read. Readers of headers only read them too.
 """
 
 # version, kind, flags, count, message_type, columns_crc32c, columns_bytes, stored_crc32c, previous_tick, sequence
 _HEADER: Final = struct.Struct(">BBHIqIIIQQ")
-# Flag: the columns follow behind the CRC.
+# Flag: the columns follow after the CRC.
 _INLINE: Final = 1
-# The whole header of the commonest kind, with chain hash and CRC.
+# The whole header of the most common kind, with chain hash and CRC.
 _PLAIN: Final = struct.Struct(">BBHIqIIIQQ16sI")
 _PLAIN_KIND: Final = int(EntryKind.MESSAGES)
 _PLAIN_CRC_AT: Final = _PLAIN.size - 4
 _VCHANNEL_BYTES: Final = 4
-# The fields of TxnSpan in order; behind the others in an entry of a transaction.
+# The fields of TxnSpan in order; after the others in an entry of a transaction.
 _SPAN: Final = struct.Struct(">QQQ")
-# Those of an entry whose columns were staged: the number of the staged batch as well.
+# For an entry with staged columns: also the number of the staged batch.
 _STAGED_SPAN: Final = struct.Struct(">QQQI")
-# The broadcast id; behind the others in an entry of a broadcast.
+# The broadcast id; after the others in an entry of a broadcast.
 _BROADCAST: Final = struct.Struct(">Q")
 _CRC_BYTES: Final = 4
-# Behind the fields: chain hash and CRC.
+# After the fields: chain hash and CRC.
 _SEAL_BYTES: Final = HASH_BYTES + _CRC_BYTES
 _BYTES_BY_KIND: Final[dict[int, int]] = {
     EntryKind.MESSAGES: _HEADER.size + _SEAL_BYTES,
@@ -90,8 +90,8 @@ _TXN: Final = struct.Struct(">BQ")
 # version, first tick, whether synced; then the runs.
 _OUTCOME: Final = struct.Struct(">BQ?")
 _RUN: Final = struct.Struct(">II")
-# version, the numbers of AppCommit in order, its flags; of version 2 the content and the length of the query's id, and
-# the id; then the application's name.
+# version, the numbers of AppCommit in order, flags; in version 2 the content, and the length of the query id and the
+# id; then the application's name.
 _APP: Final = struct.Struct(">B3QB")
 _APP_CONTENT: Final = struct.Struct(f">{CONTENT_BYTES}sB")
 _APP_VERSION: Final = 2
@@ -100,10 +100,10 @@ _APP_LAST: Final = 2
 _APP_ANY_VCHANNEL: Final = 4
 # version, epoch, last sequence; then the results.
 _WINDOW: Final = struct.Struct(">BQQ")
-# version, vchannel id, next tick, when it was committed; then what was taken, without tenants.
+# version, vchannel id, next tick, commit time; then the taken ranges, without tenants.
 _POSITION: Final = struct.Struct(">BIQQ")
 _TAKEN_WITHOUT_TENANT_BYTES: Final = TAKEN_BYTES - TENANT_BYTES
-# In version 2 flags behind that, and tenants.
+# Version 2 adds flags after that, and tenants.
 _POSITION_FLAGS: Final = struct.Struct(">BIQQB")
 _NOT_HOLDING: Final = 1
 # version, number.
@@ -113,17 +113,17 @@ _STORE: Final = struct.Struct(">B16sQQ16sQ")
 
 
 class TailRow(NamedTuple):
-    """What the store knows about a vchannel, beyond what VchannelTail tells.
+    """What the store knows about a vchannel beyond VchannelTail.
 
     A tuple, not a dataclass: one is made for each entry written.
 
     Attributes:
-        trim_tick, last_tick, batches, messages, columns_bytes, trimmed_messages, trimmed_bytes: As in VchannelTail.
-        trimmed_batches: Number of entries that lie wholly below ``trim_tick``.
-        removed_batches: Number of entries of the chunk rows that a trim has removed; at most ``trimmed_batches``.
-        last_base_tick, last_sequence, last_chain_hash: Of the last entry ever written; 0 when there was none.
+        trim_tick, last_tick, batches, messages, columns_bytes, trimmed_messages, trimmed_bytes: See VchannelTail.
+        trimmed_batches: Number of entries that are entirely below ``trim_tick``.
+        removed_batches: Number of entries in chunk rows that trims have removed; at most ``trimmed_batches``.
+        last_base_tick, last_sequence, last_chain_hash: Of the last entry ever written; 0 before the first.
         open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes, open_hash: The chunk that is
-            not closed yet; all 0 when it is empty.
+            not closed yet; all 0 if it is empty.
     """
 
     trim_tick: int = NO_TICK
@@ -152,8 +152,8 @@ class ChunkRow(NamedTuple):
     Attributes:
         first_tick, last_tick: Ticks of its first and last message, both inclusive.
         last_base_tick: Base tick of its last entry.
-        first_sequence, last_sequence: Of its first and last entry.
-        batches, messages, columns_bytes: What it holds.
+        first_sequence, last_sequence: Sequences of its first and last entry.
+        batches, messages, columns_bytes: Counts of the chunk.
         batches_before, messages_before, bytes_before: Cumulative counts of the vchannel before it.
         chunk_hash: Hash rolled over the chain hashes of its entries, see ``roll_hash``.
     """
@@ -173,11 +173,11 @@ class ChunkRow(NamedTuple):
 
 
 class StoreRow(NamedTuple):
-    """The store as a whole, as of its creation or the last time that vchannels were dropped.
+    """The store as a whole, as of its creation or the last drop of vchannels.
 
     Attributes:
         incarnation: 16 random bytes made with the data folder; equal to the one in HEAD.
-        destroyed_batches: Number of entries of all vchannels that were ever dropped.
+        destroyed_batches: Number of entries of all vchannels ever dropped.
         sequence, chain_hash, last_tick: The store's head at that time.
     """
 
@@ -189,7 +189,7 @@ class StoreRow(NamedTuple):
 
 
 def first_hash(incarnation: bytes) -> bytes:
-    """Return the chain hash that comes before the first entry of a store."""
+    """Return the chain hash that precedes the first entry of a store."""
     return blake2b(incarnation, digest_size=HASH_BYTES).digest()
 
 
@@ -217,7 +217,7 @@ def pack_header(
 
 
 def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int]:
-    """Return the kind of an entry, what only entries of this kind have, and the CRC of its columns as stored."""
+    """Return the kind of an entry, the fields specific to the kind, and the CRC of its columns as stored."""
     if entry.staged is not None:
         assert entry.txn is not None
         more = _STAGED_SPAN.pack(*entry.txn, entry.staged.sequence)
@@ -231,7 +231,7 @@ def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int]:
 
 
 def unpack_header(key: bytes, value: bytes) -> EntryHeader:
-    """Return the header in a row of the log family, with the columns that lie there as well, unchecked.
+    """Return the header in a row of the log family, with the columns in the same row, unchecked.
 
     Raises:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
@@ -269,9 +269,9 @@ def unpack_header(key: bytes, value: bytes) -> EntryHeader:
 
 
 def unpack_link(key: bytes, value: bytes) -> tuple[int, int, int, bytes]:
-    """Return what links an entry to others: its base tick, its last one, that of its predecessor, and its chain hash.
+    """Return the links of an entry: its base tick, its last tick, the previous entry's last tick, and its chain hash.
 
-    The row is checked as ``unpack_header`` does, which takes three times as long: a start looks at a million of them.
+    Checks the row like ``unpack_header``, which takes three times as long: a start checks a million rows.
 
     Raises:
         DataLossError: The row is damaged, misplaced, or of an unknown version.
@@ -288,13 +288,13 @@ def unpack_link(key: bytes, value: bytes) -> tuple[int, int, int, bytes]:
         ):
             base_tick = int.from_bytes(key[_VCHANNEL_BYTES:], "big")
             return base_tick, base_tick + count - 1, previous_tick, chain_hash
-    # Another kind, or one that is refused there with the reason.
+    # Another kind, or a row that unpack_header refuses with the reason.
     header = unpack_header(key, value)
     return header.base_tick, header.last_tick, header.previous_tick, header.chain_hash
 
 
 def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:
-    """Return the chain hash that a header row must hold if ``previous_hash`` is that of the entry before it."""
+    """Return the chain hash that a header row must have after an entry with ``previous_hash``."""
     body_bytes = _BYTES_BY_KIND[value[1]] - _SEAL_BYTES
     return blake2b(previous_hash + key + value[:body_bytes], digest_size=HASH_BYTES).digest()
 
@@ -330,7 +330,7 @@ def unpack_fence(vchannel_id: int, value: bytes) -> int:
 
 
 def pack_txn(vchannel_id: int, txn_id: int, last_tick: int) -> bytes:
-    """Return the value of the row that says that a transaction has staged batches on a vchannel.
+    """Return the value of the row that records that a transaction has staged batches on a vchannel.
 
     ``last_tick`` is that of its last message there; 0 while it is not committed.
     """
@@ -367,7 +367,7 @@ def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
 
 
 def pack_app_commit(app: AppKey, commit: AppCommit) -> bytes:
-    """Return the value of the last commit of an application: of version 1 if nothing is known of its content."""
+    """Return the value of the last commit of an application: of version 1 if its content is unknown."""
     flags = (
         _APP_SYNCED * commit.is_synced | _APP_LAST * commit.is_last | _APP_ANY_VCHANNEL * commit.any_vchannel
     )  # fmt: skip
@@ -476,7 +476,7 @@ def unpack_position(key: bytes, value: bytes) -> tuple[GroupKey, GroupPosition]:
 
 
 def _without_tenants(taken: bytes) -> bytes | None:
-    """Return what was taken as rows of version 1 have it; None if a principal took some of it."""
+    """Return the taken ranges in the form of version 1; None if one belongs to a tenant."""
     parts = [taken[at : at + TAKEN_BYTES] for at in range(0, len(taken), TAKEN_BYTES)]
     if any(part[_TAKEN_WITHOUT_TENANT_BYTES:].strip(b"\0") for part in parts):
         return None
@@ -484,7 +484,7 @@ def _without_tenants(taken: bytes) -> bytes | None:
 
 
 def _with_no_tenants(taken: bytes) -> bytes:
-    """Return what a row of version 1 says was taken as GroupPosition has it."""
+    """Return the taken ranges of a row of version 1 in the form of GroupPosition."""
     size = _TAKEN_WITHOUT_TENANT_BYTES
     return b"".join(taken[at : at + size] + bytes(TENANT_BYTES) for at in range(0, len(taken), size))
 
@@ -509,7 +509,7 @@ def pack_store(store: StoreRow) -> bytes:
 
 
 def unpack_store(value: bytes) -> StoreRow:
-    """Return what the store's row says.
+    """Decode the store's row.
 
     Raises:
         DataLossError: The row is damaged or of an unknown version.
@@ -532,7 +532,7 @@ def _opened(what: str, key: bytes, value: bytes, layout: struct.Struct) -> tuple
 
 
 def _opened_body(what: str, key: bytes, value: bytes, fixed_bytes: int, item_bytes: int) -> bytes:
-    """Return the body of a row with ``fixed_bytes`` and then items."""
+    """Return the body of a row that has ``fixed_bytes`` followed by items."""
     body = value[:-_CRC_BYTES]
     is_whole = fixed_bytes <= len(body) and (len(body) - fixed_bytes) % item_bytes == 0
     if not is_whole or crc32c(key + body) != int.from_bytes(value[-_CRC_BYTES:], "big"):

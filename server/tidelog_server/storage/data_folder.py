@@ -1,18 +1,18 @@
-"""The data folder: who may use it, what it says it is, and how it comes into being.
+"""The data folder: its lock, its format and its creation.
 
 ::
 
-    FORMAT       one line that names the format; exactly that, or the folder is refused
-    LOCK         held with flock by the one server that uses the folder; holds its pid
+    FORMAT       one line that names the format; any other content is refused
+    LOCK         held with flock by the one server that uses the folder; contains its pid
     HEAD         see head_file
     db/          RocksDB
     quarantine/  bytes of a torn WAL
-    LAST_BACKUP  of when the last backup is, in milliseconds
-    view-*/      links to db/, only while a start looks at it
-    checkpoints/ links to db/ as it was, for backups that are being taken; nothing a start needs
+    LAST_BACKUP  time of the last backup, in milliseconds since the epoch
+    view-*/      links to db/, only while a start checks it
+    checkpoints/ links to an earlier state of db/, for backups in progress; not needed by a start
 
-While a new folder is being made, FORMAT says so; a crash in between leaves a folder that is simply made again. The
-stamp of a finished folder never goes back, so nothing can be taken for unfinished that once held data.
+While a new folder is being made, FORMAT marks it as unfinished; after a crash it is simply made again. The stamp of a
+finished folder never reverts, so a folder that had data is never taken for unfinished.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ _VIEW_PREFIX: Final = "view-"
 
 
 class DataFolder:
-    """A data folder that this process holds the lock of, until ``close``."""
+    """A data folder whose lock this process holds until ``close``."""
 
     def __init__(self, path: Path, lock_descriptor: int) -> None:
         self.path = path
@@ -47,10 +47,10 @@ class DataFolder:
         self._lock_descriptor = lock_descriptor
 
     def is_finished(self) -> bool:
-        """Tell whether the folder holds a store; False if it is still to be made.
+        """Return whether the folder has a store; False if it is still to be made.
 
         Raises:
-            DataFolderError: It is neither ours nor empty, or of an unknown format.
+            DataFolderError: It is neither empty nor a data folder, or its format is unknown.
         """
         try:
             with self.format_path.open("rb") as file:
@@ -58,14 +58,14 @@ class DataFolder:
         except FileNotFoundError:
             if others := sorted(name for name in os.listdir(self.path) if name not in ("LOCK", "FORMAT.new")):
                 raise DataFolderError(
-                    f"{self.path} holds no FORMAT but other files ({', '.join(others[:3])}): choose an empty folder, "
+                    f"{self.path} has other files ({', '.join(others[:3])}) but no FORMAT: choose an empty folder, "
                     "or restore FORMAT if this is a data folder"
                 ) from None
             return False
         if stamp not in (FORMAT_STAMP, UNFINISHED_STAMP):
             shown = stamp.decode("ascii", "backslashreplace").splitlines()[:1]
             raise DataFolderError(
-                f"{self.path} has the format {shown[0] if shown else ''!r}, this server knows "
+                f"{self.path} has the format {shown[0] if shown else ''!r}, this server supports "
                 f"{FORMAT_STAMP.decode().strip()!r}: use the server that made it, or restore FORMAT"
             )
         return stamp == FORMAT_STAMP
@@ -75,35 +75,35 @@ class DataFolder:
         replace_file(self.format_path, content)
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder in this one, durably, if it is not there."""
+        """Make a folder in this one, durably, if it is missing."""
         if not path.is_dir():
             make_private_folder(path)
         sync_folder(self.path)
 
     def remove_checkpoints(self) -> None:
-        """Remove what backups of an earlier run left behind: the server that kept them is gone."""
+        """Remove checkpoints that backups of an earlier run left: the server that owned them has ended."""
         if self.checkpoints_path.exists():
             shutil.rmtree(self.checkpoints_path)
 
     @property
     def lock_descriptor(self) -> int:
-        """What holds the lock; a process that inherits it holds the lock too, for as long as it lives."""
+        """Descriptor of the lock; a process that inherits it also holds the lock until it ends."""
         return self._lock_descriptor
 
     @contextmanager
     def fresh_view(self) -> Iterator[Path]:
-        """Yield an empty folder that is removed afterwards, as are those that crashes left behind."""
+        """Yield an empty folder that is removed afterwards, as are those that crashes left."""
         for left_behind in self.path.glob(_VIEW_PREFIX + "*"):
             shutil.rmtree(left_behind)
         view_path = Path(mkdtemp(prefix=_VIEW_PREFIX, dir=self.path))
         try:
             yield view_path
         finally:
-            # What cannot be removed now goes at the next start; an error here would hide the one that matters.
+            # What cannot be removed now is removed at the next start; an error here would hide the original one.
             shutil.rmtree(view_path, ignore_errors=True)
 
     def close(self) -> None:
-        """Give the lock back. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._lock_descriptor >= 0:
             os.close(self._lock_descriptor)
             self._lock_descriptor = -1
@@ -141,12 +141,12 @@ def _open_lock(path: Path) -> int:
 
 
 def note_backup(folder: Path, created_ms: int) -> None:
-    """Remember, durably, of when the last backup is. Raises OSError."""
+    """Persist the time of the last backup. Raises OSError."""
     replace_file(folder / BACKUP_FILE, f"{created_ms}\n".encode())
 
 
 def last_backup_ms(folder: Path) -> int:
-    """Return of when the last backup is, in milliseconds since the epoch; 0 for none. Nothing rests on it."""
+    """Return the time of the last backup, in milliseconds since the epoch; 0 if unknown. For information only."""
     try:
         text = (folder / BACKUP_FILE).read_text().strip()
     except OSError:

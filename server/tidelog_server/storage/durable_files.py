@@ -1,7 +1,7 @@
-"""Files and folders whose names survive a loss of power.
+"""Files and folders whose names survive a power failure.
 
-A synced file is there afterwards, and its name only if the folder that has the name was synced as well. That holds for
-each level of a path: POSIX promises no more, whatever ext4 and XFS do. What must be found again is made here.
+The content of a synced file survives, but its name only if its folder was synced as well. That applies to each level of
+a path: POSIX guarantees no more, whatever ext4 and XFS do. Files that must be found again are made here.
 """
 
 import os
@@ -22,13 +22,13 @@ def sync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, durably and for this user only, whatever the umask.
+    """Make a folder and its missing parents, durably and for this user only, regardless of the umask.
 
-    Folders that are there keep their mode, and their names are made durable all the same: an attempt that was cut off
-    may have made them.
+    Existing folders keep their mode. Their names are made durable too, because an interrupted attempt may have made
+    them.
 
     Raises:
-        OSError: One cannot be made, or ``path`` is something else.
+        OSError: A folder cannot be made, or ``path`` is not a folder.
     """
     path = path.absolute()
     missing = [level for level in (path, *path.parents) if not level.is_dir()]
@@ -36,14 +36,14 @@ def make_folder(path: Path) -> None:
         try:
             make_private_folder(level)
         except FileExistsError:
-            # Another process made it just now, or it is no folder.
+            # Another process made it just now, or it is not a folder.
             if not level.is_dir():
                 raise
     sync_names_to(path)
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder for this user only, whatever the umask. Its name is not durable yet. Raises OSError."""
+    """Make a folder for this user only, regardless of the umask. Its name is not durable yet. Raises OSError."""
     path.mkdir(FOLDER_MODE)
     path.chmod(FOLDER_MODE)
 
@@ -51,13 +51,13 @@ def make_private_folder(path: Path) -> None:
 def sync_names_to(path: Path) -> None:
     """Make the name of ``path`` and of each folder above it durable, up to the root of its file system.
 
-    It ends at a folder that this user may not read: this user did not make the names in it. Raises OSError.
+    Stops at a folder that this user may not read, because this user did not make the names in it. Raises OSError.
     """
     path = path.absolute()
     device = path.stat().st_dev
     for level in path.parents:
         if level.stat().st_dev != device:
-            # What is mounted here has no name to lose.
+            # A mount point has no name that could be lost.
             return
         try:
             sync_folder(level)
@@ -66,7 +66,7 @@ def sync_names_to(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a small file, durably but for its name. Raises OSError."""
+    """Write a small file, durable except for its name. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         write_all(descriptor, content)
@@ -76,7 +76,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a small file, or make it, atomically and durably. Uses ``<name>.new`` in its folder. Raises OSError."""
+    """Replace or make a small file, atomically and durably. Uses ``<name>.new`` in its folder. Raises OSError."""
     new_path = path.with_name(f"{path.name}.new")
     write_file(new_path, content)
     new_path.replace(path)
@@ -84,7 +84,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of ``content``, in as many steps as the system takes. Raises OSError."""
+    """Write all of ``content``, in as many steps as needed. Raises OSError."""
     written = 0
     while written < len(content):
         written += os.write(descriptor, content[written:])

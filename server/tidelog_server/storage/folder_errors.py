@@ -1,6 +1,6 @@
-"""Why a data folder cannot be used, where nothing is known to be lost: one class for each thing that an operator does.
+"""Reasons why a data folder cannot be used although no data is known to be lost: one class per remedy.
 
-What the system refuses says nothing about the data. DataLossError is for data that is proven to be damaged or missing.
+An error of the system does not prove damage. DataLossError is for data that is proven to be damaged or missing.
 """
 
 import errno
@@ -14,14 +14,14 @@ _NO_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
 
 class DataFolderError(Exception):
-    """The data folder cannot be used; nothing is known to be lost. Its text tells the operator what to do."""
+    """The data folder cannot be used; no data is known to be lost. The text states what the operator can do."""
 
 
 class FolderInUseError(DataFolderError):
     """Another server uses the folder.
 
     Attributes:
-        pid: Its process id as the lock file tells, or None if it tells none.
+        pid: Its process id according to the lock file; None if unknown.
     """
 
     def __init__(self, folder: Path, pid: int | None) -> None:
@@ -31,7 +31,7 @@ class FolderInUseError(DataFolderError):
 
 
 class FolderFullError(DataFolderError):
-    """The disk, or a quota on it, has no room."""
+    """The disk is full, or a quota on it is used up."""
 
 
 class FolderForbiddenError(DataFolderError):
@@ -39,7 +39,7 @@ class FolderForbiddenError(DataFolderError):
 
 
 class DiskFailedError(DataFolderError):
-    """The disk answered with an error."""
+    """The disk returned an error."""
 
 
 class NoResourcesError(DataFolderError):
@@ -47,44 +47,44 @@ class NoResourcesError(DataFolderError):
 
 
 class StoreUncheckedError(DataFolderError):
-    """The check of the store crashed, or did not end: whether anything is damaged is unknown. Nothing was modified."""
+    """The check of the store crashed or did not end: whether data is damaged is unknown. Nothing was modified."""
 
 
 def folder_error(folder: Path, error: OSError, text: str = "") -> DataFolderError:
-    """Return what the system's ``error`` means for a data folder.
+    """Return the error that the system's ``error`` means for a data folder.
 
     Args:
         folder: The folder.
-        error: What was raised.
-        text: What to show of it; its own text if empty.
+        error: The error raised.
+        text: Text to show for it; its own text if empty.
     """
     number, shown = error.errno, text or _text_of(error)
     begin = f"the data folder {folder} cannot be used"
     if number in _FULL:
         return FolderFullError(
-            f"{begin}, its disk is full ({shown}): make room. Nothing is known to be lost, and the server starts again "
-            "once there is room"
+            f"{begin}, its disk is full ({shown}): free some space. No data is known to be lost, and the server starts "
+            "again once there is space"
         )
     if number in _FORBIDDEN:
         return FolderForbiddenError(
-            f"{begin} by this user ({shown}): give the user of the server the folder and all files in it"
+            f"{begin} by this user ({shown}): make the server's user the owner of the folder and all files in it"
         )
     if number == errno.EIO:
         return DiskFailedError(
-            f"{begin}, its disk failed ({shown}): look at the disk and at the kernel's log (dmesg), then start again. "
-            "Whether anything is lost is not known"
+            f"{begin}, its disk failed ({shown}): check the disk and the kernel's log (dmesg), then start again. "
+            "Whether data is lost is unknown"
         )
     if number in _NO_RESOURCES:
         return NoResourcesError(
-            f"{begin}, a resource of this process is used up ({shown}): raise its limits (ulimit -n, memory), or end "
-            "other processes. Nothing is known to be lost"
+            f"{begin}, a resource of this process is exhausted ({shown}): raise its limits (ulimit -n, memory), or end "
+            "other processes. No data is known to be lost"
         )
     if number == errno.EROFS:
         return DataFolderError(
-            f"{begin}, its file system is read-only ({shown}): Linux does this after errors of the disk, see dmesg; "
+            f"{begin}, its file system is read-only ({shown}): Linux does this after disk errors, see dmesg; "
             "then mount it for writing"
         )
-    return DataFolderError(f"{begin} ({shown}): correct the path, or give this user a folder that it may write to")
+    return DataFolderError(f"{begin} ({shown}): correct the path, or give this user write permission")
 
 
 def _text_of(error: OSError) -> str:

@@ -1,8 +1,8 @@
-"""The durable head: how far the store had got, in a file that RocksDB knows nothing of.
+"""The durable head: the last synced state of the store, in a file outside of RocksDB.
 
-RocksDB takes a rotten WAL for an ordinary crash and opens with acknowledged entries gone. The head is what tells
-the two apart. Two slots of 4 KiB are written in turn, so that a torn write spoils one of them at most; the one with
-the higher generation counts. The layout is on disk since format 1 (see FORMAT.md).
+RocksDB treats a damaged WAL like an ordinary crash and opens without acknowledged entries. The head distinguishes the
+two. Two slots of 4 KiB are written alternately, so that a torn write damages at most one; the slot with the higher
+generation is valid. The layout is on disk since format 1 (see FORMAT.md).
 """
 
 import os
@@ -21,20 +21,20 @@ _SLOT_VERSION: Final = 1
 # magic, version, then the fields of Head in order.
 _SLOT: Final = struct.Struct(">8sIQ16sQQ16sQIQQ?")
 _CRC_BYTES: Final = 4
-assert _SLOT.size + _CRC_BYTES <= 512  # A slot's meaning fits into one sector, the unit that disks write whole.
+assert _SLOT.size + _CRC_BYTES <= 512  # A slot's content fits into one sector, the unit that disks write atomically.
 
 
 class Head(NamedTuple):
     """The synced state of a store. Everything at or below it must be there at the next start.
 
     Attributes:
-        generation: Number of writes of this file; the greater one counts.
+        generation: Number of writes of this file; the greatest one is valid.
         incarnation: 16 random bytes made with the data folder.
-        open_count: How often the folder was opened for writing, this time included.
-        sequence, chain_hash: Of the last synced entry of the store.
-        last_tick, vchannel_id, base_tick: Where that entry is; 0 when there was none.
-        engine_sequence: RocksDB's own count of changes; it also covers changes that add no entry, such as metadata.
-        is_clean: Whether the store was closed in order.
+        open_count: Number of times the folder was opened for writing, including this one.
+        sequence, chain_hash: Sequence and chain hash of the last synced entry of the store.
+        last_tick, vchannel_id, base_tick: Position of that entry; 0 before the first.
+        engine_sequence: RocksDB's count of changes, which also covers changes without entries, such as metadata.
+        is_clean: True if the store was closed cleanly.
     """
 
     generation: int
@@ -56,10 +56,10 @@ def pack_slot(head: Head) -> bytes:
 
 
 def unpack_slot(slot: bytes) -> Head | None:
-    """Return what a slot says, or None if it is damaged, cut or was never written.
+    """Return the content of a slot; None if it is damaged, truncated or was never written.
 
     Raises:
-        DataLossError: The slot is sound but of an unknown version.
+        DataLossError: The slot is sound but its version is unknown.
     """
     body, crc = slot[: _SLOT.size], slot[_SLOT.size : _SLOT.size + _CRC_BYTES]
     if len(slot) != SLOT_BYTES or crc32c(body) != int.from_bytes(crc, "big"):
@@ -76,10 +76,10 @@ def unpack_slot(slot: bytes) -> Head | None:
 
 
 def read_head(path: Path) -> Head | None:
-    """Return the newest sound slot, or None if the file is absent or both slots are damaged.
+    """Return the newest sound slot; None if the file is absent or both slots are damaged.
 
     Raises:
-        DataLossError: A slot is of an unknown version.
+        DataLossError: The version of a slot is unknown.
     """
     try:
         content = path.read_bytes()
@@ -104,7 +104,7 @@ class HeadFile:
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if os.fstat(descriptor).st_size != 2 * SLOT_BYTES:
-            # Only while a folder is created, or once the operator accepted the loss of the head.
+            # Only while a folder is created, or after the operator accepted the loss of the head.
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, bytes(2 * SLOT_BYTES), 0)
             os.fsync(descriptor)
@@ -112,15 +112,15 @@ class HeadFile:
         return cls(descriptor)
 
     def write(self, head: Head) -> None:
-        """Put ``head`` durably into the slot whose turn it is. Releases the GIL while the disk works.
+        """Write ``head`` durably into the next slot. Releases the GIL during disk I/O.
 
         Raises:
-            OSError: The slot may be torn; the other one still holds.
+            OSError: The slot may be torn; the other one is still valid.
         """
         slot = pack_slot(head)
         written = os.pwrite(self._descriptor, slot, head.generation % 2 * SLOT_BYTES)
         if written != len(slot):
-            raise OSError(f"HEAD took {written} of {len(slot)} bytes")
+            raise OSError(f"only {written} of {len(slot)} bytes of HEAD were written")
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:

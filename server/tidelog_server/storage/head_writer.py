@@ -1,4 +1,4 @@
-"""The thread that keeps HEAD at most HEAD_INTERVAL_MS behind what is synced."""
+"""The thread that keeps HEAD at most HEAD_INTERVAL_MS behind the synced state."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -9,18 +9,18 @@ from tidelog_server.storage.head_file import Head, HeadFile
 
 
 class HeadWriter:
-    """Writes the newest head that it was given, from a thread of its own, until ``close``.
+    """Writes the newest head from its own thread, until ``close``.
 
-    Started by its constructor; ended and joined by ``close``. It owns the file.
+    The constructor starts the thread; ``close`` ends and joins it. It owns the file.
 
-    Why a thread: a head in each group commit would cost a second sync per group, and the start-up gate is exact only
-    to what HEAD says. 100 ms is the price of one sync less.
+    Why a thread: a head in each group commit would cost a second sync per group, and the start-up gate is only as exact
+    as HEAD. A head that is up to 100 ms old is the price of one sync less.
     """
 
     def __init__(self, file: HeadFile, first: Head, *, on_failure: Callable[[str], None]) -> None:
-        """Take over from ``first``, which is on disk; ``on_failure`` is called once, on the thread."""
+        """Continue from ``first``, which is on disk; ``on_failure`` is called once, on the thread."""
         self._file = file
-        # A head, and the engine's sequence that goes with it.
+        # A head, and the engine sequence that belongs to it.
         self._newest = first, first.engine_sequence
         self._generation = first.generation
         self._on_failure = on_failure
@@ -31,9 +31,9 @@ class HeadWriter:
         self._thread.start()
 
     def note(self, head: Head, engine_sequence: int) -> None:
-        """Have ``head`` written soon, unless a later one was noted; never blocks.
+        """Schedule a write of ``head``; a later one supersedes it. Never blocks.
 
-        Its generation and its engine sequence are set here, by the thread: appends wait for whoever calls this.
+        The thread sets its generation and engine sequence, because appends wait for the caller of this.
         """
         if engine_sequence < self._newest[1]:
             return
@@ -42,7 +42,7 @@ class HeadWriter:
             self._is_due.set()
 
     def close(self, *, is_clean: bool) -> None:
-        """Write the newest head once more, marked ``is_clean`` or not, and end the thread. Idempotent.
+        """Write the newest head with this ``is_clean``, and end the thread. Idempotent.
 
         Nothing is written after a failure.
         """

@@ -14,7 +14,7 @@ groups     ``<group>/<vchannel>/current_id``      the position of a consumer gro
 index      vchannel_id u32, ``c``, first_tick u64 a closed chunk
 index      vchannel_id u32, ``t``                 the tail of a vchannel
 index      vchannel_id u32, ``f``                 the fencing token of a vchannel
-index      vchannel_id u32, ``x``, txn id u64     that a transaction has staged batches there
+index      vchannel_id u32, ``x``, txn id u64     marks staged batches of a transaction there
 index      ``o``, txn id u64                      the outcome of a begun transaction
 index      ``a``, hash of an application's name   the last commit of an application
 index      ``g``, a letter, a tenant, 16 bytes    the floor of a tenant in a table
@@ -53,18 +53,18 @@ _APP_TAG: Final = b"a"
 _FLOOR_TAG: Final = b"g"
 _FLOOR_TABLES: Final = {table.value.encode(): table for table in FloorTable}
 _NO_TENANT: Final = bytes(TENANT_BYTES)
-# The name that the key of a position has in RocksMQ, of Milvus.
+# Suffix of the key of a position in RocksMQ, of Milvus.
 _POSITION_SUFFIX: Final = "/current_id"
 
 LOG_KEY_BYTES: Final = _LOG.size
 STORE_KEY: Final = b"s"
-# Invariant: length and tag tell the kinds of keys of the index family apart.
+# Invariant: length and tag distinguish the kinds of keys of the index family.
 assert len({_CHUNK.size, _TAGGED.size, _OUTCOME.size, _APP.size, _FLOOR.size, len(STORE_KEY)}) == 6
 
 log_key = _LOG.pack
 """Return the key of the entry of vchannel ``vchannel_id`` at ``base_tick``, in ``log`` and in ``columns``.
 
-Bound to the packer itself: it is called for each entry written and read.
+Bound to the packer itself, because it is called for each entry written and read.
 """
 
 
@@ -75,24 +75,24 @@ def parse_log_key(key: bytes) -> tuple[int, Tick]:
 
 
 def log_end_key(vchannel_id: int) -> bytes:
-    """Return a key above every entry of the vchannel and not above those of any other."""
+    """Return a key above every entry of the vchannel, and not above any entry of a later one."""
     return _end_of(vchannel_id, LOG_KEY_BYTES)
 
 
 staged_key = _STAGED.pack
 """Return the key of batch ``sequence`` that transaction ``txn_id`` has staged on vchannel ``vchannel_id``.
 
-Bound to the packer itself, as ``log_key``.
+Bound to the packer itself, like ``log_key``.
 """
 
 
 def staged_range(vchannel_id: int, txn_id: int) -> tuple[bytes, bytes]:
-    """Return the half-open range of all that a transaction has staged on a vchannel."""
+    """Return the half-open range of all staged batches of a transaction on a vchannel."""
     return staged_key(vchannel_id, txn_id, 0), staged_key(vchannel_id, txn_id + 1, 0)
 
 
 def staged_vchannel_range(vchannel_id: int) -> tuple[bytes, bytes]:
-    """Return the half-open range of all that is staged on a vchannel."""
+    """Return the half-open range of all staged batches on a vchannel."""
     return vchannel_id.to_bytes(4, "big"), _end_of(vchannel_id, _STAGED.size)
 
 
@@ -102,7 +102,7 @@ def producer_key(vchannel_id: int, producer_id: str) -> bytes:
 
 
 def parse_producer_key(key: bytes) -> ProducerKey:
-    """Return the vchannel id and the producer id of a window's key. Raises ValueError if it is none."""
+    """Return the vchannel id and the producer id of a window's key. Raises ValueError if it is invalid."""
     return int.from_bytes(key[:4], "big"), key[4:].decode()
 
 
@@ -117,10 +117,10 @@ def group_key(key: GroupKey) -> bytes:
 
 
 def parse_group_key(key: bytes) -> GroupKey:
-    """Return whose position has this key. Raises ValueError if it is none."""
+    """Return the group and vchannel of a position's key. Raises ValueError if it is invalid."""
     group, slash, rest = key.decode().partition("/")
     if not (slash and rest.endswith(_POSITION_SUFFIX)):
-        raise ValueError(f"{key[:64]!r} is no key of a position")
+        raise ValueError(f"{key[:64]!r} is not the key of a position")
     return GroupKey(group, rest.removesuffix(_POSITION_SUFFIX))
 
 
@@ -136,12 +136,12 @@ def parse_chunk_key(key: bytes) -> tuple[int, Tick] | None:
 
 
 def txn_key(vchannel_id: int, txn_id: int) -> bytes:
-    """Return the key of the row that says that a transaction has staged batches on a vchannel."""
+    """Return the key of the row that records that a transaction has staged batches on a vchannel."""
     return _CHUNK.pack(vchannel_id, _TXN_TAG, txn_id)
 
 
 def parse_txn_key(key: bytes) -> TxnPlace | None:
-    """Return vchannel id and txn id of such a row's key, or None if ``key`` is of another kind."""
+    """Return vchannel id and txn id of such a row's key; None if ``key`` is of another kind."""
     return _parse_numbered(key, _TXN_TAG)
 
 
@@ -164,17 +164,17 @@ def parse_outcome_key(key: bytes) -> int | None:
 
 
 def app_name(app: AppKey) -> bytes:
-    """Return the name of an application in a row: its id, behind its owner and a line feed if it has an owner.
+    """Return an application's name in a row: its id, prefixed with its owner and a line feed if it has an owner.
 
-    The id has no control characters, so what follows the last line feed is the id, and different applications have
-    different names.
+    Ids have no control characters, so the id follows the last line feed, and different applications have different
+    names.
     """
     assert "\n" not in app.app_id
     return (f"{app.owner}\n{app.app_id}" if app.owner else app.app_id).encode()
 
 
 def parse_app_name(name: bytes) -> AppKey:
-    """Return the application that ``app_name`` has written."""
+    """Return the application with a name that ``app_name`` made."""
     owner, _, app_id = name.decode().rpartition("\n")
     return AppKey(owner, app_id)
 
@@ -185,12 +185,12 @@ def app_key(app: AppKey) -> bytes:
 
 
 def app_range() -> tuple[bytes, bytes]:
-    """Return the first key, inclusive, and the last one, exclusive, of a range with those of all applications."""
+    """Return a half-open range that includes the keys of all applications."""
     return _APP_TAG, bytes((_APP_TAG[0] + 1,))
 
 
 def is_app_key(key: bytes) -> bool:
-    """Tell whether ``key`` is that of the last commit of an application."""
+    """Return whether ``key`` is the key of an application's last commit."""
     return len(key) == _APP.size and key[:1] == _APP_TAG
 
 
@@ -201,7 +201,7 @@ def floor_key(key: FloorKey) -> bytes:
 
 
 def floor_range() -> tuple[bytes, bytes]:
-    """Return the first key, inclusive, and the last one, exclusive, of a range with all floors."""
+    """Return a half-open range that includes the keys of all floors."""
     return _FLOOR_TAG, bytes((_FLOOR_TAG[0] + 1,))
 
 

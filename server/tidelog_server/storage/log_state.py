@@ -1,7 +1,7 @@
 """The state of a log store between two writes: sequence, chain of hashes, tails. Pure; no I/O.
 
-Every log store keeps one, so that all of them number, link and cut in the same way. The committer stages
-entries, puts what came out on disk, and then publishes::
+Every log store has one, so that all of them number, link and trim in the same way. The committer stages entries,
+writes the resulting rows, and then publishes::
 
     state.begin()
     for entry in entries:
@@ -27,24 +27,25 @@ from tidelog_server.storage.codec import (
 from tidelog_server.storage.log_store import Chunk, StoreHead, VchannelTail
 
 CHUNK_BATCHES: Final = 1_024
-"""A chunk is closed at so many entries even if it is small: it bounds what a trim and the start-up gate walk."""
+"""Entries at which a chunk is closed even if it is small: bounds what a trim and the start-up gate read."""
 
 TAIL_BATCHES: Final = 16
-"""A vchannel's tail is written with every so manieth entry: the start adds at most so many, less one, to each tail.
+"""A tail row is written every ``TAIL_BATCHES`` entries, so recovery replays at most ``TAIL_BATCHES - 1`` entries per
+vchannel.
 
-Why: a broadcast has one entry on each of many vchannels, and a tail takes as long to write as the entry does.
+Why: a broadcast has one entry on each of many vchannels, and a tail takes as long to write as the entry.
 """
 
 
 class StagedEntry(NamedTuple):
-    """What to write for an entry: its header row, and what else is due.
+    """The rows to write for an entry.
 
     Attributes:
-        key: Of the header, and of the columns.
-        header: The row, with the columns if they are small.
-        columns: Those that need a row of their own; None if they are in the header's or were staged.
-        tail: The vchannel's, if it is time to write it.
-        chunk: The one that the entry closes, if it does.
+        key: Key of the header and of the columns.
+        header: Header row, with the columns if they are small.
+        columns: Columns that need their own row; None if they are in the header's row or were staged.
+        tail: Tail of the vchannel if its row is due.
+        chunk: The chunk that the entry closes, if any.
     """
 
     key: bytes
@@ -55,13 +56,13 @@ class StagedEntry(NamedTuple):
 
 
 class TrimCut(NamedTuple):
-    """Where a trim cuts a vchannel, with cumulative counts of all entries wholly below since its creation.
+    """The state of a vchannel after a trim, with cumulative counts of all entries entirely below, since its creation.
 
     Attributes:
-        trim_tick: Messages below it are gone.
-        end_tick: Entries with a smaller base tick are gone; below ``trim_tick`` if the cut goes through an entry.
-        batches, messages, columns_bytes: Of the entries that are gone.
-        removed_batches: Of the chunk rows that are gone.
+        trim_tick: First tick that remains.
+        end_tick: Base tick below which entries are removed; below ``trim_tick`` if the cut divides an entry.
+        batches, messages, columns_bytes: Counts of the removed entries.
+        removed_batches: Entries in the removed chunk rows.
     """
 
     trim_tick: int
@@ -75,8 +76,8 @@ class TrimCut(NamedTuple):
 class LogState:
     """Tails of all vchannels and the head of the store.
 
-    Threads: everything that changes it belongs to the committer, one call at a time. ``head``, ``tails`` and
-    ``fencing_tokens`` may be read by any thread: the values are immutable and replaced as a whole.
+    Threads: all changes are made by the committer, one call at a time. ``head``, ``tails`` and ``fencing_tokens`` may
+    be read by any thread: the values are immutable and replaced as a whole.
 
     Invariant: the batches of all tails and ``destroyed_batches`` add up to the head's sequence.
     """
@@ -87,7 +88,7 @@ class LogState:
         self.incarnation = store.incarnation
         self.destroyed_batches = store.destroyed_batches
         self.tails = tails
-        # Of those vchannels that have one.
+        # Only of vchannels that have a token.
         self.fencing_tokens = {} if fencing_tokens is None else fencing_tokens
         self.staged: dict[int, TailRow] = {}
         self.head = _recovered_head(store, tails)
@@ -104,13 +105,13 @@ class LogState:
         return StoreRow(self.incarnation, self.destroyed_batches, head.sequence, head.chain_hash, head.last_tick)
 
     def begin(self) -> None:
-        """Forget what was staged and not published."""
+        """Discard staged entries that were not published."""
         self.staged.clear()
         self._sequence, self._chain_hash = self.head.sequence, self.head.chain_hash
         self._last_tick: int = self.head.last_tick
 
     def stage(self, entry: NewEntry) -> StagedEntry:
-        """Number and link an entry, and return the rows to write for it. KeyError if its vchannel does not exist."""
+        """Number and link an entry; return the rows to write for it. KeyError if its vchannel does not exist."""
         vchannel_id = entry.vchannel_id
         tail = self.staged.get(vchannel_id) or self.tails[vchannel_id]
         assert tail.last_tick < entry.base_tick
@@ -128,25 +129,25 @@ class LogState:
         self._chain_hash = chain_hash
         self._last_tick = max(self._last_tick, tail.last_tick)
         due_tail = None if chunk is None and tail.batches % TAIL_BATCHES else tail
-        # Without a call of Python code, for this runs for each entry.
+        # Without a call of Python code, because this runs for each entry.
         return tuple.__new__(StagedEntry, (key, header, columns, due_tail, chunk))
 
     def publish(self) -> None:
-        """Make what was staged visible."""
+        """Make the staged entries visible."""
         self.tails.update(self.staged)
         self.staged.clear()
         self.head = StoreHead(self._sequence, self._chain_hash, Tick(self._last_tick))
 
     def absent(self, vchannel_ids: Iterable[int]) -> list[int]:
-        """Return those of ``vchannel_ids`` that do not exist, once each, in order."""
+        """Return those of ``vchannel_ids`` that do not exist, without duplicates, in order."""
         return sorted(set(vchannel_ids) - self.tails.keys())
 
     def vchannel_tail(self, vchannel_id: int) -> VchannelTail:
-        """Return what callers of the store see of a vchannel. KeyError if it does not exist."""
+        """Return the VchannelTail of a vchannel. KeyError if it does not exist."""
         return as_vchannel_tail(self.tails[vchannel_id], self.fencing_tokens.get(vchannel_id, 0))
 
     def drop(self, vchannel_ids: Iterable[int]) -> list[int]:
-        """Forget vchannels; return those that existed, in order. The store's row must be written with it."""
+        """Remove vchannels; return those that existed, in order. The store's row must be written in the same write."""
         dropped = sorted(set(vchannel_ids) & self.tails.keys())
         self.destroyed_batches += sum(self.tails.pop(vchannel_id).batches for vchannel_id in dropped)
         for vchannel_id in dropped:
@@ -155,7 +156,7 @@ class LogState:
 
 
 def _recovered_head(store: StoreRow, tails: dict[int, TailRow]) -> StoreHead:
-    """Return the head that the rows of a store tell of."""
+    """Return the head that follows from the rows of a store."""
     last_tick = Tick(max(store.last_tick, *(tail.last_tick for tail in tails.values()), 0))
     last = max(tails.values(), key=lambda tail: tail.last_sequence, default=TailRow())
     if store.sequence < last.last_sequence:
@@ -189,7 +190,7 @@ def cut_after(cut: TrimCut, header: EntryHeader) -> TrimCut:
 
 
 def cut_within(cut: TrimCut, header: EntryHeader, before_tick: int) -> TrimCut:
-    """Return the cut that hides the messages of the next entry below ``before_tick`` and keeps the entry."""
+    """Return the cut that hides the next entry's messages below ``before_tick`` but retains the entry."""
     if before_tick <= header.base_tick:
         return cut
     return cut._replace(trim_tick=before_tick, end_tick=header.base_tick)
@@ -222,7 +223,7 @@ def open_chunk(tail: TailRow) -> ChunkRow | None:
 
 
 def as_chunk(row: ChunkRow) -> Chunk:
-    """Return what callers of the store see of a chunk."""
+    """Return the Chunk of a chunk row."""
     return Chunk(
         Tick(row.first_tick), Tick(row.last_tick), row.batches, row.messages, row.columns_bytes,
         row.messages_before, row.bytes_before,
@@ -230,7 +231,7 @@ def as_chunk(row: ChunkRow) -> Chunk:
 
 
 def as_vchannel_tail(row: TailRow, fencing_token: int = 0) -> VchannelTail:
-    """Return what callers of the store see of a tail."""
+    """Return the VchannelTail of a tail row."""
     return VchannelTail(
         Tick(row.trim_tick), Tick(row.last_tick), row.batches, row.messages, row.columns_bytes,
         row.trimmed_messages, row.trimmed_bytes, fencing_token,
@@ -240,7 +241,7 @@ def as_vchannel_tail(row: TailRow, fencing_token: int = 0) -> VchannelTail:
 def extended(tail: TailRow, entry: NewEntry | EntryHeader, sequence: int, chain_hash: bytes) -> TailRow:
     """Return the tail after one more entry.
 
-    Unpacked and made as the tuple that it is, for this runs for each entry.
+    Unpacked and made as a plain tuple, because this runs for each entry.
     """
     base_tick, count, size_bytes = entry.base_tick, entry.count, entry.columns_bytes
     (

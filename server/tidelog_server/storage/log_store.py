@@ -1,13 +1,13 @@
-"""The log store: where entries live. The contract that every implementation keeps.
+"""The log store, which contains the entries: the contract of every implementation.
 
-One store belongs to one node and holds all of its vchannels. It is written by one at a time and read by many::
+One store belongs to one node and contains all of its vchannels. It has one writer and many readers::
 
     vchannel   trimmed        | readable                  | written, not yet synced
                ---------------^---------------------------^------------------------
                           trim_tick              (the log's watermark)
 
-The store itself has no notion of the watermark: it returns whatever was written. The log above it never asks for
-more than is durable.
+The store does not know the watermark: it returns whatever was written. The log above it never requests more than is
+durable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ class VchannelTail:
     Invariant: ``trim_tick <= last_tick + 1`` unless the vchannel is empty.
 
     Attributes:
-        trim_tick: Messages with a smaller tick are gone; 0 when nothing was ever trimmed.
-        last_tick: Last tick of the last entry ever written, trimmed or not; 0 when there was none.
+        trim_tick: First tick that was not trimmed; 0 if nothing was ever trimmed.
+        last_tick: Last tick of the last entry ever written, trimmed or not; 0 before the first.
         batches, messages, columns_bytes: Cumulative since creation, trimmed ones included.
-        trimmed_messages, trimmed_bytes: Cumulative, of entries that lie wholly below ``trim_tick``.
-        fencing_token: The token that was set last; 0 when none was.
+        trimmed_messages, trimmed_bytes: Cumulative, of entries that are entirely below ``trim_tick``.
+        fencing_token: Last token set; 0 if not set.
     """
 
     trim_tick: Tick
@@ -53,7 +53,7 @@ class Chunk:
 
     Attributes:
         first_tick, last_tick: Ticks of its first and last message, both inclusive.
-        batches, messages, columns_bytes: What it holds.
+        batches, messages, columns_bytes: Counts of the chunk.
         messages_before, bytes_before: Cumulative counts of the vchannel before it.
     """
 
@@ -70,9 +70,9 @@ class StoreHead(NamedTuple):
     """The last entry of the whole store.
 
     Attributes:
-        sequence: Its dense number; 0 when the store is empty.
+        sequence: Number of the entry, from 1 without gaps; 0 if the store is empty.
         chain_hash: Its chain hash.
-        last_tick: The greatest tick in the store; 0 when empty.
+        last_tick: The greatest tick in the store; 0 if it is empty.
     """
 
     sequence: int
@@ -81,11 +81,11 @@ class StoreHead(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """What is written with entries, or without any.
+    """Changes written atomically with entries, or without any.
 
     Attributes:
         windows: Windows of producers, which replace earlier ones; None removes one.
-        staged: Batches of begun transactions; their vchannels exist (asserted).
+        staged: Batches of begun transactions; their vchannels must exist (asserted).
         outcomes: Outcomes of begun transactions by txn id, which replace earlier ones; None removes one.
         positions: Positions of consumer groups, which replace earlier ones; None removes one.
         app_commits: Last commits by application, which replace earlier ones; None removes one.
@@ -107,17 +107,17 @@ class LogStore(Protocol):
     """Entries of all vchannels of a node.
 
     Threads: ``write``, ``discard``, ``trim``, ``fence``, ``create_vchannels``, ``drop_vchannels`` and ``close`` are
-    called one at a time, by whatever thread, and ``sync`` as well; but a ``write`` may run while another thread is in
-    ``sync``, so that the next group is written while the disk works. All others may be called by any thread at any time
+    called one at a time, by any thread, and so is ``sync``; but a ``write`` may run while another thread is in
+    ``sync``, so that the next group is written during disk I/O. All others may be called by any thread at any time
     until ``close``.
 
-    Failure: the first failed write or sync stops the store. That call and every later one that changes something
-    raises StorageFailedError with the first cause; reads go on.
+    Failure: the first failed write or sync stops the store. That call and every later change raise StorageFailedError
+    with the first cause; reads continue.
     """
 
     @property
     def wal_name(self) -> str:
-        """Name of this kind of store, for clients; message ids are only comparable within one kind."""
+        """Name of this kind of store, for clients; message ids can only be compared within one kind."""
         ...
 
     @property
@@ -126,16 +126,16 @@ class LogStore(Protocol):
         ...
 
     def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
-        """Write entries atomically, in order: all of them are readable afterwards, or none is.
+        """Write entries and the changes in ``beside`` in one atomic write, in order.
 
-        With them, in the same way, what is ``beside`` them. The columns of an entry that has ``staged`` are those of
-        the staged batch of its vchannel, transaction and number; whatever else the transaction has staged there is
-        kept until the last of its entries is trimmed.
+        The columns of an entry with ``staged`` are those of the staged batch of its vchannel, transaction and number.
+        All other staged batches of the transaction on the vchannel are retained until the last of its entries is
+        trimmed.
 
-        Not durable before the next ``sync``; after a crash a prefix of the entries written since the last sync may
-        be there, in whole calls.
+        Not durable before the next ``sync``; after a crash, a prefix of the writes since the last sync may be there,
+        each complete.
 
-        The ticks of one vchannel must grow from entry to entry (asserted).
+        The ticks of a vchannel must grow from entry to entry (asserted).
 
         Raises:
             StorageFailedError: The outcome is unknown until a restart.
@@ -143,10 +143,10 @@ class LogStore(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make everything durable whose ``write`` returned before this call. Releases the GIL while the disk works.
+        """Make everything durable whose ``write`` returned before this call. Releases the GIL during disk I/O.
 
         Raises:
-            StorageFailedError: What was written since the last sync may or may not be there after a restart.
+            StorageFailedError: Writes since the last sync may or may not be there after a restart.
         """
         ...
 
@@ -154,9 +154,9 @@ class LogStore(Protocol):
         """Return the consecutive entries that overlap ``[begin_tick, end_tick)``, oldest first.
 
         Stops after the entry that brings the columns to ``max_bytes`` or more, so at least one entry is returned if
-        there is any. The first and the last entry may reach beyond the range: callers cut. Every entry is checked
-        against its predecessor's ``last_tick``; that nothing is missing before the first and after the last entry is
-        checked as well, against the trim tick and the tail, so an empty list proves that there is nothing.
+        there is any. The first and the last entry may extend beyond the range: callers cut them. Every entry is checked
+        against its predecessor's ``last_tick``, and the first and the last one against the trim tick and the tail. So
+        an empty list proves that the range has no entries.
 
         Raises:
             DataLossError: An entry is damaged or missing; names vchannel id and ticks.
@@ -164,14 +164,14 @@ class LogStore(Protocol):
         ...
 
     def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
-        """Return the headers of what ``read`` would return, at most ``max_headers``, with the same checks.
+        """Return the headers that ``read`` would return, at most ``max_headers``, with the same checks.
 
-        Why: a scan of many vchannels merges headers, so that it holds the columns of one response only.
+        Why: a scan of many vchannels merges headers, so that its memory is limited to the columns of one response.
         """
         ...
 
     def columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
-        """Return the columns of entries of any vchannels, in the order asked for; None for one trimmed meanwhile.
+        """Return the columns of entries of any vchannels, in the given order; None for an entry trimmed meanwhile.
 
         Raises:
             DataLossError: Columns are damaged or missing though their entry was not trimmed.
@@ -183,16 +183,16 @@ class LogStore(Protocol):
         ...
 
     def discard(self, places: Mapping[TxnPlace, int | None]) -> None:
-        """Remove what transactions that will never commit have staged. Places without anything are passed over.
+        """Delete staged batches of transactions that will never commit. Places without staged batches are skipped.
 
-        With each place goes the number of its batches, if that is known: few are removed more cheaply.
+        The value of a place is the number of its batches, if known: small numbers are deleted more cheaply.
 
-        Not durable before the next ``sync``. ``reclaim`` gives the disk back.
+        Not durable before the next ``sync``. ``reclaim`` frees the disk space.
         """
         ...
 
     def staged(self) -> list[TxnPlace]:
-        """Return where something is staged that was not committed; meant for the start.
+        """Return the places with staged batches of uncommitted transactions; meant for the start.
 
         Raises:
             DataLossError: A row is damaged.
@@ -200,7 +200,7 @@ class LogStore(Protocol):
         ...
 
     def app_commits(self) -> dict[AppKey, AppCommit]:
-        """Return the last commit of each application, as written and not removed; meant for the start.
+        """Return the last commit of each application, including writes not synced; meant for the start.
 
         Raises:
             DataLossError: A row is damaged.
@@ -208,7 +208,7 @@ class LogStore(Protocol):
         ...
 
     def floors(self) -> dict[FloorKey, int]:
-        """Return the floors of tenants, as written and not removed; meant for the start.
+        """Return the floors of tenants, including writes not synced; meant for the start.
 
         Raises:
             DataLossError: A row is damaged.
@@ -216,7 +216,7 @@ class LogStore(Protocol):
         ...
 
     def txn_outcomes(self) -> dict[int, TxnOutcome]:
-        """Return the outcomes of begun transactions by txn id, as written and not removed; meant for the start.
+        """Return the outcomes of begun transactions by txn id, including writes not synced; meant for the start.
 
         Raises:
             DataLossError: A row is damaged.
@@ -248,49 +248,50 @@ class LogStore(Protocol):
         ...
 
     def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[Chunk]:
-        """Return the oldest chunks, the open one included: all that end below ``end_tick``, and some more.
+        """Return the oldest chunks, the open one included: all that end below ``end_tick``, and more as needed.
 
-        So many that what is left of them is ``min_bytes`` or more, and that one ends at or above ``end_tick``, if there
-        are so many. Takes time in proportion to what it returns, not to the vchannel. KeyError as ``tail``.
+        Enough that the data left of them is at least ``min_bytes`` and that the last one ends at or above ``end_tick``,
+        if the vchannel has that many. The time is proportional to the result, not to the vchannel. KeyError like
+        ``tail``.
         """
         ...
 
     def create_vchannels(self, vchannel_ids: Iterable[int]) -> None:
-        """Create empty vchannels, atomically and durably. Those that exist stay as they are."""
+        """Create empty vchannels, atomically and durably. Existing ones are not changed."""
         ...
 
     def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
-        """Remove vchannels with all their entries, atomically and durably. Those that do not exist are passed over.
+        """Delete vchannels with all their entries, atomically and durably. Missing ones are skipped.
 
-        With them go the ``positions`` that groups have on them: the store does not know names.
+        The ``positions`` of groups on them are deleted in the same write: the store does not know names.
         """
         ...
 
     def trim(self, vchannel_id: int, before_tick: int) -> VchannelTail:
-        """Raise ``trim_tick`` to ``before_tick``, durably, and remove entries that lie wholly below it.
+        """Raise ``trim_tick`` to ``before_tick``, durably, and delete entries that are entirely below it.
 
-        Where ``before_tick`` falls between two entries or beyond the last, ``trim_tick`` becomes the tick after the
-        last removed message: a reader who has read everything that was removed stays in range.
+        If ``before_tick`` is between two entries or beyond the last one, ``trim_tick`` becomes the tick after the last
+        deleted message, so that a reader that has read all deleted messages stays in range.
 
-        Trimming below an earlier trim changes nothing. ``reclaim`` gives the disk back.
+        Trimming below an earlier trim changes nothing. ``reclaim`` frees the disk space.
         """
         ...
 
     def fence(self, vchannel_id: int, fencing_token: int) -> None:
-        """Raise the fencing token of a vchannel, durably. One that is not greater changes nothing.
+        """Raise the fencing token of a vchannel, durably. A token that is not greater changes nothing.
 
-        The store keeps the token with the vchannel and does not check it: whoever writes does.
+        The store only persists the token; the writer checks it.
         """
         ...
 
     def reclaim(self) -> None:
-        """Give the disk of trimmed and dropped entries back. Long; called by a thread of its own."""
+        """Free the disk space of trimmed and dropped entries. Takes long; called by its own thread."""
         ...
 
     def stall_reason(self) -> str | None:
-        """Return why a write would have to wait for background work now, or None. Cheap; asked before each group.
+        """Return why a write would have to wait for background work now, else None. Cheap; called before each group.
 
-        Why: a stalled RocksDB write holds the GIL, which would stop the whole process.
+        Why: a stalled RocksDB write holds the GIL, which would block the whole process.
         """
         ...
 
@@ -299,5 +300,5 @@ class LogStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Sync, note the clean shutdown, and release everything. Idempotent."""
+        """Sync, record the clean shutdown, and release everything. Idempotent."""
         ...

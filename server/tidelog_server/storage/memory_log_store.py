@@ -1,4 +1,4 @@
-"""A log store in memory: the contract of ``log_store`` without a disk, for tests and for trying things out."""
+"""A log store in memory: the contract of ``log_store`` without a disk, for tests and experiments."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ _INCARNATION = bytes(16)
 
 @dataclass(slots=True)
 class _Rows:
-    """What a vchannel holds, oldest first; ``base_ticks`` runs parallel to ``entries``."""
+    """The entries of a vchannel, oldest first; ``base_ticks`` is parallel to ``entries``."""
 
     base_ticks: list[int] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
@@ -42,20 +42,20 @@ class _Rows:
 
 
 class MemoryLogStore:
-    """Entries in Python lists; everything is gone after ``close``. Keeps the contract of ``LogStore``."""
+    """Entries in Python lists, lost after ``close``. Implements the contract of ``LogStore``."""
 
     def __init__(self) -> None:
         self._state = LogState(StoreRow(_INCARNATION, 0, 0, first_hash(_INCARNATION), NO_TICK), {})
         self._rows: dict[int, _Rows] = {}
         self._windows: dict[ProducerKey, ProducerWindow] = {}
-        # Of transactions that were not committed.
+        # Batches of uncommitted transactions.
         self._staged: dict[TxnPlace, dict[int, bytes]] = {}
         self._outcomes: dict[int, TxnOutcome] = {}
         self._app_commits: dict[AppKey, AppCommit] = {}
         self._floors: dict[FloorKey, int] = {}
         self._positions: dict[GroupKey, GroupPosition] = {}
         self._is_closed = False
-        # Guards _rows and the tails: readers must see both of the same moment.
+        # Guards _rows and the tails: readers must see both at the same moment.
         self._lock = Lock()
 
     @property
@@ -246,14 +246,14 @@ class MemoryLogStore:
                 self._state.fencing_tokens[vchannel_id] = fencing_token
 
     def reclaim(self) -> None:
-        """See LogStore; memory is given back at once."""
+        """See LogStore; memory is freed at once."""
 
     def stall_reason(self) -> str | None:
         """See LogStore; always None."""
         return None
 
     def metrics(self) -> dict[str, float]:
-        """Return how many bytes of columns are held."""
+        """Return the number of bytes of columns."""
         with self._lock:
             held = sum(tail.columns_bytes - tail.trimmed_bytes for tail in self._state.tails.values())
         return {"columns_bytes": float(held)}
@@ -276,10 +276,10 @@ def _replace(rows: dict[_Key, _Value], changes: Mapping[_Key, _Value | None]) ->
 
 
 def _cut_at(before_tick: int, tail: TailRow, rows: _Rows) -> TrimCut:
-    """Return the cut that removes what lies wholly below ``before_tick``."""
+    """Return the cut that removes entries that are entirely below ``before_tick``."""
     gone_chunks = [chunk for chunk in rows.chunks if chunk.last_tick < before_tick]
     cut = cut_after_chunk(gone_chunks[-1]) if gone_chunks else uncut(tail)
-    # What the last trim went through begins below its tick.
+    # The entry that the last trim divided begins below the trim tick.
     first = bisect_left(rows.base_ticks, cut.end_tick) if gone_chunks else 0
     for entry in rows.entries[first:]:
         if before_tick <= entry.header.last_tick:

@@ -1,8 +1,8 @@
-"""The database as recovery is to find it: a folder of links, in which RocksDB can look without harm.
+"""The database as recovery must see it: a folder of hard links that RocksDB can open without harm.
 
-What RocksDB deletes or renames in a folder with a damaged MANIFEST (it takes healthy files for garbage) is links. And
-it never sees what follows the sound part of its log, where its reader can spin for ever instead of stopping: a power
-cut may leave such bytes, and they are no loss.
+RocksDB deletes and renames healthy files as garbage in a folder with a damaged MANIFEST; here these are only links. And
+it never sees the bytes after the sound part of its log, where its reader can spin indefinitely instead of stopping: a
+power failure may leave such bytes, and they are no loss.
 
 Source: facebook/rocksdb#13333 for the reader that spins.
 """
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from tidelog_server.storage.wal_scan import TornWal, torn_wals
 
-# What is written wherever the database is opened, even read-only: through a link it would be the real one.
+# Written on every open, even read-only: through a link, the write would change the real file.
 _LEFT_OUT = ("LOG", "LOCK", "rocksdict-config.json")
 _COPY_BYTES = 1 << 20
 
 
 def make_recovery_view(database_path: Path, view_path: Path) -> list[TornWal]:
-    """Fill the empty folder ``view_path`` with links to the database; return what it leaves out of the WAL.
+    """Fill the empty folder ``view_path`` with links to the database; return the WAL bytes that are left out.
 
     Raises:
-        DataLossError: A WAL file holds what this server does not know.
+        DataLossError: A WAL file has a record of a type that this server does not know.
         OSError: The view could not be made.
     """
     torn = torn_wals(database_path)
@@ -36,13 +36,13 @@ def make_recovery_view(database_path: Path, view_path: Path) -> list[TornWal]:
 
 
 def cut_torn(database_path: Path, torn: Sequence[TornWal]) -> None:
-    """Make the database what the view was, durably.
+    """Cut the database to what the view contained, durably.
 
-    Why from the last file to the first: while a file is torn, the ones after it count as torn too, so a crash amid
-    the cuts leaves nothing behind that recovery would take up beyond a hole.
+    Why from the last file to the first: while a file is torn, those after it count as torn too, so a crash between the
+    cuts leaves nothing that recovery would read beyond a gap.
 
     Raises:
-        OSError: A file could not be cut; the start must not go on.
+        OSError: A file could not be cut; the start must not continue.
     """
     for name, offset in reversed(torn):
         with (database_path / name).open("r+b") as file:

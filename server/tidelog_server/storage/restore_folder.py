@@ -1,7 +1,7 @@
-"""Restoring: a new data folder from a backup, whole or not at all.
+"""Restores a backup: makes a new data folder from it, completely or not at all.
 
-It is made beside its place under another name and renamed as the last step. A restored store is a new one: it has an
-incarnation of its own, because the one that was backed up may have gone on without it.
+It is made in the same folder under another name and renamed as the last step. A restored store is a new one: it has
+its own incarnation, because the original may have continued without it.
 """
 
 import errno
@@ -31,10 +31,10 @@ def restore_copy(
 ) -> str:
     """Make ``target`` a data folder with everything in a backup; return its incarnation, hexadecimal.
 
-    ``check`` is the program that checks the copy, as a start would; see ``pass_gate``.
+    ``check`` is the program that checks the copy, as a start does; see ``pass_gate``.
 
     Raises:
-        BackupDamagedError: The backup is, or has a file that no backup has; there is no ``target`` then.
+        BackupDamagedError: The backup is damaged, or has a file that no backup has; ``target`` does not exist then.
         BackupError: ``target`` cannot be made.
         OSError: The system refused.
     """
@@ -50,10 +50,10 @@ def restore_copy(
 
 
 def restore_with(target: Path, fill: Callable[[Path], None]) -> None:
-    """Make ``target`` what ``fill`` makes of an empty folder, whole or not at all, durably.
+    """Make ``target`` from an empty folder that ``fill`` fills, completely or not at all, durably.
 
     Raises:
-        BackupError, OSError: As ``restore_copy``, and whatever ``fill`` raises.
+        BackupError, OSError: See ``restore_copy``; and everything that ``fill`` raises.
     """
     target = target.absolute()
     _check_target(target)
@@ -68,21 +68,21 @@ def restore_with(target: Path, fill: Callable[[Path], None]) -> None:
             path.rename(target)
         except OSError as error:
             if error.errno == errno.EBUSY:
-                raise BackupError(f"{target} is where a disk is mounted: restore into a folder in it") from error
+                raise BackupError(f"{target} is a mount point: restore into a folder in it") from error
             raise
         sync_folder(target.parent)
 
 
 def _check_target(target: Path) -> None:
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise BackupError(f"{target} is no folder: choose an empty or a new one")
+        raise BackupError(f"{target} is not a folder: choose an empty or a new one")
     if target.is_dir() and any(target.iterdir()):
         raise BackupError(f"{target} is not empty: restore into an empty or a new folder, and move the old one away")
 
 
 @contextmanager
 def _workshop(path: Path) -> Iterator[Path]:
-    """Yield an empty folder that nobody else restores into; what a restore left there that was cut off is removed."""
+    """Yield an empty folder that no other restore uses; what an interrupted restore left in it is deleted."""
     descriptor = _open_workshop(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,11 +91,11 @@ def _workshop(path: Path) -> Iterator[Path]:
             shutil.rmtree(left_behind) if is_folder else left_behind.unlink()
         yield path
     except BlockingIOError:
-        raise BackupError(f"another restore is at work in {path}: wait until it has ended") from None
+        raise BackupError(f"another restore is in progress in {path}: wait until it has ended") from None
     except OSError as error:
         shutil.rmtree(path, ignore_errors=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BackupError(f"the disk of {path.parent} is full: make room, or restore elsewhere") from error
+            raise BackupError(f"the disk of {path.parent} is full: free some space, or restore elsewhere") from error
         raise
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
@@ -105,7 +105,7 @@ def _workshop(path: Path) -> Iterator[Path]:
 
 
 def _open_workshop(path: Path) -> int:
-    """Make the workshop if it is missing, and open it. Raises BackupError if something else has its name."""
+    """Make the workshop if it is missing, and open it. Raises BackupError if its name is in use otherwise."""
     with suppress(FileExistsError):
         make_private_folder(path)
     try:
@@ -113,10 +113,10 @@ def _open_workshop(path: Path) -> int:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-        raise BackupError(f"{path} is a link, or no folder: a restore works there, so remove it first") from error
+        raise BackupError(f"{path} is a link or not a folder: a restore needs this name, so remove it first") from error
     if os.fstat(descriptor).st_uid != os.geteuid():
         os.close(descriptor)
-        raise BackupError(f"{path} belongs to another user: a restore works there, so remove it first")
+        raise BackupError(f"{path} belongs to another user: a restore needs this name, so remove it first")
     return descriptor
 
 
@@ -132,11 +132,11 @@ def _copy_checked(backups: BackupFolder, manifest: Manifest, path: Path, meter: 
         except UnexpectedFileError as error:
             raise damaged_file(manifest, file.name, str(error)) from error
         if digest != file.blake2b:
-            raise damaged_file(manifest, file.name, "has another content than when it was taken")
+            raise damaged_file(manifest, file.name, "has changed since the backup was taken")
         hit(Failpoint.RESTORE_MID_COPY)
 
 
 def _sync_tree(path: Path) -> None:
-    """Make names durable; the content of the files is."""
+    """Make names durable; the contents of the files already are."""
     for folder, _, __ in os.walk(path):
         sync_folder(Path(folder))

@@ -1,6 +1,6 @@
-"""What must hold of a recovered store, whatever RocksDB says: the checks behind the start-up gate.
+"""Invariants of a recovered store, independent of RocksDB's own checks: the checks behind the start-up gate.
 
-Every check raises DataLossError and names what is missing. The order is from cheap to dear; all of it is
+Every check raises DataLossError and names what is missing. Cheap checks come first; the time of all of them is
 proportional to the number of vchannels and chunks, not to the data.
 """
 
@@ -77,15 +77,15 @@ from tidelog_server.storage.rocksdb_reader import EntryReader, check_continuity,
 
 _PROPERTIES_OF_TABLES: Final = "rocksdb.aggregated-table-properties"
 _MAX_COLUMNS_READ_BYTES: Final = 64 * MIB
-"""Columns of the vchannels' last entries are read up to so many bytes in all, so that the gate stays short."""
+"""Maximum bytes of the vchannels' last entries whose columns are checked, so that the gate stays fast."""
 
 
 class StoreIndex(NamedTuple):
     """The rows of the index family, decoded.
 
     Attributes:
-        tails: As of the last entry of each vchannel, which their rows may be behind.
-        txns: Last tick of each transaction with staged batches on each vchannel; 0 of those not committed.
+        tails: Tail after the last entry of each vchannel; tail rows may be older.
+        txns: Last tick of each transaction with staged batches on each vchannel; 0 if it is not committed.
     """
 
     store: StoreRow
@@ -98,7 +98,7 @@ class StoreIndex(NamedTuple):
     floors: dict[FloorKey, int]
 
     def digest(self) -> str:
-        """Return a hash over all rows but the chunks, which the tails stand for: equal for equal states."""
+        """Return a hash over all rows but the chunks, which the tails cover: equal for equal states."""
         digest = blake2b(pack_store(self.store), digest_size=HASH_BYTES)
         for vchannel_id in sorted(self.tails):
             digest.update(pack_tail(vchannel_id, self.tails[vchannel_id]))
@@ -116,14 +116,14 @@ class StoreIndex(NamedTuple):
 
 
 class _Commits(NamedTuple):
-    """What the index says about commits: see StoreIndex."""
+    """The rows of the index about commits: see StoreIndex."""
 
     outcomes: dict[int, TxnOutcome]
     app_commits: dict[AppKey, AppCommit]
     floors: dict[FloorKey, int]
 
     def add(self, key: bytes, value: bytes) -> bool:
-        """Take a row over; return False if it is of another kind. Raises DataLossError if it is damaged."""
+        """Add a row; return False if it is of another kind. Raises DataLossError if it is damaged."""
         if (txn_id := parse_outcome_key(key)) is not None:
             self.outcomes[txn_id] = unpack_outcome(key, value)
         elif is_app_key(key):
@@ -137,7 +137,7 @@ class _Commits(NamedTuple):
 
 
 def load_index(engine: Engine) -> StoreIndex:
-    """Return everything that the index family holds.
+    """Return the content of the index family.
 
     Raises:
         DataLossError: A row is damaged, of an unknown kind, or the store's row is missing.
@@ -162,20 +162,20 @@ def load_index(engine: Engine) -> StoreIndex:
         elif not commits.add(key, value):
             raise DataLossError(f"the index has a row with the unknown key {key[:16].hex()}", key=key[:16].hex())
     if store is None:
-        raise DataLossError("the store's own row is missing from the index: restore the data folder from a backup")
+        raise DataLossError("the store's own row is missing in the index: restore the data folder from a backup")
     index = StoreIndex(store, _caught_up(engine, tails), chunks, fencing_tokens, txns, *commits)
     _check_owners(index)
     return index
 
 
 def _caught_up(engine: Engine, tails: Mapping[int, TailRow]) -> dict[int, TailRow]:
-    """Return the tails after the entries that were written since their rows were.
+    """Return the tails including the entries written after their rows.
 
     Raises:
         DataLossError: An entry is damaged or missing.
     """
     with engine_errors("reading headers"):
-        # One for all: making one takes as long as reading dozens of rows.
+        # One iterator for all: making one takes as long as reading dozens of rows.
         rows = engine.log.iter(read_options())
         return {vchannel_id: _with_rest(rows, vchannel_id, tail) for vchannel_id, tail in tails.items()}
 
@@ -194,7 +194,7 @@ def _with_rest(rows: RdictIter, vchannel_id: int, tail: TailRow) -> TailRow:
 
 
 def _check_owners(index: StoreIndex) -> None:
-    """Check that everything belongs to a vchannel that exists."""
+    """Check that every row belongs to an existing vchannel."""
     for what, owners in (
         ("chunks", index.chunks.keys()),
         ("a fencing token", index.fencing_tokens.keys()),
@@ -231,7 +231,7 @@ def load_app_commits(engine: Engine) -> dict[AppKey, AppCommit]:
     Raises:
         DataLossError: A row is damaged.
     """
-    # Rows of some vchannels lie among them.
+    # Rows of some vchannels are in this range, too.
     rows = ((key, value) for key, value in scan(engine.index, *app_range()) if is_app_key(key))
     return dict(unpack_app_commit(key, value) for key, value in rows)
 
@@ -247,7 +247,7 @@ def load_floors(engine: Engine) -> dict[FloorKey, int]:
 
 
 def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
-    """Return everything that the producers family holds.
+    """Return the content of the producers family.
 
     Raises:
         DataLossError: A row is damaged.
@@ -256,7 +256,7 @@ def load_windows(engine: Engine) -> dict[ProducerKey, ProducerWindow]:
 
 
 def load_positions(engine: Engine) -> dict[GroupKey, GroupPosition]:
-    """Return everything that the groups family holds.
+    """Return the content of the groups family.
 
     Raises:
         DataLossError: A row is damaged.
@@ -268,7 +268,7 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
     """Check all invariants of a store that was just opened; ``head`` is None if its loss was accepted.
 
     Raises:
-        DataLossError: One does not hold.
+        DataLossError: An invariant does not hold.
     """
     index = load_index(engine)
     state = LogState(index.store, index.tails)
@@ -277,7 +277,7 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
     if state.accounted_batches != state.head.sequence:
         raise DataLossError(
             f"the store has numbered {state.head.sequence} entries but its vchannels account for "
-            f"{state.accounted_batches}: a vchannel is missing or shorter than it was; restore the data folder",
+            f"{state.accounted_batches}: a vchannel is missing or shorter than before; restore the data folder",
             sequence=state.head.sequence, accounted_batches=state.accounted_batches,
         )  # fmt: skip
     _check_windows(engine, index)
@@ -293,10 +293,10 @@ def check_store(engine: Engine, database_path: Path, head: Head | None) -> Store
 
 
 def check_head(engine: Engine, index: StoreIndex, state: LogState, head: Head) -> None:
-    """Check that everything that HEAD says was synced has been recovered.
+    """Check that everything that was synced according to HEAD has been recovered.
 
     Raises:
-        DataLossError: It was not; both positions are named.
+        DataLossError: It was not; the error names both positions.
     """
     if head.incarnation != index.store.incarnation:
         raise DataLossError("HEAD and the database come from different data folders: restore both from one backup")
@@ -331,7 +331,7 @@ def _check_entry_at_head(engine: Engine, index: StoreIndex, state: LogState, hea
 
 
 def _is_gone_by_request(index: StoreIndex, head: Head) -> bool:
-    """Tell whether the entry that HEAD tells of was trimmed or dropped after HEAD was written."""
+    """Return whether the entry in HEAD was trimmed or dropped after HEAD was written."""
     tail = index.tails.get(head.vchannel_id)
     if tail is not None and head.last_tick < tail.trim_tick:
         return True
@@ -339,7 +339,7 @@ def _is_gone_by_request(index: StoreIndex, head: Head) -> bool:
         return False  # Nothing was dropped since.
     if tail is None:
         return True
-    # The vchannel may have been made again since; it then holds nothing as old as HEAD.
+    # The vchannel may have been re-created since; then it has nothing as old as HEAD.
     chunks = index.chunks.get(head.vchannel_id)
     first_sequence = chunks[0].first_sequence if chunks else tail.open_first_sequence
     return tail.removed_batches == 0 and (tail.batches == 0 or head.sequence < first_sequence)
@@ -363,7 +363,7 @@ class _VchannelChecker:
         self._check_end(vchannel_id, tail, chunks)
 
     def _check_edges(self, vchannel_id: int, tail: TailRow, chunks: Sequence[ChunkRow]) -> None:
-        """Check that the first and the last entry of each chunk are there, unless they were trimmed."""
+        """Check that the first and the last entry of each chunk exist, unless they were trimmed."""
         expected = {row.first_tick: row.first_sequence for row in chunks if tail.trim_tick <= row.first_tick}
         expected |= {row.last_base_tick: row.last_sequence for row in chunks if tail.trim_tick <= row.last_tick}
         keys = [log_key(vchannel_id, base_tick) for base_tick in expected]
@@ -399,7 +399,7 @@ class _VchannelChecker:
 
 
 def _check_windows(engine: Engine, index: StoreIndex) -> None:
-    """Check that the windows of producers tell of nothing that is not in the log."""
+    """Check that the windows of producers have only batches that are in the log."""
     for (vchannel_id, producer_id), window in load_windows(engine).items():
         tail = index.tails.get(vchannel_id)
         if tail is None or tail.last_tick < window.last_tick:
@@ -411,7 +411,7 @@ def _check_windows(engine: Engine, index: StoreIndex) -> None:
 
 
 def _check_positions(engine: Engine, index: StoreIndex) -> None:
-    """Check that every group stands on a vchannel that exists."""
+    """Check that every group position is on an existing vchannel."""
     for (group, vchannel), position in load_positions(engine).items():
         if position.vchannel_id not in index.tails:
             raise DataLossError(
@@ -422,7 +422,7 @@ def _check_positions(engine: Engine, index: StoreIndex) -> None:
 
 
 def _check_app_commits(index: StoreIndex, state: LogState) -> None:
-    """Check that no application's row tells of ticks that are not in the log."""
+    """Check that the commits of applications have only ticks that are in the log."""
     for app, commit in index.app_commits.items():
         if commit.messages and state.head.last_tick < commit.last_tick:
             raise DataLossError(
@@ -433,7 +433,7 @@ def _check_app_commits(index: StoreIndex, state: LogState) -> None:
 
 
 def _check_txns(index: StoreIndex, state: LogState) -> None:
-    """Check that what is known of begun transactions tells of nothing that is not in the log."""
+    """Check that the rows of begun transactions have only ticks that are in the log."""
     for (vchannel_id, txn_id), last_tick in index.txns.items():
         if index.tails[vchannel_id].last_tick < last_tick:
             raise DataLossError(
@@ -449,7 +449,7 @@ def _check_txns(index: StoreIndex, state: LogState) -> None:
                     "as not committed: restore the data folder",
                     vchannel_id=run.vchannel_id, txn_id=txn_id,
                 )  # fmt: skip
-        # One without messages has a tick that no entry has.
+        # An outcome without messages has a tick that no entry has.
         if outcome.runs and state.head.last_tick < outcome.last_tick:
             raise DataLossError(
                 f"transaction {txn_id} was committed up to tick {outcome.last_tick}, but the store ends at "
@@ -459,32 +459,32 @@ def _check_txns(index: StoreIndex, state: LogState) -> None:
 
 
 def _check_tables(engine: Engine) -> None:
-    """Check the footer, the properties and the index of every live table, which RocksDB reads when it opens one.
+    """Check the footer, the properties and the index of every live table, which RocksDB reads when it opens the table.
 
-    An open reads those of some tables only, and a damaged one must not be found after the first write. Blocks of rows
-    have checksums of their own, which each read compares.
+    An open reads only those of some tables, and a damaged table must not be found after the first write. Blocks of rows
+    have their own checksums, which each read compares.
     """
     for name in FAMILIES:
         with engine_errors(f"reading the tables of {name}"):
             if engine.family(name).property_value(_PROPERTIES_OF_TABLES) is not None:
                 continue
-            # It does not say why, and a read does: a block of each table.
+            # It does not report the cause, but a read does: read a block of each table.
             rows = engine.family(name).iter(read_options())
             for table in engine.db.live_files():
                 rows.seek(table["start_key"])
                 rows.status()
-        raise StorageUnreadableError(f"a table of {name} could not be opened just now", errno.EIO)
+        raise StorageUnreadableError(f"a table of {name} could not be opened", errno.EIO)
 
 
 def _check_blob_files(engine: Engine, database_path: Path) -> None:
-    """Check that as many blob files with as many bytes are there as RocksDB counts on; it does not look itself."""
+    """Check that number and bytes of blob files are those that RocksDB expects; RocksDB does not check this itself."""
     sizes = [path.stat().st_size for path in database_path.glob("*.blob")]
     families = [engine.family(name) for name in BLOB_FAMILIES]
     expected_files = sum(integer_property(family, "num-blob-files") for family in families)
     expected_bytes = sum(integer_property(family, "live-blob-file-size") for family in families)
     if len(sizes) < expected_files or sum(sizes) < expected_bytes:
         raise DataLossError(
-            f"the database counts on {expected_files} blob files with {expected_bytes} bytes, there are {len(sizes)} "
+            f"the database expects {expected_files} blob files with {expected_bytes} bytes, but there are {len(sizes)} "
             f"with {sum(sizes)}: restore the data folder",
             expected_files=expected_files, files=len(sizes),
         )  # fmt: skip
@@ -499,7 +499,7 @@ def _header(engine: Engine, vchannel_id: int, base_tick: int) -> EntryHeader | N
 
 def _unlike(what: str, vchannel_id: int, tick: int) -> DataLossError:
     return DataLossError(
-        f"the entry of vchannel id {vchannel_id} at tick {tick} is missing or not the one that {what} tells of: "
+        f"the entry of vchannel id {vchannel_id} at tick {tick} is missing or does not match {what}: "
         "restore the data folder from a backup",
         vchannel_id=vchannel_id, tick=tick,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Checkpoints: the database as it was at one moment, as hard links, in a folder that passes the start-up gate."""
+"""Checkpoints: the database at one moment, as hard links, in a folder that passes the start-up gate."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from tidelog_server.storage.rocksdb_engine import FAMILIES, Engine, error_text, 
 
 
 def flush_families(engine: Engine) -> None:
-    """Write the memtables of all families to tables and blob files. Releases the GIL while the disk works.
+    """Write the memtables of all families to tables and blob files. Releases the GIL during disk I/O.
 
     Raises:
         CheckpointFailedError: The disk refused.
@@ -27,13 +27,13 @@ def flush_families(engine: Engine) -> None:
 
 
 def make_checkpoint(engine: Engine, folder: DataFolder, name: str, head: Head) -> Path:
-    """Make ``checkpoints/<name>`` in the data folder and return it; ``head`` is of what was synced last.
+    """Make ``checkpoints/<name>`` in the data folder and return it; ``head`` is the last synced state.
 
-    Nothing may be written meanwhile. RocksDB links tables and blob files, and copies what it still writes to. It
-    flushes first and holds the GIL for all of it, so ``flush_families`` just before keeps it short.
+    Nothing may be written meanwhile. RocksDB links tables and blob files, and copies the files that it still writes. It
+    flushes first and holds the GIL throughout, so call ``flush_families`` just before to keep this short.
 
     Raises:
-        CheckpointFailedError: It could not be made, and there is nothing of it.
+        CheckpointFailedError: It could not be made, and nothing of it is left.
     """
     path = folder.checkpoints_path / name
     try:
@@ -49,7 +49,7 @@ def make_checkpoint(engine: Engine, folder: DataFolder, name: str, head: Head) -
 
 
 def _complete(path: Path, head: Head) -> None:
-    """Add what makes a data folder of it, durably."""
+    """Complete the checkpoint to a data folder, durably."""
     file = HeadFile.open(path / "HEAD")
     try:
         file.write(head._replace(generation=1, is_clean=False))

@@ -1,7 +1,7 @@
-"""RocksDB as Tidelog uses it: options fixed in code, column families, scans that cannot end early in silence.
+"""RocksDB as Tidelog uses it: options fixed in code, column families, scans that never end early silently.
 
-Every option that durability or detection rests on is set here explicitly, whatever RocksDB's default is, and
-``check_options_file`` reads back what the engine really took.
+Every option that durability or error detection depends on is set here explicitly, whatever RocksDB's default is, and
+``check_options_file`` verifies the options that the engine actually uses.
 """
 
 import errno
@@ -33,25 +33,25 @@ from tidelog_server.core.storage_errors import StorageUnreadableError
 # Names on disk since format 1; never reuse.
 FAMILIES: Final = ("log", "columns", "staged", "producers", "groups", "index", "metadata")
 BLOB_FAMILIES: Final = ("columns", "staged")
-"""Those whose values are columns, in blob files."""
+"""Families whose values are columns, in blob files."""
 
 # The server as a whole stays under 500 MB: at most 4 x 32 MiB of columns wait in memory for a flush, and 4 x 16 MiB of
-# staged ones.
+# staged columns.
 COLUMNS_BUFFER_BYTES: Final = 32 * MIB
 COLUMNS_BUFFERS: Final = 4
 _STAGED_BUFFER_BYTES: Final = 16 * MIB
 _SMALL_BUFFER_BYTES: Final = 8 * MIB
 SMALL_BUFFERS: Final = 4
 _BLOCK_CACHE_BYTES: Final = 32 * MIB
-# Columns from this size on live in blob files, where compactions do not copy them again and again.
+# Columns from this size on are in blob files, where compactions do not copy them repeatedly.
 _MIN_BLOB_BYTES: Final = 4 * KIB
-# It bounds what a restart replays, twice: in the gate's child and in the server.
+# It limits what a restart replays, twice: in the gate's child and in the server.
 _MAX_WAL_BYTES: Final = 128 * MIB
-# Why so high: a slowed or stopped write would hold the GIL. ``stall_reason`` applies back-pressure before that.
+# Why so high: a delayed or stopped write would hold the GIL. ``stall_reason`` applies back-pressure before that.
 _NEVER: Final = 1 << 20
 
 _IO_ERROR: Final = "IO error: "
-# How rocksdict itself tells an error of the system; it writes a small file of its own beside the database.
+# The form of system errors raised by rocksdict itself, which writes a small file of its own next to the database.
 _OF_RUST: Final = re.compile(r"\(os error (\d+)\)$")
 _SYSTEM_ERRORS: Final = {
     os.strerror(number): number
@@ -60,9 +60,9 @@ _SYSTEM_ERRORS: Final = {
         errno.EPERM, errno.EROFS,
     )
 }  # fmt: skip
-"""What the system says of itself, of the disk or of permissions, and not of what is in a file."""
+"""Errors of the system that concern its resources, the disk or permissions, not the content of a file."""
 
-# The options that durability rests on, as the OPTIONS file spells them.
+# The options that durability depends on, as spelled in the OPTIONS file.
 _REQUIRED_OPTIONS: Final = {
     "wal_recovery_mode": "kPointInTimeRecovery",
     "paranoid_checks": "true",
@@ -101,7 +101,7 @@ def open_engine(folder: Path, *, read_only: bool, create: bool = False) -> Engin
     """Open the database in ``folder``. A read-only open modifies nothing.
 
     Raises:
-        Exception: RocksDB's, as it is; call it inside ``engine_errors``.
+        Exception: RocksDB's own; call this inside ``engine_errors``.
     """
     cache = Cache(_BLOCK_CACHE_BYTES)
     access = AccessType.read_only(error_if_log_file_exist=False) if read_only else AccessType.read_write()
@@ -115,10 +115,10 @@ def open_engine(folder: Path, *, read_only: bool, create: bool = False) -> Engin
 
 
 def close_engine(engine: Engine) -> None:
-    """Close the database. What was not synced before may be lost.
+    """Close the database. Unsynced writes may be lost.
 
-    rocksdict flushes a family as it closes it, so that the next start has no WAL to replay; where that fails, because
-    the disk broke or a compaction was cancelled, it closes all the same and the WAL still has everything.
+    rocksdict flushes a family when it closes it, so that the next start has no WAL to replay. If the flush fails,
+    because the disk failed or a compaction was cancelled, the family is closed anyway and the WAL still has everything.
     """
     engine.handles.clear()
     # Why each: a column family object keeps the database, its threads and its lock alive.
@@ -132,11 +132,11 @@ def close_engine(engine: Engine) -> None:
 
 @contextmanager
 def engine_errors(doing: str, **values: object) -> Iterator[None]:
-    """Turn RocksDB's errors into ours; ``doing`` says what was tried, ``values`` where.
+    """Turn RocksDB's errors into domain errors; ``doing`` names the operation, ``values`` the place.
 
     Raises:
-        StorageUnreadableError: The system refused, which says nothing about the data.
-        DataLossError: It is damaged or missing.
+        StorageUnreadableError: The system refused, which does not prove damage.
+        DataLossError: Data is damaged or missing.
     """
     try:
         yield
@@ -150,20 +150,20 @@ def engine_errors(doing: str, **values: object) -> Iterator[None]:
 
 
 def is_engine_error(error: Exception) -> bool:
-    """Tell RocksDB's errors from all others: rocksdict raises them as bare ``Exception``."""
+    """Return whether this is an error of RocksDB: rocksdict raises them as bare ``Exception``."""
     return type(error) is Exception
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether RocksDB met a block or a file that is not what was written."""
+    """Return whether RocksDB found a block or a file that differs from what was written."""
     return str(error).startswith("Corruption: ")
 
 
 def system_errno(error: BaseException) -> int | None:
-    """Return the number of the system's error that RocksDB met, None if it was no such error.
+    """Return the number of the system's error that RocksDB met; None if it was not a system error.
 
-    Source: RocksDB's ``IOError`` in io_posix: ENOSPC has a text of its own in front, others the system's at the end.
-    A file that is not there (ENOENT) is no such error: it is missing.
+    Source: RocksDB's ``IOError`` in io_posix: ENOSPC has its own text in front, others end with the system's text.
+    ENOENT does not count as a system error: a file is missing.
     """
     text = str(error)
     if (own := _OF_RUST.search(text)) is not None:
@@ -176,17 +176,17 @@ def system_errno(error: BaseException) -> int | None:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of an engine's or the system's error fit for a client: one short line without folders."""
+    """Return the text of an engine's or the system's error for a client: one short line without folders."""
     return re.sub(r"\S*/", "", " ".join(str(error).split()))[:200]
 
 
 def scan(family: Rdict, begin_key: bytes, end_key: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the rows of ``[begin_key, end_key)`` in order, as of one moment; to the end if ``end_key`` is None.
+    """Yield the rows of ``[begin_key, end_key)`` in order, as of one moment; up to the end if ``end_key`` is None.
 
     Why not ``items()``: on a damaged block it ends early without an error.
 
     Raises:
-        DataLossError, StorageUnreadableError: A block is damaged, or could not be read; never a silent end.
+        DataLossError, StorageUnreadableError: A block is damaged, or could not be read; the scan never ends silently.
     """
     with engine_errors("reading the store"):
         rows = family.iter(read_options())
@@ -201,10 +201,10 @@ def scan(family: Rdict, begin_key: bytes, end_key: bytes | None) -> Iterator[tup
 
 
 def multi_get(family: Rdict, keys: Sequence[bytes]) -> list[bytes | None]:
-    """Return the value of each key, None where there is none. Releases the GIL while the disk works.
+    """Return the value of each key; None for a missing key. Releases the GIL during disk I/O.
 
     Raises:
-        Exception: RocksDB's, as it is; call it inside ``engine_errors``.
+        Exception: RocksDB's own; call this inside ``engine_errors``.
     """
     return cast("list[bytes | None]", family.get(list(keys))) if keys else []
 
@@ -212,11 +212,11 @@ def multi_get(family: Rdict, keys: Sequence[bytes]) -> list[bytes | None]:
 def read_options() -> ReadOptions:
     """Return options for any read: every block is verified.
 
-    Why not leave columns to the CRC in their header, when RocksDB's own takes four fifths of the time of a read: the
-    same switch covers the blocks of tables, and a damaged one that is not verified crashes the process.
+    Why not rely on the CRC of columns in their header, although RocksDB's own takes four fifths of the time of a read:
+    the same option covers the blocks of tables, and a damaged block that is not verified crashes the process.
 
-    Why no bounds: rocksdict puts a type byte before the bounds of an iterator even in raw mode, so they would lie
-    elsewhere. Whoever iterates compares keys.
+    Why no bounds: rocksdict puts a type byte before the bounds of an iterator even in raw mode, so they would be wrong.
+    Compare keys while iterating.
     """
     options = ReadOptions()
     options.set_verify_checksums(True)
@@ -224,19 +224,19 @@ def read_options() -> ReadOptions:
 
 
 def check_options_file(folder: Path) -> None:
-    """Check that RocksDB runs with the options that durability rests on, by reading its OPTIONS file back.
+    """Check in its OPTIONS file that RocksDB runs with the options that durability depends on.
 
     Raises:
         DataLossError: An option differs.
     """
-    # A crash may have left one that was being written, ``OPTIONS-000277.dbtmp``.
+    # A crash may have left an unfinished one, ``OPTIONS-000277.dbtmp``.
     numbers = {path.name.removeprefix("OPTIONS-"): path for path in folder.glob("OPTIONS-*")}
     newest = max((int(number), path) for number, path in numbers.items() if number.isdigit())[1]
     settings = dict(re.findall(r"^\s*(\w+)=(.*?)\s*$", newest.read_text(), re.MULTILINE))
     for name, expected in _REQUIRED_OPTIONS.items():
         if settings.get(name) != expected:
             raise DataLossError(
-                f"RocksDB runs with {name}={settings.get(name)} instead of {expected}: this build of rocksdict is not "
+                f"RocksDB runs with {name}={settings.get(name)}, expected {expected}: this build of rocksdict is not "
                 "safe, install the pinned one",
                 option=name,
             )
@@ -292,10 +292,10 @@ def _family_options(name: str, cache: Cache) -> Options:
 
 def _set_blob_options(options: Options) -> None:
     options.set_max_write_buffer_number(COLUMNS_BUFFERS)
-    # A row is a key and a reference, so a table of 1 MiB stands for gigabytes of columns.
+    # A row is a key and a reference, so a table of 1 MiB refers to gigabytes of columns.
     options.set_target_file_size_base(MIB)
     options.set_enable_blob_files(True)
     options.set_min_blob_size(_MIN_BLOB_BYTES)
     options.set_blob_compression_type(DBCompressionType.none())
-    # Off except during ``reclaim``: on, every compaction would copy the oldest columns, garbage or not.
+    # Off except during ``reclaim``: otherwise every compaction would copy the oldest columns, garbage or not.
     options.set_enable_blob_gc(False)

@@ -1,7 +1,7 @@
-"""The floor that appends are measured against: RocksDB alone, with the options of the log store and nothing around it.
+"""The baseline for append benchmarks: RocksDB alone, with the options of the log store.
 
-It writes given batches in groups, one atomic write and one sync each, as the log store does, but without entries,
-checks, indexes or a server.
+It writes given batches in groups, one atomic write and one sync each, like the log store, but without entries, checks,
+indexes or a server.
 """
 
 import itertools
@@ -21,17 +21,17 @@ _PARTS = 10
 def measure_rocksdb_floor(
     folder: Path, batches: Sequence[bytes], *, count: int, warm_up: int, batches_per_group: float, synced: bool
 ) -> list[float]:
-    """Write ``count`` batches into a new database and return the seconds that each tenth of them took.
+    """Write ``count`` batches into a new database and return the seconds of each tenth of them.
 
-    Opening and warm-up do not count. Fewer than ten batches count as one part.
+    Opening and warm-up are not measured. Fewer than ten batches count as one part.
 
     Args:
-        folder: Does not exist yet.
-        batches: What to write, over and over.
-        count: How many to write.
-        warm_up: How many to write before them; may be 0.
-        batches_per_group: On average; groups of the two whole sizes around it are mixed.
-        synced: Whether each group ends with a sync.
+        folder: Folder to make; must not exist.
+        batches: Batches to write, cyclically.
+        count: Number of batches to write and measure.
+        warm_up: Number of batches to write before; may be 0.
+        batches_per_group: Average group size; groups of the two nearest whole sizes are mixed.
+        synced: True if each group ends with a sync.
     """
     engine = open_engine(folder, read_only=False, create=True)
     family, options = engine.handles["columns"], WriteOptions()
@@ -57,7 +57,7 @@ def measure_rocksdb_floor(
 
 
 def group_sizes(count: int, average: float) -> Iterator[int]:
-    """Yield group sizes that add up to ``count`` and have ``average`` as their mean, as far as whole numbers go."""
+    """Yield group sizes that add up to ``count`` and whose mean is as close to ``average`` as whole numbers allow."""
     assert count > 0
     average = max(1.0, average)
     written, groups = 0, 0

@@ -2,8 +2,8 @@
 
 ``python -m tidelog_server.storage.rocksdb_gate_child <data folder> <empty folder for the view> <seconds>``
 
-A process of its own because a damaged MANIFEST can make RocksDB spin for ever while it opens, and a process can be
-killed at a deadline: by its parent, or, if that is gone, by an alarm.
+A separate process, because a damaged MANIFEST can make RocksDB spin indefinitely while it opens, and a process can be
+killed at a deadline: by its parent or, if that has ended, by an alarm.
 """
 
 import errno
@@ -24,18 +24,18 @@ from tidelog_server.storage.rocksdb_engine import close_engine, engine_errors, o
 from tidelog_server.storage.rocksdb_snapshot import StoredLog, stored_log
 
 CheckRecords = Callable[[StoredLog], None]
-"""Checks what layers above have in the store, which is sound by itself. Raises as ``inspect``."""
+"""Checks records of upper layers in a store whose own checks passed. Raises like ``inspect``."""
 
 
 def inspect(folder: Path, view_path: Path, check_records: CheckRecords | None = None) -> dict[str, object]:
     """Return what the store in ``folder`` recovers to: ``digest`` and ``torn`` (see GateVerdict), and its CopyFacts.
 
-    The head is checked if there is one; whether there must be one is for the caller to say. Invariant: whatever a start
-    reads before it serves is read here as well, so that nothing is found out behind the first write.
+    The head is checked if it exists; the caller decides whether it must. Invariant: everything that a start reads
+    before it serves is read here as well, so that damage is found before the first write.
 
     Raises:
-        DataLossError: Something is missing or damaged.
-        StorageUnreadableError: The system did not let it be read.
+        DataLossError: Data is missing or damaged.
+        StorageUnreadableError: The system refused to read it.
         OSError: The folder could not be read, or the view not made.
     """
     read_identity(folder)
@@ -60,8 +60,8 @@ def inspect(folder: Path, view_path: Path, check_records: CheckRecords | None = 
 
 
 def main(check_records: CheckRecords | None = None) -> int:
-    """Print the answer for the folder given on the command line; always exit 0 once it is printed."""
-    # Its default action ends the process even while RocksDB holds the GIL.
+    """Print the answer for the folder given on the command line; exits with 0 once it is printed."""
+    # The default action of the signal ends the process even while RocksDB holds the GIL.
     signal.alarm(int(sys.argv[3]) + 1)
     try:
         answer = inspect(Path(sys.argv[1]), Path(sys.argv[2]), check_records)
@@ -72,7 +72,7 @@ def main(check_records: CheckRecords | None = None) -> int:
     except OSError as error:
         answer = {"system_error": (error.errno, error.strerror or str(error), error.filename)}
     except MemoryError:
-        answer = {"system_error": (errno.ENOMEM, "there is no memory left")}
+        answer = {"system_error": (errno.ENOMEM, "out of memory")}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 

@@ -1,4 +1,4 @@
-"""The log store on RocksDB: one database per node, in a data folder that only opens behind the start-up gate."""
+"""The log store on RocksDB: one database per node, in a data folder opened only after the start-up gate."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -84,28 +84,28 @@ from tidelog_server.storage.rocksdb_reader import EntryReader
 from tidelog_server.storage.rocksdb_reclaim import Reclaimer
 from tidelog_server.storage.rocksdb_table import RocksdbTable
 
-# RocksDB is asked whether it is busy after so many bytes: a buffer of columns takes far more to fill, and asking takes
-# as long as writing a small entry does. Each entry counts some rows, small columns included, beside its large columns.
+# Bytes after which RocksDB is asked whether it is busy: a buffer of columns is far larger, and asking takes as long as
+# writing a small entry. Each entry counts some rows, small columns included, in addition to its large columns.
 _ASK_EVERY_BYTES: Final = MIB
 _ROWS_BYTES: Final = 512
-# Deleted ranges slow down reads until they are compacted; single rows do not.
+# Deleted ranges slow down reads until they are compacted; deleted single rows do not.
 _MAX_SINGLE_DELETES: Final = 64
 _WRITING: Final = "writing to RocksDB"
 _SYNCING: Final = "syncing the WAL"
 
 
 class RocksdbLogStore:
-    """Entries in RocksDB. Keeps the contract of ``LogStore``; made by ``open_rocksdb_log_store``.
+    """Entries in RocksDB. Implements the contract of ``LogStore``; made by ``open_rocksdb_log_store``.
 
     Why headers and columns are two families: RocksDB's iterators fetch blobs eagerly, so planning, trimming and the
-    start-up gate would otherwise read all columns, and a multi-get of columns releases the GIL where an iterator
-    holds it.
+    start-up gate would otherwise read all columns. And a multi-get of columns releases the GIL, while an iterator holds
+    it.
     """
 
     def __init__(
         self, folder: DataFolder, engine: Engine, state: LogState, head_writer: HeadWriter, head: Head
     ) -> None:
-        """Take over everything open. ``head`` is what HEAD says of this store now."""
+        """Take ownership of everything open. ``head`` is the current content of HEAD."""
         self._folder = folder
         self._engine = engine
         self._state = state
@@ -114,11 +114,11 @@ class RocksdbLogStore:
         self._reader = EntryReader(engine, state.tails)
         self._reclaimer = Reclaimer(engine, state)
         self._failure: str | None = None
-        # Whether that is because stored data was found damaged.
+        # True if the cause is that stored data was found damaged.
         self._is_damaged = False
         self._failure_lock = Lock()
         self._is_closed = False
-        # Written since RocksDB was last asked whether it is busy.
+        # Bytes written since RocksDB was last asked whether it is busy.
         self._unasked_bytes = 0
 
     @property
@@ -143,7 +143,7 @@ class RocksdbLogStore:
 
     @property
     def failure(self) -> str | None:
-        """Why the store stopped, or None while it works. Any thread."""
+        """Cause if the store has stopped; None while it works. Any thread."""
         return self._failure
 
     def write(self, entries: Sequence[NewEntry], beside: Beside = NOTHING_BESIDE) -> None:
@@ -153,7 +153,7 @@ class RocksdbLogStore:
         log, index = handles["log"], handles["index"]
         batch = WriteBatch(raw_mode=True)
         put = batch.put
-        # Of begun transactions on each vchannel, how far they reach.
+        # Last tick of committed begun transactions on each vchannel.
         committed: dict[TxnPlace, int] = {}
         state.begin()
         for entry in entries:
@@ -172,14 +172,14 @@ class RocksdbLogStore:
         self._unasked_bytes += len(entries) * _ROWS_BYTES
         if beside is not NOTHING_BESIDE:
             self._put_beside(batch, beside)
-        # Ordering: behind the batches, for a transaction may stage its last ones and commit in one write.
+        # Ordering: after the batches, because a transaction may stage its last ones and commit in one write.
         for place, last_tick in committed.items():
             batch.put(txn_key(*place), pack_txn(*place, last_tick), index)
         self._write(batch)
         state.publish()
         if entries:
             last, head, before = entries[-1], state.head, self._head
-            # Positional, for it runs for each group.
+            # Positional arguments, because this runs for each group.
             self._head = Head(
                 before.generation, before.incarnation, before.open_count, head.sequence, head.chain_hash,
                 last.last_tick, last.vchannel_id, last.base_tick, before.engine_sequence, False,
@@ -330,7 +330,7 @@ class RocksdbLogStore:
     def drop_vchannels(self, vchannel_ids: Iterable[int], positions: Iterable[GroupKey] = ()) -> None:
         """See LogStore."""
         self._check_works()
-        # Ordering: readers learn it before rows vanish, see EntryReader.
+        # Ordering: readers see this before rows are deleted, see EntryReader.
         dropped = self._state.drop(vchannel_ids)
         if not dropped:
             return
@@ -352,7 +352,7 @@ class RocksdbLogStore:
         """See LogStore.
 
         Raises:
-            DataLossError: An entry on the way is damaged or missing. Nothing was changed.
+            DataLossError: An entry to be trimmed is damaged or missing. Nothing was changed.
         """
         self._check_works()
         tail = self._state.tails[vchannel_id]
@@ -389,7 +389,7 @@ class RocksdbLogStore:
         return engine_metrics(self._engine)
 
     def flush(self) -> None:
-        """Write out what is in memory only, so that a checkpoint just after it is quick. Any thread; releases the GIL.
+        """Flush memory to disk, so that a checkpoint just after it is fast. Any thread; releases the GIL.
 
         Raises:
             CheckpointFailedError: The disk refused.
@@ -397,23 +397,24 @@ class RocksdbLogStore:
         flush_families(self._engine)
 
     def checkpoint(self, name: str) -> tuple[Path, Head]:
-        """Freeze everything that was written, synced, in ``checkpoints/<name>``; return that folder and its head.
+        """Sync everything written and freeze it in ``checkpoints/<name>``; return that folder and its head.
 
-        As ``write``: nothing else changes the store meanwhile. Holds the GIL for some milliseconds after a ``flush``.
+        Like ``write``: nothing else may change the store meanwhile. Holds the GIL for some milliseconds after a
+        ``flush``.
 
         Raises:
-            CheckpointFailedError: It could not be made; what there is of it was removed. The store goes on.
+            CheckpointFailedError: It could not be made, and its remains were deleted. The store still works.
         """
         self.sync()
         head = self._head._replace(engine_sequence=self._engine.db.latest_sequence_number())
         return make_checkpoint(self._engine, self._folder, name, head), head
 
     def checkpoint_path(self, name: str) -> Path:
-        """Return where the checkpoint called ``name`` lies, or would."""
+        """Return the path of the checkpoint called ``name``, whether or not it exists."""
         return self._folder.checkpoints_path / name
 
     def adopt_vchannels(self, trim_ticks: Mapping[int, int]) -> None:
-        """Create vchannels whose messages below a tick are gone, atomically and durably. For a restore; none exists."""
+        """Create new vchannels that are trimmed up to a tick, atomically and durably. For a restore."""
         tails = {
             vchannel_id: TailRow(trim_tick=trim_tick, last_tick=max(0, trim_tick - 1))
             for vchannel_id, trim_tick in trim_ticks.items()
@@ -426,7 +427,7 @@ class RocksdbLogStore:
         self._state.tails.update(tails)
 
     def metadata_table(self) -> RocksdbTable:
-        """Return the table of the embedded metadata store. Its changes belong to the committer."""
+        """Return the table of the embedded metadata store. Only the committer may change it."""
         return RocksdbTable(self._engine, write=self._write, commit=self._commit, check_works=self._check_works)
 
     def close(self) -> None:
@@ -451,7 +452,7 @@ class RocksdbLogStore:
         if cut.trim_tick <= tail.trim_tick:
             return
         tail = trimmed(tail, cut)
-        # Ordering: readers learn it before rows vanish, see EntryReader.
+        # Ordering: readers see this before rows are deleted, see EntryReader.
         self._state.tails[vchannel_id] = tail
         index = self._engine.handles["index"]
         batch = WriteBatch(raw_mode=True)
@@ -476,7 +477,7 @@ class RocksdbLogStore:
             self._reclaimer.add("staged", begin_key, end_key)
 
     def _cut_at(self, vchannel_id: int, tail: TailRow, before_tick: int, gone_chunks: Sequence[ChunkRow]) -> TrimCut:
-        """Return the cut that removes what lies wholly below ``before_tick``."""
+        """Return the cut that removes entries that are entirely below ``before_tick``."""
         cut = uncut(tail)
         if gone_chunks:
             cut = cut_after_chunk(gone_chunks[-1])
@@ -491,7 +492,7 @@ class RocksdbLogStore:
             batch.delete_range(log_key(vchannel_id, 0), end_key, self._engine.handles[family])
 
     def _delete_staged(self, batch: WriteBatch, place: TxnPlace) -> tuple[bytes, bytes]:
-        """Delete what a transaction has staged on a vchannel; return the range of its keys."""
+        """Delete the staged batches of a transaction on a vchannel; return the range of their keys."""
         staged, index = self._engine.handles["staged"], self._engine.handles["index"]
         begin_key, end_key = staged_range(*place)
         batch.delete_range(begin_key, end_key, staged)
@@ -510,7 +511,7 @@ class RocksdbLogStore:
             raise StorageFailedError(self._failure, effect=effect, is_damage=self._is_damaged)
 
     def _or_stop(self, doing: str, change: Callable[[], None]) -> None:
-        """Run ``change``; an error of RocksDB's in it stops the store. A defect of ours is raised as it is."""
+        """Run ``change``; an error of RocksDB in it stops the store. Others are bugs, and raised unchanged."""
         try:
             change()
         except Exception as error:
@@ -521,7 +522,7 @@ class RocksdbLogStore:
             raise StorageFailedError(self._failure, effect=Effect.UNKNOWN, is_damage=self._is_damaged) from error
 
     def fail(self, cause: str, *, is_damage: bool = False) -> None:
-        """Stop the store; the first cause stays. Any thread."""
+        """Stop the store; only the first cause is stored. Any thread."""
         with self._failure_lock:
             if self._failure is None:
                 self._is_damaged = is_damage

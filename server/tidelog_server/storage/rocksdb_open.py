@@ -1,4 +1,4 @@
-"""From a data folder to an open RocksDB log store: lock, make or check, open, check again."""
+"""Opens a data folder as a RocksDB log store: lock, create or check, open, check again."""
 
 import shutil
 from pathlib import Path
@@ -41,17 +41,17 @@ _log = structlog.get_logger("tidelog_server.storage")
 
 
 def open_rocksdb_log_store(path: Path, *, accept_head_loss: bool = False, check: str = STORE_CHECK) -> RocksdbLogStore:
-    """Open the store in the data folder ``path``; make the folder if it is new. Blocks for as long as recovery takes.
+    """Open the store in the data folder ``path``; make the folder if it is new. Blocks during recovery.
 
     Args:
         path: The folder.
-        accept_head_loss: Lets a folder through whose HEAD is lost: whether its log is complete is then unknown.
+        accept_head_loss: Accept a folder whose HEAD is lost, although its log may then be incomplete.
         check: The program that checks it first, see ``pass_gate``.
 
     Raises:
         ProcessLimitError: This process has too few file descriptors or too little address space for a store.
-        DataFolderError: The folder cannot be used, and nothing is known to be lost; see folder_errors.
-        DataLossError: What was synced is missing or damaged. Nothing was modified.
+        DataFolderError: The folder cannot be used, and no data is known to be lost; see folder_errors.
+        DataLossError: Synced data is missing or damaged. Nothing was modified.
     """
     check_process_limits()
     folder = lock_data_folder(path)
@@ -75,9 +75,9 @@ def open_rocksdb_log_store(path: Path, *, accept_head_loss: bool = False, check:
 
 
 def _check_room(folder: DataFolder) -> None:
-    """Check that the disk has room for what opening writes: at most all of the WAL once more, as tables.
+    """Check that the disk has space for what opening writes: at most all of the WAL once more, as tables.
 
-    Why before: what RocksDB has written when the disk is full stays there until an open that succeeds.
+    Why before: data that RocksDB has written when the disk is full stays there until an open succeeds.
 
     Raises:
         FolderFullError: It has not. Nothing was modified.
@@ -86,15 +86,15 @@ def _check_room(folder: DataFolder) -> None:
     needed_bytes, free_bytes = wal_bytes + OPEN_SPARE_BYTES, shutil.disk_usage(folder.path).free
     if free_bytes < needed_bytes:
         raise FolderFullError(
-            f"the disk of the data folder {folder.path} has {free_bytes >> 10} KiB free, and opening the store takes "
-            f"up to {needed_bytes >> 10} KiB: make room, then start again. Nothing is lost"
+            f"the disk of the data folder {folder.path} has {free_bytes >> 10} KiB free, and opening the store needs "
+            f"up to {needed_bytes >> 10} KiB: free some space, then start again. No data is lost"
         )
 
 
 def _create(folder: DataFolder) -> GateVerdict:
-    """Make an empty store. The last step is the stamp; before it, the next start begins anew.
+    """Make an empty store. The stamp is the last step; after a crash before it, the next start makes the store again.
 
-    The gate is not asked about what was made a moment ago; its verdict is returned all the same.
+    A new store needs no gate; its verdict is returned anyway.
     """
     folder.stamp(UNFINISHED_STAMP)
     folder.head_path.unlink(missing_ok=True)
@@ -143,12 +143,12 @@ def _recovered_index(engine: Engine, verdict: GateVerdict) -> StoreIndex:
     """Return the index after recovery; it must be what the read-only open saw."""
     index = load_index(engine)
     if index.digest() != verdict.digest:
-        raise DataLossError("the database recovered to another state than in the check just before: do not use it")
+        raise DataLossError("the database recovered to another state than in the preceding check: do not use it")
     return index
 
 
 def _assemble(folder: DataFolder, engine: Engine, index: StoreIndex, head: Head) -> RocksdbLogStore:
-    """Write the mark that the store is open, and put its parts together."""
+    """Write the mark that the store is open, and assemble its parts."""
     file = HeadFile.open(folder.head_path)
     try:
         file.write(head)

@@ -1,4 +1,4 @@
-"""How busy RocksDB is: when to hold writes back, and gauges for operators."""
+"""RocksDB's write pressure: when to delay writes, and gauges for operators."""
 
 from typing import Final
 
@@ -25,9 +25,9 @@ _BLOB_GAUGES: Final = {
 
 
 def stall_reason(engine: Engine) -> str | None:
-    """Return why a write would wait for RocksDB now, or None. A few microseconds."""
+    """Return why a write would wait for RocksDB now; None if it would not. Takes a few microseconds."""
     # One buffer is being filled; once all others wait to be flushed, the next switch would stop the writer. Any family
-    # may be the one: small columns fill that of the headers, and messages of broadcasts the metadata.
+    # may be affected: small columns fill that of the headers, and messages of broadcasts the metadata.
     for name in FAMILIES:
         waiting = integer_property(engine.family(name), "num-immutable-mem-table")
         if (COLUMNS_BUFFERS if name in BLOB_FAMILIES else SMALL_BUFFERS) - 1 <= waiting:
@@ -49,5 +49,5 @@ def engine_metrics(engine: Engine) -> dict[str, float]:
 
 
 def integer_property(family: Rdict, name: str) -> int:
-    """Return RocksDB's property ``rocksdb.<name>``; 0 where it has none."""
+    """Return RocksDB's property ``rocksdb.<name>``; 0 if it is not available."""
     return family.property_int_value(f"rocksdb.{name}") or 0

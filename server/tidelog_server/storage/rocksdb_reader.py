@@ -1,8 +1,8 @@
-"""Reading entries from RocksDB, with the proof that none is missing.
+"""Reads entries from RocksDB, and proves that none is missing.
 
-An entry is a header in the family ``log``, and columns: behind the header if they are small, else in the family
-``columns`` under the same key. RocksDB's iterators fetch blobs eagerly, so headers are walked with an iterator and the
-columns of a page come in one multi-get, which also lets other Python threads run.
+An entry is a header in the family ``log``, and columns: after the header in its row if they are small, else in the
+family ``columns`` under the same key. RocksDB's iterators fetch blobs eagerly, so headers are read with an iterator and
+the columns of a page in one multi-get, which also lets other Python threads run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +32,12 @@ _Rows = TypeVar("_Rows")
 
 
 class VchannelEnd(NamedTuple):
-    """Where a vchannel ends.
+    """The end of a vchannel.
 
     Attributes:
         last: Its last entry.
-        opened: How many entries its open chunk has.
-        rolled_hash: Over those, see ``roll_hash``.
+        opened: Number of entries in its open chunk.
+        rolled_hash: Hash over these, see ``roll_hash``.
     """
 
     last: EntryHeader
@@ -46,11 +46,11 @@ class VchannelEnd(NamedTuple):
 
 
 class EntryReader:
-    """Reads entries for any thread while the committer writes.
+    """Reads entries in any thread while the committer writes.
 
-    A concurrent trim or drop takes entries away between two looks. So whatever seems to be missing is only reported
-    if the vchannel's trim tick is still the one that the read began with. Ordering: the committer therefore
-    changes ``tails`` before it removes rows, and adds to it after it wrote rows.
+    A concurrent trim or drop deletes entries between two reads. So an entry that seems to be missing is only reported
+    if the vchannel's trim tick has not changed since the read began. Ordering: the committer therefore changes
+    ``tails`` before it deletes rows, and adds to it after it wrote rows.
     """
 
     def __init__(self, engine: Engine, tails: Mapping[int, TailRow]) -> None:
@@ -58,7 +58,7 @@ class EntryReader:
         self._tails = tails
 
     def read(self, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int) -> list[Entry]:
-        """Return entries as LogStore.read promises.
+        """Return entries, see LogStore.read.
 
         Raises:
             DataLossError: An entry is damaged or missing.
@@ -71,7 +71,7 @@ class EntryReader:
         return self._unless_trimmed_meanwhile(vchannel_id, read_as_of)
 
     def page_of_headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
-        """Return headers as LogStore.headers promises. Raises as ``read``."""
+        """Return headers, see LogStore.headers. Raises like ``read``."""
 
         def read_as_of(tail: TailRow) -> list[EntryHeader]:
             return self._headers_as_of(tail, vchannel_id, begin_tick, end_tick, max_headers=max_headers)
@@ -79,13 +79,13 @@ class EntryReader:
         return self._unless_trimmed_meanwhile(vchannel_id, read_as_of)
 
     def columns(self, headers: Sequence[EntryHeader]) -> list[bytes | None]:
-        """Return columns as LogStore.columns promises.
+        """Return columns, see LogStore.columns.
 
         Raises:
             DataLossError: Columns are damaged or missing.
         """
         return [
-            # What lies beside a header that was read before a trim is still in hand: it counts as trimmed all the same.
+            # Columns in the header's row are still available if it was read before a trim, but count as trimmed.
             None
             if (value is None or header.inline_columns is not None) and self._is_gone(header)
             else _check_columns(header, value)
@@ -93,7 +93,7 @@ class EntryReader:
         ]
 
     def _is_gone(self, header: EntryHeader) -> bool:
-        """Tell whether an entry was trimmed, or its vchannel dropped, since its header was read."""
+        """Return whether an entry was trimmed, or its vchannel dropped, since its header was read."""
         tail = self._tails.get(header.vchannel_id)
         return tail is None or header.last_tick < tail.trim_tick
 
@@ -113,7 +113,7 @@ class EntryReader:
         return self._unless_trimmed_meanwhile(vchannel_id, read_as_of)
 
     def oldest_chunks(self, vchannel_id: int, end_tick: int, min_bytes: int) -> list[ChunkRow]:
-        """Return chunks as LogStore.oldest_chunks promises. Raises as ``chunks``."""
+        """Return chunks, see LogStore.oldest_chunks. Raises like ``chunks``."""
 
         def read_as_of(tail: TailRow) -> list[ChunkRow]:
             def is_enough(row: ChunkRow) -> bool:
@@ -134,12 +134,13 @@ class EntryReader:
         return self._headers_as_of(tail, vchannel_id, begin_tick, end_tick)
 
     def end(self, rows: RdictIter, vchannel_id: int, begin_tick: int) -> "VchannelEnd":
-        """Walk every link of a vchannel from ``begin_tick`` on, with the checks of ``read``; return where it ends.
+        """Check every link of a vchannel from ``begin_tick`` on, like ``read``; return where it ends.
 
         Args:
-            rows: Over the log family; one for all vchannels, because making one takes as long as dozens of rows.
-            vchannel_id: Which; it has an entry at or above ``begin_tick``, as its tail says.
-            begin_tick: Where to begin.
+            rows: Iterator over the log family; shared by all vchannels, because making one takes as long as dozens of
+                rows.
+            vchannel_id: Id of the vchannel; according to its tail it has an entry at or above ``begin_tick``.
+            begin_tick: Tick to begin at.
 
         Only while nothing is written.
         """
@@ -168,7 +169,7 @@ class EntryReader:
     def closed_chunks(
         self, vchannel_id: int, tail: TailRow, is_enough: Callable[[ChunkRow], bool] | None = None
     ) -> list[ChunkRow]:
-        """Return the closed chunks as of ``tail``, oldest first, up to the first that ``is_enough``.
+        """Return the closed chunks as of ``tail``, oldest first, up to the first one for which ``is_enough`` is true.
 
         Only for a job of the committer, or while nothing is trimmed.
 
@@ -191,14 +192,14 @@ class EntryReader:
 
     def _unless_trimmed_meanwhile(self, vchannel_id: int, read_as_of: Callable[[TailRow], _Rows]) -> _Rows:
         for _ in range(_MAX_ATTEMPTS):
-            # Ordering: the tail first. What is written after it may or may not be seen, but is never missed.
+            # Ordering: the tail first. Later writes may or may not be seen, but earlier ones are never missed.
             tail = self._tails[vchannel_id]
             try:
                 return read_as_of(tail)
             except DataLossError:
                 if self._tails[vchannel_id].trim_tick == tail.trim_tick:
                     raise
-        raise AssertionError("the vchannel was trimmed without end during one read")
+        raise AssertionError("the vchannel was trimmed continuously during one read")
 
     def _read_as_of(
         self, tail: TailRow, vchannel_id: int, begin_tick: int, end_tick: int, max_bytes: int
@@ -254,10 +255,10 @@ class EntryReader:
 
 
 def stored_columns(engine: Engine, headers: Sequence[EntryHeader]) -> list[bytes | None]:
-    """Return the columns of entries as they are stored, unchecked; None for those that are not there.
+    """Return the columns of entries as stored, unchecked; None for missing ones.
 
     Raises:
-        Exception: RocksDB's, as it is; call it inside ``engine_errors``.
+        Exception: RocksDB's own; call this inside ``engine_errors``.
     """
     written, staged = [], []
     for header in headers:
@@ -275,12 +276,12 @@ def stored_columns(engine: Engine, headers: Sequence[EntryHeader]) -> list[bytes
 
 
 def end_bytes(row: ChunkRow) -> int:
-    """Return the bytes of columns that the vchannel ever had up to the end of a chunk."""
+    """Return the cumulative bytes of the vchannel's columns up to the end of a chunk."""
     return row.bytes_before + row.columns_bytes
 
 
 def check_continuity(vchannel_id: int, tail: TailRow, closed: Sequence[ChunkRow], *, is_whole: bool = True) -> None:
-    """Check that closed chunks of a vchannel follow each other from its trim, and if whole, to its open chunk.
+    """Check that closed chunks of a vchannel are contiguous from its trim and, if whole, up to its open chunk.
 
     Raises:
         DataLossError: A chunk row is missing.
@@ -295,7 +296,7 @@ def check_continuity(vchannel_id: int, tail: TailRow, closed: Sequence[ChunkRow]
 
 
 def _seek(rows: RdictIter, tail: TailRow, vchannel_id: int, begin_tick: int) -> int:
-    """Place ``rows`` on the first entry that ends at or after ``begin_tick``; return its proven previous tick."""
+    """Seek ``rows`` to the first entry that ends at or after ``begin_tick``; return its proven previous tick."""
     rows.seek_for_prev(log_key(vchannel_id, begin_tick))
     rows.status()
     if rows.valid() and log_key(vchannel_id, 0) <= (key := rows.key()):
@@ -306,16 +307,16 @@ def _seek(rows: RdictIter, tail: TailRow, vchannel_id: int, begin_tick: int) -> 
         return header.last_tick
     rows.seek(log_key(vchannel_id, 0))
     if not rows.valid() or log_end_key(vchannel_id) <= (key := rows.key()):
-        return 0  # Nothing is left; the caller asks for the status and compares with the tail.
+        return 0  # No entry is left; the caller checks the status and compares with the tail.
     first = unpack_header(key, rows.value())
-    # What a trim removed ended below the trim tick; without a trim the first entry has nothing before it.
+    # Trimmed entries ended below the trim tick; without a trim the first entry has no predecessor.
     if first.previous_tick >= max(tail.trim_tick, 1):
         raise _loss("an entry is missing", vchannel_id, tail.trim_tick, first.base_tick - 1)
     return first.previous_tick
 
 
 def _check_columns(header: EntryHeader, columns: bytes | None) -> bytes:
-    """Return the columns if they are those that ``header`` was written with."""
+    """Return the columns if they match their CRC in ``header``."""
     if columns is None:
         raise _loss("an entry's columns are missing", header.vchannel_id, header.base_tick, header.last_tick)
     if len(columns) != header.columns_bytes or crc32c(columns) != header.stored_crc32c:

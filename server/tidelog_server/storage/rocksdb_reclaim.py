@@ -1,8 +1,8 @@
-"""Giving the disk of trimmed and dropped entries back.
+"""Frees the disk space of trimmed and dropped entries.
 
-A trim only writes range tombstones. The rows go when the ranges are compacted; a blob file goes once no row refers
-to it any more. Where one file holds live and dead columns of several vchannels, the live ones are copied out, but
-only once enough is dead to pay for it.
+A trim only writes range tombstones. The rows are deleted when the ranges are compacted, and a blob file once no row
+refers to it any more. If a file has live and dead columns of several vchannels, the live ones are copied, but only
+once enough is dead to pay for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,54 +19,54 @@ from tidelog_server.storage.rocksdb_engine import BLOB_FAMILIES, Engine, engine_
 from tidelog_server.storage.rocksdb_pressure import integer_property
 
 _COPY_AT_GARBAGE_SHARE: Final = 1 / 3
-"""Live columns are copied once this share of all is garbage: at most two bytes copied for one freed."""
+"""Share of garbage from which live columns are copied: at most two bytes copied per byte freed."""
 
 
 _MAX_RANGES: Final = 1_000
-"""Past so many they are put together to one for each family, which compacts more than it must."""
+"""Number of ranges above which they are merged to one per family, which compacts more than necessary."""
 
 
 class Reclaimer:
-    """Knows which key ranges were emptied, and compacts them on request.
+    """Collects key ranges that were emptied, and compacts them on request.
 
-    Threads: ``add`` by a job of the committer, ``run`` by another thread, ``close`` by whoever closes the store while
-    ``run`` may be under way.
+    Threads: ``add`` is called by a job of the committer, ``run`` by another thread, and ``close`` by the thread that
+    closes the store, possibly during ``run``.
     """
 
     def __init__(self, engine: Engine, state: LogState) -> None:
         self._engine = engine
-        # By column family and first key, where the half-open range of keys ends. One trim of a vchannel after the other
-        # only moves the end, so that a run that took long is not followed by one compaction for each of them.
+        # End of each half-open range of keys, by column family and first key. Successive trims of a vchannel only move
+        # the end, so that a long run is not followed by a compaction for each of them.
         self._ranges: dict[tuple[str, bytes], bytes] = {}
         # Guards _ranges.
         self._ranges_lock = Lock()
-        # Held while a compaction runs, so that the engine is not closed under it.
+        # Held while a compaction runs, so that the engine is not closed meanwhile.
         self._run_lock = Lock()
         self._is_closed = False
         self._add_leftovers(state)
 
     def add(self, family: str, begin_key: bytes, end_key: bytes) -> None:
-        """Remember that ``[begin_key, end_key)`` of a column family is empty now."""
+        """Record that ``[begin_key, end_key)`` of a column family is empty now."""
         with self._ranges_lock:
             self._ranges[family, begin_key] = max(end_key, self._ranges.get((family, begin_key), b""))
             if len(self._ranges) > _MAX_RANGES:
                 self._ranges = _covering(self._ranges)
 
     def add_dropped(self, vchannel_ids: list[int]) -> None:
-        """Remember that these vchannels are gone."""
+        """Record that these vchannels were dropped."""
         for vchannel_id in vchannel_ids:
             self._add_all(log_key(vchannel_id, 0), log_end_key(vchannel_id))
 
     def run(self) -> None:
-        """Compact what was added. Long; releases the GIL; ends early once ``close`` is called.
+        """Compact the recorded ranges. Takes long; releases the GIL; ends early once ``close`` is called.
 
         Raises:
-            DataLossError: A compaction met damaged data. The ranges are tried again at the next start.
+            DataLossError: A compaction found damaged data. The ranges are retried at the next start.
         """
         with self._run_lock:
             with self._ranges_lock:
                 ranges, self._ranges = self._ranges, {}
-            # Columns first: nearly all of the disk is theirs.
+            # Columns first: they use nearly all of the disk space.
             for (family, begin_key), end_key in sorted(
                 ranges.items(), key=lambda item: item[0][0] not in BLOB_FAMILIES
             ):
@@ -86,7 +86,7 @@ class Reclaimer:
 
     @contextmanager
     def _unless_closed(self, doing: str) -> Iterator[None]:
-        """Run a compaction; ``close`` makes it fail at once, which is no error."""
+        """Run a compaction; ``close`` makes it fail immediately, which is not an error."""
         try:
             with engine_errors(doing):
                 yield
@@ -117,8 +117,8 @@ class Reclaimer:
             self.add(family, begin_key, end_key)
 
     def _add_leftovers(self, state: LogState) -> None:
-        """Add what an earlier run of the server trimmed or dropped but may not have compacted."""
-        # What open transactions have staged may have been removed at any time.
+        """Add ranges that an earlier run of the server trimmed or dropped but may not have compacted."""
+        # Staged batches may have been deleted at any time.
         self.add("staged", log_key(0, 0), log_end_key(MAX_VCHANNEL_ID))
         previous_id = -1
         for vchannel_id in sorted(state.tails):
@@ -134,7 +134,7 @@ class Reclaimer:
 
 
 def _covering(ranges: Mapping[tuple[str, bytes], bytes]) -> dict[tuple[str, bytes], bytes]:
-    """Return one range for each family, which covers all of its."""
+    """Return one range for each family, which covers all of its ranges."""
     covered: dict[str, tuple[bytes, bytes]] = {}
     for (family, begin_key), end_key in ranges.items():
         begin, end = covered.get(family, (begin_key, end_key))

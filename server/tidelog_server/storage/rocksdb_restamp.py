@@ -1,4 +1,4 @@
-"""Giving the copy of a store an identity of its own."""
+"""Gives the copy of a store its own identity."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from tidelog_server.storage.rocksdb_engine import close_engine, engine_errors, o
 
 
 def restamp(path: Path, incarnation: bytes) -> None:
-    """Change the incarnation of the data folder ``path``, which nobody uses and a check has just let through.
+    """Change the incarnation of the data folder ``path``, which no process uses and which has just passed a check.
 
-    A crash in between leaves HEAD and the database apart, so that no start accepts the folder.
+    After a crash in between, HEAD and the database differ, so that no start accepts the folder.
 
     Raises:
         DataLossError: It cannot be opened.
@@ -27,7 +27,7 @@ def restamp(path: Path, incarnation: bytes) -> None:
         try:
             row = engine.index.get(STORE_KEY)
             if row is None:
-                raise DataLossError("the store's own row is missing from the index")
+                raise DataLossError("the store's own row is missing in the index")
             store = unpack_store(row)._replace(incarnation=incarnation)
             batch = WriteBatch(raw_mode=True)
             batch.put(STORE_KEY, pack_store(store), engine.handles["index"])

@@ -1,4 +1,4 @@
-"""A stored log that nobody writes to, opened for reading all of it."""
+"""A stored log that is not written to, opened to read all of it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,16 +20,16 @@ from tidelog_server.storage.rocksdb_table import RocksdbTable
 
 @dataclass(frozen=True, slots=True)
 class StoredLog:
-    """Everything in a store.
+    """The content of a store.
 
     Attributes:
-        reader: Its entries.
-        tails: Of all vchannels.
-        fencing_tokens: Of those that have one.
-        outcomes: Of begun transactions, by txn id.
-        app_commits: The last one of each application.
-        floors: Of tenants, by table.
-        metadata: The rows of the embedded metadata store.
+        reader: Reader of its entries.
+        tails: Tails of all vchannels.
+        fencing_tokens: Tokens of the vchannels that have one.
+        outcomes: Outcomes of begun transactions, by txn id.
+        app_commits: The last commit of each application.
+        floors: Floors of tenants, by table.
+        metadata: Rows of the embedded metadata store.
     """
 
     reader: EntryReader
@@ -51,7 +51,7 @@ class StoredLog:
 
 
 def stored_log(engine: Engine, index: StoreIndex) -> StoredLog:
-    """Return what an engine that was opened for reading holds; ``index`` is what was found in it."""
+    """Return the content of an engine opened for reading; ``index`` is its decoded index family."""
     table = RocksdbTable(engine, write=_refuse, commit=_refuse, check_works=lambda: None)
     reader = EntryReader(engine, index.tails)
     return StoredLog(
@@ -75,4 +75,4 @@ def open_stored_log(database_path: Path) -> Iterator[StoredLog]:
 
 
 def _refuse(_: WriteBatch) -> None:
-    raise AssertionError("a store that was opened for reading is not written to")
+    raise AssertionError("a store that was opened for reading must not be written to")

@@ -1,4 +1,4 @@
-"""The part of the database that the embedded metadata store keeps its rows in."""
+"""The part of the database that contains the rows of the embedded metadata store."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,9 +8,9 @@ from tidelog_server.storage.rocksdb_engine import Engine, scan
 
 
 class RocksdbTable:
-    """Rows of bytes in order, with durable atomic changes; what ``metadata.embedded.Table`` asks for.
+    """Ordered rows of bytes with durable atomic changes; implements ``metadata.embedded.Table``.
 
-    Threads: ``apply`` is a job of the committer, ``scan`` may be called by any.
+    Threads: ``apply`` is a job of the committer, ``scan`` may be called by any thread.
     """
 
     def __init__(
@@ -21,22 +21,22 @@ class RocksdbTable:
         commit: Callable[[WriteBatch], None],
         check_works: Callable[[], None],
     ) -> None:
-        """Both stop the store if they fail, ``commit`` syncs too; ``check_works`` refuses a stopped store."""
+        """``write`` and ``commit`` (which syncs) stop the store on failure; ``check_works`` refuses a stopped store."""
         self._engine = engine
         self._write = write
         self._commit = commit
         self._check_works = check_works
 
     def scan(self) -> list[tuple[bytes, bytes]]:
-        """Return all rows in order of their keys.
+        """Return all rows in key order.
 
         Raises:
-            DataLossError: A block is damaged; the list is never short.
+            DataLossError: A block is damaged; an incomplete list is never returned.
         """
         return list(scan(self._engine.metadata, b"", None))
 
     def apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], *, syncs: bool = True) -> None:
-        """Put and delete rows atomically, and durably if it ``syncs``; else with the next sync of the store.
+        """Put and delete rows atomically; durable at once if ``syncs``, else with the next sync of the store.
 
         Raises:
             StorageFailedError: The outcome is unknown until a restart.

@@ -1,8 +1,8 @@
-"""The start-up gate: nothing is opened for writing before a read-only look has shown that all of it is there.
+"""The start-up gate: opens nothing for writing before a read-only check has shown that all data is there.
 
-RocksDB alone cannot tell a rotten log from an ordinary crash: it opens either way, with what is left, and throws
-the rest away. So a child process opens a view of the database (see recovery_view) read-only under a deadline and
-compares what it finds with HEAD and with the sparse index; a refused start modifies nothing.
+RocksDB alone cannot distinguish a damaged log from an ordinary crash: it opens in both cases with what is left, and
+deletes the rest. So a child process opens a view of the database (see recovery_view) read-only with a deadline and
+compares what it finds with HEAD and with the sparse index. A refused start modifies nothing.
 """
 
 import json
@@ -29,10 +29,10 @@ from tidelog_server.storage.recovery_view import cut_torn
 from tidelog_server.storage.wal_scan import TornWal, wal_files
 
 STORE_CHECK: Final = "tidelog_server.storage.rocksdb_gate_child"
-"""The program of a child that checks the store; layers above have others, which check their records in it as well."""
+"""Program of the child that checks the store; programs of upper layers also check their records in it."""
 _DEADLINE_S: Final = 30.0
 _DEADLINE_PER_GIB_S: Final = 10.0
-# Of a GiB of tables, at most 16 million headers are looked at; of all, at most 1,024 for each of 100,000 vchannels.
+# At most 16 million headers are checked per GiB of tables; in total at most 1,024 for each of 100,000 vchannels.
 _DEADLINE_PER_TABLE_GIB_S: Final = 60.0
 _MAX_DEADLINE_OF_TABLES_S: Final = 300.0
 _SHOWN_CHARACTERS: Final = 200
@@ -40,11 +40,11 @@ _SIGNS_OF_NO_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate memor
 
 
 class GateVerdict(NamedTuple):
-    """What the gate let through.
+    """The result of a passed gate.
 
     Attributes:
-        head: What HEAD says; None if both slots were bad and the operator accepted that.
-        digest: Hash of the state that the read-only open recovered; opening for writing must give the same.
+        head: Content of HEAD; None if both slots were damaged and the operator accepted that.
+        digest: Hash of the state recovered by the read-only open; opening for writing must result in the same.
         torn: WAL bytes that recovery must not see.
     """
 
@@ -58,25 +58,25 @@ def pass_gate(
 ) -> GateVerdict:
     """Check a finished data folder before it is opened for writing, with the program (a module) ``check``.
 
-    The deadline is 30 s, 10 s more for each GiB of WAL, and 60 s, 300 at most, for each GiB of tables, where headers of
-    open chunks may be; unless ``deadline_s`` is given.
+    The deadline is ``deadline_s`` if given. Otherwise it is 30 s, plus 10 s per GiB of WAL, plus 60 s per GiB of tables
+    (at most 300 s), which may contain headers of open chunks.
 
     Raises:
-        DataLossError: Something that was synced is missing or damaged. Nothing was modified.
+        DataLossError: Synced data is missing or damaged. Nothing was modified.
         StoreUncheckedError: The check crashed, or did not end in time. Nothing was modified.
-        NoResourcesError: There was no memory for it. Nothing was modified.
+        NoResourcesError: There was not enough memory for it. Nothing was modified.
         OSError: The folder could not be read, or the view of the database not made.
     """
     head = read_head(folder.head_path)
     if head is None and not accept_head_loss:
         raise DataLossError(
-            "HEAD is missing or both of its slots are damaged, so nobody can tell whether the log is complete: restore "
+            "HEAD is missing or both of its slots are damaged, so it is unknown whether the log is complete: restore "
             "HEAD, or accept the loss by starting once with --storage.accept_head_loss",
             file="HEAD",
         )
     if not (folder.database_path / "CURRENT").is_file():
         raise DataLossError(
-            f"the database is gone (db/CURRENT is missing), but {head.sequence if head else 'unknown many'} entries "
+            f"the database is missing (no db/CURRENT), but {head.sequence if head else 'an unknown number of'} entries "
             "were written: restore the data folder from a backup",
             file="db/CURRENT",
         )
@@ -87,12 +87,12 @@ def pass_gate(
 
 
 class CopyFacts(NamedTuple):
-    """What a data folder recovers to that nobody writes to.
+    """The state that an unused data folder recovers to.
 
     Attributes:
-        incarnation: Of the store, hexadecimal.
-        sequence, chain_hash, last_tick: Its head; the hash hexadecimal.
-        has_torn_wal: Whether its WAL ends torn.
+        incarnation: Identity of the store, hexadecimal.
+        sequence, chain_hash, last_tick: Head of the store; the hash hexadecimal.
+        has_torn_wal: True if its WAL ends torn.
     """
 
     incarnation: str
@@ -103,12 +103,12 @@ class CopyFacts(NamedTuple):
 
 
 def inspect_copy(path: Path, check: str = STORE_CHECK) -> CopyFacts:
-    """Check a copy of a data folder as ``pass_gate`` does, without its lock; nothing in it is modified.
+    """Check a copy of a data folder like ``pass_gate``, without its lock; nothing in it is modified.
 
     Raises:
-        DataLossError: It would be refused.
-        StoreUncheckedError, NoResourcesError: As ``pass_gate``.
-        ProcessLimitError: This process may have too few files, or too little address space.
+        DataLossError: A start would be refused.
+        StoreUncheckedError, NoResourcesError: See ``pass_gate``.
+        ProcessLimitError: This process has too few file descriptors or too little address space.
         OSError: It could not be read.
     """
     check_process_limits()
@@ -123,7 +123,7 @@ def inspect_copy(path: Path, check: str = STORE_CHECK) -> CopyFacts:
 
 
 def _deadline_s(database_path: Path) -> float:
-    """Return how long a healthy store of this size may take, on a slow machine."""
+    """Return the maximum time of a check of a healthy store of this size on a slow machine, in seconds."""
     wal_bytes = sum(path.stat().st_size for path in wal_files(database_path))
     table_bytes = sum(path.stat().st_size for path in database_path.glob("*.sst"))
     of_tables_s = min(_MAX_DEADLINE_OF_TABLES_S, _DEADLINE_PER_TABLE_GIB_S * table_bytes / GIB)
@@ -134,10 +134,10 @@ def quarantine(folder: DataFolder, torn: Sequence[TornWal], open_count: int) -> 
     """Move WAL bytes that recovery must not see to ``quarantine/<open_count>-<file>-<offset>``, durably.
 
     Raises:
-        OSError: They could not be moved; the start must not go on.
+        OSError: They could not be moved; the start must not continue.
     """
     for name, offset in torn:
-        # The same names as those of a start that crashed here, and the same bytes: what was cut is not torn any more.
+        # A start that crashed here made the same names with the same bytes: bytes that were cut are no longer torn.
         target = folder.quarantine_path / f"{open_count}-{name}-{offset}"
         with (folder.database_path / name).open("rb") as source, target.open("wb") as copy:
             source.seek(offset)
@@ -169,17 +169,17 @@ def _answer_of(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
 
 
 def _crash_of(child: subprocess.CompletedProcess[bytes]) -> DataFolderError:
-    """Return what it means that a check ended without an answer. That proves no damage."""
+    """Return the error for a check that ended without an answer. That does not prove damage."""
     said = child.stderr.decode("utf-8", "replace").strip()
     if child.returncode == -signal.SIGKILL or any(sign in said for sign in _SIGNS_OF_NO_MEMORY):
         return NoResourcesError(
-            "the check of the store was ended because there was no memory for it: give the server more, or end other "
-            "processes. Nothing is known to be lost, and nothing was modified"
+            "the check of the store ended because there was not enough memory: give the server more, or end other "
+            "processes. No data is known to be lost, and nothing was modified"
         )
     return StoreUncheckedError(
-        f"the check of the store crashed (code {child.returncode}: {said[-_SHOWN_CHARACTERS:] or 'without a word'}): "
-        "whether it is damaged is not known, and nothing was modified. Start again; if it crashes each time, restore "
-        "the data folder from a backup"
+        f"the check of the store crashed (code {child.returncode}: {said[-_SHOWN_CHARACTERS:] or 'no output'}): "
+        "whether the store is damaged is unknown, and nothing was modified. Start again; if it crashes each time, "
+        "restore the data folder from a backup"
     )
 
 
@@ -190,7 +190,7 @@ def _run_child(
     command = [sys.executable, "-m", check, str(path), str(view_path), str(math.ceil(deadline_s))]
     try:
         # Why not fork: RocksDB's threads do not survive it. ``run`` kills the child by its handle at the deadline. A
-        # child whose parent was killed keeps the folder locked until it ends, by itself at the deadline at the latest.
+        # child whose parent was killed holds the folder's lock until it ends, at the latest at the deadline.
         return subprocess.run(
             command, env=environment, capture_output=True, timeout=deadline_s, check=False,
             pass_fds=locks,
@@ -198,6 +198,6 @@ def _run_child(
     except subprocess.TimeoutExpired:
         raise StoreUncheckedError(
             f"the check of the store did not end within {deadline_s:.0f} s: either the disk is very slow, or a damaged "
-            "MANIFEST keeps RocksDB busy. Whether data is lost is not known, and nothing was modified. Start again; if "
-            "it does not end on a healthy disk, restore the data folder from a backup"
+            "MANIFEST keeps RocksDB busy. Whether data is lost is unknown, and nothing was modified. Start again; if "
+            "the check does not end on a healthy disk, restore the data folder from a backup"
         ) from None

@@ -1,9 +1,9 @@
-"""How far RocksDB's write-ahead log is sound, by reading its files without RocksDB.
+"""Finds the sound part of RocksDB's write-ahead log by reading its files without RocksDB.
 
-Recovery must stop at the first damaged record. What lies beyond may be all that is left of something, so the start-up
-gate copies it to ``quarantine/`` and cuts it off.
+Recovery must stop at the first damaged record. The bytes after it may be all that is left of some data, so the start-up
+gate copies them to ``quarantine/`` and cuts them off.
 
-Source: RocksDB's log format: blocks of 32 KiB hold records of ``masked crc32c u32, length u16, type u8, payload``,
+Source: RocksDB's log format: blocks of 32 KiB contain records of ``masked crc32c u32, length u16, type u8, payload``,
 little-endian; types 1 to 4 are whole, first, middle and last fragments; a zeroed header is padding. The other types
 belong to options that are off here: recycled files, compression, user-defined timestamps.
 """
@@ -31,27 +31,27 @@ class TornWal(NamedTuple):
 
 
 def torn_wals(folder: Path) -> list[TornWal]:
-    """Return what recovery must not see of the WAL files in ``folder``, oldest first; empty if all is sound.
+    """Return the parts of the WAL files in ``folder`` that recovery must not see, oldest first; empty if all is sound.
 
-    Everything in the files after the first damaged one counts as torn: recovery does not go past a damage.
+    Everything in the files after the first damaged one counts as torn: recovery does not continue after damage.
 
     Raises:
-        DataLossError: A record is sound and of a type that this server does not write (the types of recycled files,
-            whose CRC covers other bytes, are not known as such and count as torn).
+        DataLossError: A sound record has a type that this server does not write. (The types of recycled files, whose
+            CRC covers other bytes, are not recognized and count as torn.)
         OSError: A file could not be read.
     """
     torn: list[TornWal] = []
     for path in wal_files(folder):
         if torn:
-            # An empty one has nothing to leave out: RocksDB makes it so, and so does a cut that a crash interrupted.
+            # An empty file has nothing to leave out: RocksDB makes such files, and so does an interrupted cut.
             torn += [TornWal(path.name, 0)] if path.stat().st_size else []
             continue
         try:
             offset = sound_bytes(path.read_bytes())
         except _UnknownTypeError as error:
             raise DataLossError(
-                f"{path.name} holds a record of the unknown type {error.kind} at byte {error.position}: start "
-                "the server that wrote it, and stop it cleanly before another takes over",
+                f"{path.name} has a record of the unknown type {error.kind} at byte {error.position}: start "
+                "the server that wrote it, and stop it cleanly before another server opens the folder",
                 file=path.name, type=error.kind, position=error.position,
             ) from None  # fmt: skip
         if offset is not None:
@@ -65,7 +65,7 @@ def wal_files(folder: Path) -> list[Path]:
 
 
 class _UnknownTypeError(Exception):
-    """A record is sound, so nothing is torn, but its type is not known."""
+    """A record is sound, so nothing is torn, but its type is unknown."""
 
     def __init__(self, kind: int, position: int) -> None:
         super().__init__(kind, position)
@@ -74,12 +74,12 @@ class _UnknownTypeError(Exception):
 
 
 def sound_bytes(content: bytes) -> int | None:
-    """Return where the last whole record ends if other bytes than padding follow, else None."""
+    """Return the end of the last whole record if bytes other than padding follow, else None."""
     position = whole_end = 0
     is_inside = False
     while (fragment := _fragment_at(content, position)) is not None:
         kind, end = fragment
-        # A fragment that does not continue what came before ends the sound part.
+        # A fragment that does not continue the previous one ends the sound part.
         if is_inside != (kind in (_MIDDLE, _LAST)):
             break
         is_inside = kind in (_FIRST, _MIDDLE)
@@ -90,7 +90,7 @@ def sound_bytes(content: bytes) -> int | None:
 
 
 def _fragment_at(content: bytes, position: int) -> tuple[int, int] | None:
-    """Return the type and the end of the fragment at ``position``, or None if there is no sound one."""
+    """Return the type and the end of the fragment at ``position``; None if there is no sound one."""
     left_in_block = _BLOCK_BYTES - position % _BLOCK_BYTES
     if left_in_block < _RECORD.size:
         position += left_in_block
