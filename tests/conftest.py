@@ -1,7 +1,7 @@
-"""What every test gets: hypothesis profiles, one worker for Spark, an etcd, and a reason where Java or etcd is missing.
+"""Shared by all tests: hypothesis profiles, one worker for Spark, an etcd, and a reason if Java or etcd is missing.
 
-Profile ``dev`` searches anew in each run; ``ci`` (chosen by the variable CI) draws the same examples each
-time, so a red build can be repeated; ``TIDELOG_HYPOTHESIS=nightly`` searches long.
+Profile ``dev`` searches new examples in each run; ``ci`` (chosen by the variable CI) draws the same examples each
+time, so a failed build can be repeated; ``TIDELOG_HYPOTHESIS=nightly`` searches for long.
 """
 
 import os
@@ -24,12 +24,11 @@ settings.register_profile(
     max_examples=2_000,
     suppress_health_check=[HealthCheck.too_slow],
 )
-# For every JVM that tests start. Each lives for a minute, and the second compiler costs more of it than it saves: a
-# quarter of the processor time.
+# For every JVM that tests start. Each lives for about a minute, in which the second compiler costs more than it saves:
+# a quarter of the processor time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# A script starts jobs in the background with SIGINT ignored, and children inherit that: in the tests of Ctrl-C
-# they would not end.
+# A script starts background jobs with SIGINT ignored, and children inherit that: the tests of Ctrl-C would not end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.load_profile(os.environ.get("TIDELOG_HYPOTHESIS", "ci" if os.environ.get("CI") else "dev"))
@@ -37,14 +36,14 @@ settings.load_profile(os.environ.get("TIDELOG_HYPOTHESIS", "ci" if os.environ.ge
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
-    """Give an etcd that all tests of a worker share: each uses a prefix of its own, and none stops it."""
+    """Provide an etcd that all tests of a worker share: each uses its own prefix, and none stops it."""
     with EtcdProcess(tmp_path_factory.mktemp("etcd") / "data") as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
 def _logging_of_the_process() -> Iterator[None]:
-    """Restore how the process logs: a server in it sets its own level, which hides events from later tests."""
+    """Restore the logging of the process: a server in it sets its own level, which hides events from later tests."""
     before = structlog.get_config()
     yield
     structlog.configure(**before)
@@ -52,15 +51,15 @@ def _logging_of_the_process() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
-    """Divide tests among workers one by one, but those that share a Spark session as one."""
+    """Distribute tests to workers one by one, but those that share a Spark session together."""
     return _Scheduling(config, log)
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # It has no types.
-    """Gives all of one scope to the same worker, the greatest scope first.
+    """Assigns all tests of one scope to the same worker, the largest scope first.
 
-    The mark ``xdist_group`` does not do so with pytest 9.2 (https://github.com/pytest-dev/pytest-xdist/issues/1386):
-    each worker started a Spark of its own.
+    The mark ``xdist_group`` does not do that with pytest 9.2 (https://github.com/pytest-dev/pytest-xdist/issues/1386):
+    each worker started its own Spark.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -68,7 +67,7 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # It has no types
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of Spark with the reason where Java is missing."""
+    """Skip the Spark tests, with the reason, if Java is missing."""
     of_spark = [item for item in items if item.get_closest_marker("spark")]
     if of_spark and (why_not := _why_spark_cannot_run()) is not None:
         for item in of_spark:
@@ -76,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _why_spark_cannot_run() -> str | None:
-    # Why here: it imports PySpark, which takes a second that other tests need not wait for.
+    # Imported here because it loads PySpark, which takes a second that other tests need not wait for.
     from tidelog.spark import JavaMissingError, require_java
 
     try:

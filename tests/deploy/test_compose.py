@@ -1,7 +1,7 @@
-"""What docker-compose.yml starts works: its commands, variables, health checks and ways to end, as plain processes.
+"""The services of docker-compose.yml work, as plain processes: commands, variables, health checks and how they end.
 
-Method: `tidelog_testing.compose` reads the file and does by hand what a container engine would. One test repeats what
-makes a container tight with the tools of the system: a root that is read-only, and no capabilities.
+Method: `tidelog_testing.compose` reads the file and does what a container engine would. One test applies a container's
+restrictions with tools of the system: a read-only root, and no capabilities.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ def test_the_profile_etcd_gives_three_servers_that_share_their_channels(processe
         for name in names:
             cluster.create_channel(name)
             cluster.vchannel(name).append(name.encode())
-        # Two for each node: a channel goes where there are fewest.
+        # Two per node: a channel is created on the node with the fewest.
         owners = {cluster.owner_of(name).address for name in names}
         assert owners == {processes.endpoint(node) for node in NODES}
     for node in NODES:

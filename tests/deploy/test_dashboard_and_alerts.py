@@ -1,7 +1,7 @@
-"""Dashboard and alert rules speak of metrics that a server has, and each alert says what to do.
+"""Dashboard and alert rules use metrics that a server has, and each alert states what to do.
 
-Method: every expression of the files is taken apart into names, and a real server is asked for its metrics. Grafana and
-Prometheus are not needed; `make check-deploy` has promtool check and run the rules.
+Method: the metric names in every expression of the files are compared with the metrics of a real server. Grafana and
+Prometheus are not needed; `make check-deploy` runs promtool's checks and tests of the rules.
 """
 
 import json
@@ -77,7 +77,7 @@ def test_every_server_that_shows_metrics_is_a_target_of_prometheus_also_while_it
         for name, service in read_compose()["services"].items()
         if service.get("environment", {}).get("TIDELOG_SERVER__HTTP_HOST") == "0.0.0.0"
     }
-    # The label of a server that need not exist is its profile.
+    # A server that need not exist is labelled with its profile.
     labels = [{"profile": profile} for service in servers.values() for profile in service.get("profiles", [""])]
     expected = dict(zip((f"{name}:7421" for name in servers), labels, strict=True))
     assert targets == {target: label if label["profile"] else {} for target, label in expected.items()}

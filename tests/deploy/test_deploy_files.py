@@ -1,6 +1,6 @@
-"""The files of deploy/ keep what they promise: tight containers, loopback ports, known settings, one set of defaults.
+"""The files of deploy/ keep their promises: tight containers, loopback ports, known settings, one set of defaults.
 
-Method: the files as data; no engine. `make check-deploy` has what needs the tools of others.
+Method: the files as data, without an engine. `make check-deploy` has the checks that need other tools.
 """
 
 import configparser

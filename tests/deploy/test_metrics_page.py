@@ -1,6 +1,6 @@
-"""deploy/METRICS.md has every metric, with its type, labels and meaning; and nothing that is not one.
+"""deploy/METRICS.md lists every metric, with its type, labels and meaning, and nothing else.
 
-Method: the page as it is, and as deploy/checks/metrics_table.py would write it from the server's own metrics.
+Method: the page, and the page that deploy/checks/metrics_table.py would generate from the server's own metrics.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Drive the client's pure queue of appends by hand, or against a model of a server over streams that break."""
+"""Drive the client's pure queue of appends by hand, or against a model of a server whose streams break."""
 
 import asyncio
 from collections import deque
@@ -61,17 +61,17 @@ LOST = AppendUnknownError("lost", effect="unknown")
 
 @dataclass
 class Stream:
-    """Requests and answers on their way; once cut, the answers go nowhere."""
+    """Requests and answers in flight; after ``cut``, the answers are lost."""
 
     requests: deque[bytes] = field(default_factory=deque)
     answers: deque[tuple[wal_service_pb2.AppendStreamResponse, TidelogError | None]] = field(default_factory=deque)
 
 
 class ServerModel(Protocol):
-    """What a server does, told simply."""
+    """A simple model of a server."""
 
     def serve(self, stream: Stream, refusal: TidelogError | None = None) -> None:
-        """Take the oldest request of ``stream``, or refuse it with ``refusal``."""
+        """Process the oldest request of ``stream``, or refuse it with ``refusal``."""
         ...
 
 
@@ -85,29 +85,29 @@ class Network:
         self._server = server
 
     def send(self, count: int) -> None:
-        """Let so many batches go on their way."""
+        """Send ``count`` batches."""
         for _ in range(count):
             if (batch := self.queue.next_batch()) is not None:
                 self.stream.requests.append(batch.request)
 
     def serve(self, count: int) -> None:
-        """Let so many reach the server."""
+        """Deliver ``count`` requests to the server."""
         for _ in range(min(count, len(self.stream.requests))):
             self._server.serve(self.stream)
 
     def answer(self, count: int) -> None:
-        """Let so many answers reach the client."""
+        """Deliver ``count`` answers to the client."""
         for _ in range(min(count, len(self.stream.answers))):
             self.queue.answered(*self.stream.answers.popleft())
 
     def cut(self) -> None:
-        """Lose the answers that are on their way, and have another stream."""
+        """Lose the answers in flight, and open another stream."""
         self.cut_off.append(self.stream)
         self.stream = Stream()
         self.queue.interrupted(LOST)
 
     def serve_late(self) -> None:
-        """Let the server come to a request of a stream that was cut."""
+        """Process a request of a stream that was cut."""
         for stream in self.cut_off:
             if stream.requests:
                 self._server.serve(stream)

@@ -1,4 +1,4 @@
-"""Batches: built by the client's codec, for any layer of the server."""
+"""Batches, built by the client's codec, for any layer of the server."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from tidelog_server.rpc.columns import ColumnsView
 
 @dataclass(frozen=True)
 class Message:
-    """One message with all its parts; the unit of the models that tests compare with."""
+    """One message with all its parts; the unit of the models that tests compare against."""
 
     payload: bytes
     key: bytes | None = None
@@ -35,7 +35,7 @@ def a_columns(messages: Sequence[Message | bytes]) -> message_pb2.Columns:
 
 
 def a_batch(*messages: Message | bytes) -> Batch:
-    """Return a batch as the edge hands it to the log."""
+    """Return a batch as the rpc layer passes it to the log."""
     encoded = a_columns(messages or [b"payload"]).SerializeToString()
     view = ColumnsView.parse(encoded)
     return Batch(view.count, view.message_type, view.crc32c, encoded)

@@ -1,4 +1,4 @@
-"""Broadcasts below gRPC: requests, and what the log has of them."""
+"""Broadcasts below gRPC: requests, and their messages in the log."""
 
 from collections.abc import Sequence
 
@@ -23,14 +23,14 @@ def a_broadcast(
     broadcast_id: int = 0,
     wait_s: float = 0.0,
 ) -> BroadcastRequest:
-    """Return what the edge makes of a request."""
+    """Return what the rpc layer makes of a request."""
     batch, in_order = a_batch(payload), tuple(sorted(keys))
     digest = digest_of(vchannels, in_order, batch.columns)
     return BroadcastRequest(list(vchannels), batch, in_order, digest, broadcast_id, wait_s)
 
 
 def in_log(node: Node, vchannel: str) -> list[tuple[int, int, bytes]]:
-    """Return broadcast id, tick and payload of each message that the store has of a vchannel."""
+    """Return broadcast id, tick and payload of each message of a vchannel in the store."""
     _, lane = node.broker.find(vchannel)
     entries = node.log.store.read(lane.vchannel_id, 0, MAX_TICK, 1 << 30)
     return [

@@ -1,4 +1,4 @@
-"""Certificates, signed tokens and their keys, made where they are needed."""
+"""Certificates, signed tokens and their keys, created on demand."""
 
 import base64
 import datetime
@@ -99,7 +99,7 @@ class Authority:
 
     @classmethod
     def make(cls, folder: Path, name: str = "authority") -> "Authority":
-        """Return a new authority whose certificate is in ``folder``."""
+        """Create an authority and write its certificate to ``folder``."""
         pair = make_pair(name, is_authority=True)
         ca = folder / f"{name}-ca.pem"
         ca.write_bytes(pair.pem)
@@ -111,14 +111,14 @@ class Authority:
         return {"tls__cert": cert, "tls__key": key}
 
     def client(self, name: str, **terms: Any) -> Pair:
-        """Return a client's certificate, and write it to the folder."""
+        """Create a client's certificate and write it to the folder."""
         pair = make_pair(name, self.pair, **terms)
         pair.write(self.folder, name)
         return pair
 
 
 class Signer:
-    """Signs tokens as an identity provider does."""
+    """Signs tokens like an identity provider."""
 
     def __init__(self, kid: str = "key-1", *, kind: str = "EdDSA") -> None:
         self.kid = kid
@@ -129,7 +129,7 @@ class Signer:
 
     @property
     def jwk(self) -> dict[str, Any]:
-        """The public key, as a key set has it."""
+        """The public key, in the format of a key set."""
         public = self.key.public_key()
         if self.kind == "EdDSA":
             x = public.public_bytes(Encoding.Raw, PublicFormat.Raw)
@@ -146,7 +146,7 @@ class Signer:
         return pem
 
     def claims(self, **changed: Any) -> dict[str, Any]:
-        """Return claims that are taken; one that is None is left out."""
+        """Return valid claims; a claim set to None is omitted."""
         now_s = int(time.time())
         claims = {
             "iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": now_s, "exp": now_s + 600,
@@ -155,7 +155,7 @@ class Signer:
         return {name: value for name, value in claims.items() if value is not None}
 
     def token(self, header: dict[str, Any] | None = None, **changed: Any) -> str:
-        """Return a token that is taken, but for what is ``changed``."""
+        """Return a token that is valid except for ``changed``."""
         return jwt.encode(self.claims(**changed), self.key, self.kind, headers={"kid": self.kid, **(header or {})})
 
 

@@ -4,7 +4,7 @@ import time
 
 
 class SetClock:
-    """Wall time stands still until the test moves it, in either direction; monotonic time is the machine's."""
+    """Wall time that only the test moves, in either direction; monotonic time is the machine's."""
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = wall_ms
@@ -19,7 +19,7 @@ class SetClock:
 
 
 class SteppedClock(SetClock):
-    """Monotonic time stands still as well, until the test moves it."""
+    """Monotonic time that only the test moves, too."""
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         super().__init__(wall_ms)

@@ -1,4 +1,4 @@
-"""Several real servers on one etcd, each in a process of its own."""
+"""Several real servers on one etcd, one process each."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,11 +10,11 @@ from tidelog_testing.processes import ServerProcess, lasting_port
 
 
 class ClusterOfProcesses:
-    """Nodes ``n1``, ``n2`` ... under a prefix of their own. ``with`` ends those that run by SIGKILL.
+    """Nodes ``n1``, ``n2`` ... under their own prefix. ``with`` ends running ones by SIGKILL.
 
     Attributes:
-        nodes: Those that were started, by node id.
-        etcd: What they share; ended by its owner.
+        nodes: Started nodes, by node id.
+        etcd: The shared etcd; its owner ends it.
     """
 
     def __init__(self, folder: Path, etcd: EtcdProcess, *, lease_ttl_s: int = 2, prefix: str | None = None) -> None:
@@ -32,7 +32,7 @@ class ClusterOfProcesses:
     def start(
         self, node_id: str, settings: Mapping[str, object] | None = None, env: Mapping[str, str] | None = None
     ) -> ServerProcess:
-        """Start a node, again on its address and data; returns once it takes requests."""
+        """Start a node, on its previous address and data if it ran before; returns once it accepts requests."""
         port = self._ports.setdefault(node_id, lasting_port())
         settings = {**self._settings, **port, "cluster.node_id": node_id, **(settings or {})}
         self.nodes[node_id] = ServerProcess(self.folder / node_id, settings, env)

@@ -1,7 +1,7 @@
-"""A client of a cluster in a process of its own: ``python -m tidelog_testing.cluster_client append|read ...``.
+"""A cluster client in its own process: ``python -m tidelog_testing.cluster_client append|read ...``.
 
-``append ENDPOINTS TEXT CHANNEL...`` creates channels where they are missing, appends the text to each, and prints the
-address of each one's owner. ``read ENDPOINTS CHANNEL...`` prints the payloads of each. Both print one JSON object.
+``append ENDPOINTS TEXT CHANNEL...`` creates missing channels, appends the text to each, and prints the address of each
+owner. ``read ENDPOINTS CHANNEL...`` prints the payloads of each. Both print one JSON object.
 """
 
 import json
@@ -12,7 +12,7 @@ import tidelog
 
 
 def append(endpoints: str, text: str, names: Sequence[str]) -> dict[str, str]:
-    """Append to each channel, and return where its owner is."""
+    """Append to each channel, and return the addresses of the owners."""
     with tidelog.Cluster(endpoints) as cluster:
         for name in names:
             cluster.ensure_channel(name)
@@ -30,7 +30,7 @@ def read(endpoints: str, names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the command of the arguments."""
     command, endpoints, *rest = sys.argv[1:]
     done = append(endpoints, rest[0], rest[1:]) if command == "append" else read(endpoints, rest)
     sys.stdout.write(json.dumps(done))

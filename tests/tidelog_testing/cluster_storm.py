@@ -1,8 +1,8 @@
-"""Three nodes on one etcd under load, while somebody kills, stops, cuts off and replaces them; then the judgement.
+"""Three nodes on one etcd under load, which are killed, stopped, cut off and replaced; then the judgement.
 
-Writers append to every channel all the time, some of them as idempotent producers, and record what they intend and what
-they are told. In the end a fresh client reads everything and the history is checked. What a process acknowledges after
-another one took its place is not in the log of that other one, so it would show as lost.
+Writers append to every channel all the time, some of them as idempotent producers, and record what they intend and the
+answers. In the end a fresh client reads everything and the history is checked. What a process acknowledges after
+another one took its place is missing in the other's log, so it would show as lost.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ _MESSAGES: Final = 4
 _PAUSE_S: Final = 0.01
 _RECOVER_WITHIN_S: Final = 60.0
 _TELL_WITHIN_S: Final = 5.0
-# A request that takes longer onto a connection of this machine arrives later: that weakens what is shown, no more.
+# A request that takes longer to reach its local connection arrives later: that only weakens the test.
 _SENT_WITHIN_S: Final = 0.2
-# Ticks of different nodes are apart by the age of a range at most; the rest is for processes that wait for a processor.
+# Ticks of different nodes differ by the age of a range at most; the rest covers processes that wait for a processor.
 _SLACK_NS: Final = 3 * 1_000_000_000
 _PROGRAM: Final = ("-m", "tidelog_testing.skewed_server")
 
@@ -48,12 +48,12 @@ class Member:
     """A node of the storm.
 
     Attributes:
-        folder: Its data, which moves when another process takes its place.
-        proxy: Its way to etcd.
-        skew: A file with how far its wall clock is off, in milliseconds.
-        process: What runs; None while it is dead.
-        moves: How often another process took its place.
-        port: Where it listens; the same for whoever starts on its own data.
+        folder: Its data folder, which changes when another process takes its place.
+        proxy: Its connection to etcd.
+        skew: File with the offset of its wall clock, in milliseconds.
+        process: The running process; None while it is dead.
+        moves: Number of times that another process took its place.
+        port: Its port, reused by each process that starts on its data.
     """
 
     node_id: str
@@ -67,13 +67,13 @@ class Member:
 
 @dataclass(slots=True)
 class Tally:
-    """What was done, and what owners said that had been paused.
+    """Troubles made, and what paused owners acknowledged.
 
     Attributes:
-        done: Troubles, by kind.
-        paused_asked: Appends that waited for a stopped process to go on.
-        late_acknowledged: Those that it acknowledged in the term from before its pause, or beside its successor: none.
-        renewed_acknowledged: Those that it acknowledged once it had registered again, in a newer term: fine.
+        done: Number of troubles, by kind.
+        paused_asked: Appends that waited for a stopped process to continue.
+        late_acknowledged: Of these, acknowledged in the term from before its pause, or beside its successor: must be 0.
+        renewed_acknowledged: Of these, acknowledged after it had registered again, in a newer term: allowed.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -126,7 +126,7 @@ class ClusterStorm:
     # -- Load ----------------------------------------------------------------------------------------------
 
     async def _write(self, channel: str) -> None:
-        """Append, each time once: what has no answer stays unknown."""
+        """Append each message once; without an answer its outcome stays unknown."""
         while not self._is_over:
             append = self.history.intend(f"w-{channel}", channel, _MESSAGES)
             payloads = [value.encode() for value in append.values()]
@@ -140,7 +140,7 @@ class ClusterStorm:
             await asyncio.sleep(_PAUSE_S)
 
     async def _produce(self, channel: str) -> None:
-        """Append as a producer with numbers of its own: the same batch until it is known to be in the log, once."""
+        """Append as a producer with its own numbers: repeat each batch until it is known to be in the log, once."""
         position: tidelog.ProducerPosition | None = None
         sequence = 0
         while not self._is_over:
@@ -163,7 +163,7 @@ class ClusterStorm:
     # -- Troubles ------------------------------------------------------------------------------------------
 
     async def trouble(self) -> str:
-        """Make one trouble of a random kind, and mend it."""
+        """Make one random trouble, and repair it."""
         member = self.members[self._random.choice(NODES)]
         kinds: dict[str, Callable[[Member], Awaitable[None]]] = {
             "kill": self._kill_and_start,
@@ -185,10 +185,10 @@ class ClusterStorm:
         await self._start(member)
 
     async def _pause(self, member: Member) -> None:
-        """Stop a process for three lease times; then it must acknowledge nothing before it has registered again."""
+        """Stop a process for three lease times; it must acknowledge nothing before it has registered again."""
         assert member.process is not None
         async with AsyncClient(member.process.grpc, timeout_s=0.5) as direct:
-            # At least: it may register again before it is stopped.
+            # A lower bound: it may register again before it is stopped.
             term = await self._own_term(direct, member.node_id)
             os.kill(member.process.pid, signal.SIGSTOP)
             await asyncio.sleep(3 * LEASE_S)
@@ -210,7 +210,7 @@ class ClusterStorm:
         member.skew.write_text("0")
 
     async def _take_over(self, member: Member) -> None:
-        """Stop a process, start another one on a copy of its data under its name, and let the first one go on."""
+        """Stop a process, start another one on a copy of its data under its name, and continue the first one."""
         old = member.process
         assert old is not None
         async with AsyncClient(old.grpc, timeout_s=0.5) as direct:
@@ -221,19 +221,19 @@ class ClusterStorm:
             await asyncio.to_thread(shutil.copytree, member.folder, moved)
             member.folder, member.process, member.port = moved, None, lasting_port()
             await self._start(member)
-            # Its successor is registered for as long as this is asked, so there is no newer term that could be its own.
+            # Its successor is registered meanwhile, so no newer term can be its own.
             await self._ask_paused(old, member.node_id, direct, None)
         await asyncio.sleep(self._random.uniform(0, LEASE_S))
         old.kill()
 
     async def _ask_paused(self, process: ServerProcess, node_id: str, direct: AsyncClient, term: int | None) -> None:
-        """Let a stopped process go on, with appends waiting for it at its connection, the first thing that it reads.
+        """Continue a stopped process, with appends already waiting in its connection, so that it reads them first.
 
         Args:
-            process: Is stopped, for so long that its lease has ended.
-            node_id: Its name.
-            direct: Connected to it since before it was stopped.
-            term: Its own before it was stopped, at least; None if no term of its own can be newer.
+            process: The process, stopped for so long that its lease has ended.
+            node_id: Its node id.
+            direct: Client connected to it since before it was stopped.
+            term: Lower bound of its own term before it was stopped; None if no term of its own can be newer.
         """
         asks = [asyncio.create_task(self._ask(node_id, direct, channel, term)) for channel in CHANNELS]
         await asyncio.sleep(_SENT_WITHIN_S)
@@ -256,7 +256,7 @@ class ClusterStorm:
             self.tally.late_acknowledged += 1
 
     async def _own_term(self, direct: AsyncClient, node_id: str) -> int:
-        """Return the term that a node says is its own, 0 if it tells none for long."""
+        """Return the term that a node reports as its own, 0 if it reports none in time."""
         deadline_s = time.monotonic() + _TELL_WITHIN_S
         while time.monotonic() < deadline_s:
             try:
@@ -286,7 +286,7 @@ class ClusterStorm:
         while True:
             try:
                 client = await self.cluster.client_of(channel)
-                # Once more, so that what is read covers all that was acknowledged.
+                # Once more, so that the read covers everything that was acknowledged.
                 await client.append(channel, _end_of(self.history, channel), timeout_s=2.0)
                 return [(row.tick, row.payload.decode()) async for batch in client.scan(channel) for row in batch]
             except TidelogError:
@@ -319,7 +319,7 @@ def _end_of(history: History, channel: str) -> bytes:
 
 
 def _by_channel(history: History, log: Log) -> list[Anomaly]:
-    """Judge each channel by itself: order in real time is promised there."""
+    """Judge each channel by itself: real-time order is promised per channel."""
     anomalies: list[Anomaly] = []
     for channel in CHANNELS:
         own = History([append for append in history.appends if append.vchannel == channel], history.trims)
@@ -328,7 +328,7 @@ def _by_channel(history: History, log: Log) -> list[Anomaly]:
 
 
 def _over_channels(history: History, log: Log) -> list[Anomaly]:
-    """Judge what holds over all nodes: no tick twice, and the order of what lies apart by more than a range's age."""
+    """Judge what holds over all nodes: unique ticks, and the order of appends further apart than a range's age."""
     counts = Counter(tick for rows in log.values() for tick, _ in rows)
     anomalies = [Anomaly(Kind.DUPLICATE, f"tick {tick} on several channels") for tick, n in counts.items() if n > 1]
     ticks = {value: tick for rows in log.values() for tick, value in rows}

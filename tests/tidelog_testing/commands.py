@@ -1,6 +1,6 @@
-"""The command line in processes of its own, without starting Python and loading everything anew for each command.
+"""The command line in its own processes, without starting Python and loading everything for each command.
 
-A parent process has loaded the modules and forks for each command; gRPC begins in the child, as it would otherwise.
+A parent process has loaded the modules and forks for each command; gRPC starts in the child, as in a normal process.
 """
 
 import atexit
@@ -26,10 +26,10 @@ from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.grpc_stack import use_polling_stack
 
 COMMAND: Final = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
-"""The command line as a program, for what signals, pipes and starts are about."""
+"""The command line as a program, for tests of signals, pipes and starts."""
 _SERVE: Final = "from tidelog_testing.commands import serve; serve()"
 _STREAMS: Final = (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))
-# They load Spark, or measure.
+# These load Spark, or measure.
 _NOT_LOADED: Final = {"bench", "local_spark", "pipeline"}
 
 
@@ -41,10 +41,10 @@ def run_command(
     stdout: Literal["file", "pipe"] = "file",
     stderr: Literal["file", "terminal"] = "file",
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run ``tidelog ARGUMENTS`` to its end, without our own variables TIDELOG_*.
+    """Run ``tidelog ARGUMENTS`` to its end, without this process's variables TIDELOG_*.
 
-    As a person does who types ``tidelog scan orders > rows.jsonl``, with ``stderr`` on a pseudo-terminal: then what the
-    terminal showed is the stderr of the result.
+    By default as if a user typed ``tidelog scan orders > rows.jsonl``, with ``stderr`` on a pseudo-terminal; the
+    result's stderr is then what the terminal showed.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as streams:
         folder = Path(name)
@@ -66,7 +66,7 @@ def run_command(
 
 @contextmanager
 def _file(path: Path) -> Iterator[Callable[[], bytes]]:
-    """Make a file to write to; yield how to read what was written."""
+    """Create a file to write to; yield a function that reads it."""
     path.touch()
     yield path.read_bytes
 
@@ -80,14 +80,14 @@ def _pipe(path: Path) -> Iterator[Callable[[], bytes]]:
 
 @contextmanager
 def _terminal(path: Path) -> Iterator[Callable[[], bytes]]:
-    """Make a pseudo-terminal of 80 columns."""
+    """Create a pseudo-terminal of 80 columns."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (24, 80))
     path.symlink_to(os.ttyname(slave))
     with _drained(lambda: master) as result:
 
         def until_closed() -> bytes:
-            # What was written is read before a terminal that no process holds any more reports its end.
+            # Read what was written before a terminal without open processes reports its end.
             os.close(slave)
             return result()
 
@@ -96,7 +96,7 @@ def _terminal(path: Path) -> Iterator[Callable[[], bytes]]:
 
 @contextmanager
 def _drained(opened: Callable[[], int]) -> Iterator[Callable[[], bytes]]:
-    """Read on a thread until the end, so that no writer waits; yield what returns all of it once the writer is gone."""
+    """Read on a thread until the end, so that no writer waits; yield a function that returns everything at the end."""
     with ThreadPoolExecutor(1) as thread:
         yield thread.submit(_read_all, opened).result
 
@@ -107,7 +107,7 @@ def _read_all(opened: Callable[[], int]) -> bytes:
         while part := os.read(descriptor, 1 << 16):
             parts.append(part)
     except OSError as error:
-        # A pseudo-terminal whose other side is closed.
+        # The other side of the pseudo-terminal is closed.
         if error.errno != errno.EIO:
             raise
     finally:
@@ -121,7 +121,7 @@ _OUTPUTS: Final[Mapping[str, Callable[[Path], AbstractContextManager[Callable[[]
 
 
 class _Parent:
-    """The process that forks."""
+    """The forking process."""
 
     def __init__(self) -> None:
         path = os.pathsep.join([str(Path(__file__).parents[1]), child_environment()["PYTHONPATH"]])
@@ -150,7 +150,7 @@ def _parent() -> _Parent:
 
 
 def serve() -> None:
-    """Fork for each request on stdin, and write the exit code of what was run to stdout."""
+    """Fork for each request on stdin, and write the exit code of the child to stdout."""
     use_polling_stack()
     for module in pkgutil.iter_modules(cli.__path__):
         if module.name not in _NOT_LOADED:
@@ -165,7 +165,7 @@ def serve() -> None:
 
 
 def _become(request: Mapping[str, Any]) -> None:
-    """Be what was asked for; never returns."""
+    """Become the requested command; never returns."""
     for descriptor, (name, flags) in enumerate(_STREAMS):
         opened = os.open(Path(request["folder"]) / name, flags)
         os.dup2(opened, descriptor)

@@ -1,8 +1,8 @@
 """The services of docker-compose.yml as plain processes: the same commands, variables and health checks.
 
-What a container engine would do is done by hand: variables of ``.env`` are filled in, the image's entry point and
-variables come from its Dockerfile, each host name becomes 127.0.0.1 and each port a free one, and each volume is a
-folder. A server is told its ports by two variables more: outside a network of its own it cannot have the usual ones.
+This does what a container engine would: it fills in variables of ``.env``, takes entry point and variables of the image
+from its Dockerfile, and replaces each host name by 127.0.0.1, each port by a free one, and each volume by a folder. Two
+more variables set the server's ports: without its own network it cannot use the usual ones.
 """
 
 import json
@@ -41,7 +41,7 @@ def read_compose(variables: Mapping[str, str] | None = None) -> dict[str, Any]:
 
 
 def dockerfile_of(service: Mapping[str, Any]) -> str:
-    """Return the text of the stage that a service's image is built from; empty for an image that is pulled."""
+    """Return the Dockerfile stage that a service's image is built from; empty for a pulled image."""
     build = service.get("build")
     if build is None:
         return ""
@@ -53,14 +53,14 @@ def dockerfile_of(service: Mapping[str, Any]) -> str:
 
 
 def instruction(dockerfile: str, name: str) -> list[str]:
-    """Return the list of an instruction in its exec form; empty without one."""
+    """Return the list of an instruction in its exec form; empty if it is missing."""
     found = re.search(rf"(?m)^{name} (\[.*\])$", dockerfile)
     parsed: list[str] = json.loads(found[1]) if found else []
     return parsed
 
 
 def image_variables(dockerfile: str) -> dict[str, str]:
-    """Return what ENV sets, but for the path."""
+    """Return the variables that ENV sets, except the path."""
     joined = dockerfile.replace("\\\n", " ")
     pairs = [pair for line in re.findall(r"(?m)^ENV (.+)$", joined) for pair in line.split()]
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs) if name != "PATH"}
@@ -71,7 +71,7 @@ def as_user_of_image(service: Mapping[str, Any], etc: Path) -> list[str]:
 
     In a mount namespace, ``/etc`` is a copy in the folder ``etc``, in which the image's own ``groupadd`` and
     ``useradd`` run: the user has an entry in ``passwd`` exactly if it has one in the image. It may read all files, as
-    in an image; here, the interpreter may be in a folder that is closed to other users.
+    in an image: here, the interpreter may be in a folder that is closed to other users.
     """
     dockerfile = dockerfile_of(service)
     user = re.findall(r"(?m)^USER (\d+):(\d+)$", dockerfile)[-1]
@@ -86,7 +86,7 @@ def as_user_of_image(service: Mapping[str, Any], etc: Path) -> list[str]:
 
 
 class ComposeProcesses:
-    """Services as processes; ``with`` ends all that run, by SIGKILL.
+    """Services as processes; ``with`` ends all running ones by SIGKILL.
 
     Attributes:
         ports: For each service and container port, the port on 127.0.0.1.
@@ -94,7 +94,7 @@ class ComposeProcesses:
     """
 
     def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
-        """Choose ports and make folders; nothing runs yet. ``variables`` are those of ``.env``."""
+        """Choose ports and create folders; start nothing. ``variables`` are those of ``.env``."""
         self._folder = folder
         self.services: dict[str, dict[str, Any]] = read_compose(variables)["services"]
         self.ports = {
@@ -119,20 +119,20 @@ class ComposeProcesses:
             self._end(name, signal.SIGKILL, 30.0)
 
     def endpoint(self, service: str, port: int = 7420) -> str:
-        """Return where a service listens."""
+        """Return the endpoint of a service."""
         return f"127.0.0.1:{self.ports[service, port]}"
 
     def command(self, service: str) -> list[str]:
-        """Return the program of a service and its arguments, as they run here."""
+        """Return the program of a service and its arguments, translated to this machine."""
         definition = self.services[service]
         entrypoint = definition.get("entrypoint") or instruction(dockerfile_of(definition), "ENTRYPOINT")
         return self._runnable(service, [*entrypoint, *definition.get("command", [])])
 
     def environment(self, service: str) -> dict[str, str]:
-        """Return the variables of a service, and nothing that this process has of ours."""
+        """Return the variables of a service, without this process's TIDELOG variables."""
         definition = self.services[service]
         own = {**image_variables(dockerfile_of(definition)), **definition.get("environment", {})}
-        # Of the image's own environment; here it is this one.
+        # Replaces the interpreter of the image's environment.
         own = {name: sys.executable if name == "PYSPARK_PYTHON" else value for name, value in own.items()}
         translated = dict(zip(own, self._translated(service, list(map(str, own.values()))), strict=True))
         if (service, 7420) in self.ports and "TIDELOG_SERVER__HOST" in own:
@@ -155,7 +155,7 @@ class ComposeProcesses:
             )
 
     def run(self, service: str, wrapper: Sequence[str] = ()) -> int:
-        """Run a service that ends by itself, and return what it exits with."""
+        """Run a service that ends by itself, and return its exit code."""
         self.start(service, wrapper)
         return self._running.pop(service).wait(_JOB_WITHIN_S)
 
@@ -166,7 +166,7 @@ class ComposeProcesses:
         return self.execute(service, command)
 
     def execute(self, service: str, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command beside a service, as ``docker compose exec`` does."""
+        """Run a command in the environment of a service, as ``docker compose exec`` does."""
         environment = self.environment(service)
         if (service, 7420) in self.ports:
             environment["TIDELOG_ENDPOINT"] = self.endpoint(service)
@@ -185,7 +185,7 @@ class ComposeProcesses:
                 raise TimeoutError(f"{service}: {checked.stdout}{checked.stderr}\n{self.output(service)}")
 
     def wait_ready(self, service: str, timeout_s: float = 60.0) -> None:
-        """Wait until a running server takes appends, by its HTTP port. Raises TimeoutError, or when it ended."""
+        """Wait until a running server accepts appends, by its HTTP port. Raises TimeoutError, or when it ended."""
         deadline_s = time.monotonic() + timeout_s
         while not self._is_ready(service):
             if (code := self._running[service].poll()) is not None:
@@ -234,7 +234,7 @@ class ComposeProcesses:
         return process.wait(timeout_s)
 
     def _translated(self, service: str, texts: Sequence[str]) -> list[str]:
-        """Return texts with programs, host names, ports and mounted folders as they are here."""
+        """Return texts with programs, host names, ports and mounted folders of this machine."""
         mounts = {
             target: str(self.volumes.get(source, (COMPOSE_FILE.parent / source).resolve()))
             for source, target in (text.split(":")[:2] for text in self.services[service].get("volumes", []))
@@ -258,13 +258,13 @@ class ComposeProcesses:
         return [one(text) for text in texts]
 
     def _runnable(self, service: str, command: Sequence[str]) -> list[str]:
-        """Return a command with its program and arguments as they are here."""
+        """Return a command with its program and arguments translated to this machine."""
         program, *arguments = command
         return [_program(program), *self._translated(service, arguments)]
 
 
 def _program(name: str) -> str:
-    """Return the path of a program of this environment, of the system, or the text as it is."""
+    """Return the path of a program of this environment or of the system, or else the text unchanged."""
     if name == "python":
         return sys.executable
     beside = Path(sys.executable).with_name(name)

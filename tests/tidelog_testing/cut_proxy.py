@@ -1,4 +1,4 @@
-"""A client behind a proxy that closes every connection on request, as a network does."""
+"""A client behind a proxy that closes every connection on request, like a failing network."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from tidelog.testing import start_server
 
 
 class Proxy:
-    """Hands connections on to a server until they are cut."""
+    """Forwards connections to a server until they are cut."""
 
     def __init__(self, target: str) -> None:
         self._host, _, self._port = target.rpartition(":")
@@ -47,7 +47,7 @@ class Proxy:
         writer.close()
 
     def cut(self) -> None:
-        """Close every connection, now."""
+        """Close every connection immediately."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -63,7 +63,7 @@ class Proxy:
 
 @asynccontextmanager
 async def cut_off_client() -> AsyncIterator[tuple[AsyncClient, Proxy, AsyncClient]]:
-    """Yield a client behind a proxy, the proxy, and a client that goes straight to the same server."""
+    """Yield a client behind a proxy, the proxy, and a client with a direct connection to the same server."""
     running = await asyncio.to_thread(start_server)
     proxy = Proxy(running.endpoint)
     listener = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)

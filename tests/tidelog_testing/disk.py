@@ -1,12 +1,12 @@
-"""What the database of a running server takes of the disk."""
+"""Disk usage of a running server's database."""
 
 from pathlib import Path
 
 
 def disk_bytes(folder: Path, *suffixes: str) -> int:
-    """Return the bytes of the files below ``folder`` with ``suffixes``; of tables and blobs, if none are given.
+    """Return the size of the files below ``folder`` with ``suffixes``, by default those of tables and blobs.
 
-    RocksDB removes files while one looks: those count as removed. The WAL is bounded by itself.
+    Files that RocksDB removes meanwhile count as removed. The WAL has its own bound.
     """
     total = 0
     for path in folder.rglob("*"):

@@ -1,4 +1,4 @@
-"""Pages with examples: their text, and running what they show."""
+"""Pages with examples: read them, and run the examples."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from tidelog.testing import start_server
 from tidelog_testing.processes import ROOT
 
 ENDPOINT: Final = "127.0.0.1:7420"
-"""The server of the examples."""
+"""Endpoint of the server in the examples."""
 
 
 def page(name: str) -> str:
@@ -20,11 +20,11 @@ def page(name: str) -> str:
 
 
 def run_example(name: str, changes: Mapping[str, str]) -> dict[str, Any]:
-    """Run the one Python example of ``client/<name>`` in this process, and return the names that it has made.
+    """Run the only Python example of ``client/<name>`` in this process, and return the names that it defines.
 
     Args:
         name: The page.
-        changes: What stands in the example, such as an endpoint or a folder, and what takes its place.
+        changes: Texts of the example to replace, such as an endpoint or a folder, and their replacements.
     """
     program = _example_of(page(name))
     for text, other in changes.items():
@@ -36,7 +36,7 @@ def run_example(name: str, changes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def output_of_example(text: str, folder: Path) -> str:
-    """Run the one Python example of a page against a server of its own, and return what it prints; it must succeed."""
+    """Run the only Python example of a page against its own server, which must succeed, and return what it prints."""
     with start_server() as running:
         return output_of(_example_of(text), running.endpoint, folder)
 
@@ -47,7 +47,7 @@ def examples_of(text: str, language: str = "python") -> list[str]:
 
 
 def output_of(program: str, endpoint: str, folder: Path) -> str:
-    """Run a program of a page against the server at ``endpoint``, and return what it prints; it must succeed."""
+    """Run a program of a page against the server at ``endpoint``, which must succeed, and return what it prints."""
     file = folder / "example.py"
     file.write_text(program.replace(ENDPOINT, endpoint))
     done = subprocess.run(

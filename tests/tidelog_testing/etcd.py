@@ -1,4 +1,4 @@
-"""A real etcd on free loopback ports, in a process of its own that is ended by its handle."""
+"""A real etcd on free loopback ports, in its own process, which its handle ends."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ needs_etcd = pytest.mark.skipif(shutil.which("etcd") is None, reason=WHY_NOT)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on just now."""
+    """Return a port on which no process listens at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -47,10 +47,10 @@ class EtcdProcess:
         """Start etcd with its data in ``folder``.
 
         Args:
-            folder: Its data; what it says goes to ``<folder>.log`` beside it.
-            options: More options of etcd.
-            address: Where it listens; by default on a free port.
-            tls: Files of an authority, a certificate and its key: clients need a certificate of the authority then.
+            folder: Its data folder; its output goes to ``<folder>.log`` next to it.
+            options: Further options of etcd.
+            address: Its address; by default on a free port.
+            tls: Files of an authority, a certificate and its key: clients then need a certificate of the authority.
         """
         if shutil.which("etcd") is None:
             pytest.skip(WHY_NOT)
@@ -72,12 +72,12 @@ class EtcdProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs."""
+        """Process id of the running member."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, again on the same address and data; returns once it answers."""
+        """Start it, on its previous address and data if it ran before; returns once it answers."""
         arguments = [
             "--name", "test", "--data-dir", str(self._folder), "--listen-client-urls", self._url,
             "--advertise-client-urls", self._url, "--listen-peer-urls", self._peer,
@@ -88,7 +88,7 @@ class EtcdProcess:
             authority, certificate, key = self.tls
             arguments += ["--cert-file", str(certificate), "--key-file", str(key)]
             arguments += ["--trusted-ca-file", str(authority), "--client-cert-auth"]
-        # Its election is over at once, so that its shortest lease is short too.
+        # Makes elections fast, so that its shortest lease is short too.
         arguments += ["--heartbeat-interval", "50", "--election-timeout", "250"]
         self._process = subprocess.Popen(
             ["etcd", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "GOGC": "50"}
@@ -102,12 +102,12 @@ class EtcdProcess:
     def kill(self) -> None:
         """End it with SIGKILL and wait until it is gone. Idempotent."""
         if self._process is not None and self._process.poll() is None:
-            # A stopped process dies of it too.
+            # SIGKILL also ends a stopped process.
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
     def control(self, *arguments: str) -> str:
-        """Run etcdctl on it and return what it says."""
+        """Run etcdctl on it and return the output."""
         tls: tuple[str, ...] = ()
         if self.tls:
             authority, certificate, key = self.tls

@@ -1,4 +1,4 @@
-"""A TCP proxy that passes bytes on late, or not at all: then to both ends it looks as if the other one had vanished."""
+"""A TCP proxy that delays bytes, or stops forwarding them: to both ends the other one then appears to have vanished."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,15 +8,15 @@ from typing import Self
 
 
 class FaultProxy:
-    """Passes connections on to ``target``, ``host:port``, from a free loopback port, while it is not cut.
+    """Forwards connections from a free loopback port to ``target``, ``host:port``, unless it is cut.
 
     Attributes:
-        endpoint: Where it listens.
-        answered_bytes: How many bytes of the target's it has passed on.
+        endpoint: Its own endpoint.
+        answered_bytes: Number of bytes forwarded from the target.
     """
 
     def __init__(self, target: str, *, delay_s: float = 0.0) -> None:
-        """Pass bytes on ``delay_s`` later, in both directions, and as many meanwhile as come."""
+        """Forward bytes with a delay of ``delay_s``, in both directions, at full bandwidth."""
         self._delay_s = delay_s
         self.answered_bytes = 0
         self._answered = asyncio.Condition()
@@ -29,20 +29,20 @@ class FaultProxy:
         self.endpoint = ""
 
     def cut(self) -> None:
-        """Pass nothing on any more: bytes are not lost, they wait, as those of a network that lost its way."""
+        """Stop forwarding: bytes are not lost, they wait, as in a network that lost its route."""
         self._passes.clear()
 
     def heal(self) -> None:
-        """Pass everything on again."""
+        """Forward everything again."""
         self._passes.set()
 
     def break_connections(self) -> None:
-        """End every connection, and lose what is on its way; new ones are passed on."""
+        """End every connection, and lose what is in flight; new connections are forwarded."""
         for task in self._tasks:
             task.cancel()
 
     async def wait_answered(self, count: int) -> None:
-        """Return once ``count`` bytes of the target's were passed on."""
+        """Return once ``count`` bytes of the target have been forwarded."""
         async with self._answered:
             await self._answered.wait_for(lambda: self.answered_bytes >= count)
 
@@ -61,13 +61,13 @@ class FaultProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of our own: one that the server made would report its cancellation as an error.
+        # Our own task: asyncio reports the cancellation of a task that its server created as an error.
         task = asyncio.create_task(self._pass_on(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A target that is away, and connections that break, are what both ends shall see.
+        # Both ends must notice a missing target and broken connections.
         try:
             with suppress(OSError):
                 await self._passes.wait()
@@ -87,7 +87,7 @@ class FaultProxy:
         writer: asyncio.StreamWriter,
         passed_on: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """Pass on until the end; what is on its way meanwhile is bounded by what the two ends allow each other."""
+        """Forward until the end; the windows of both ends bound what is in flight meanwhile."""
         loop = asyncio.get_running_loop()
         on_its_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 

@@ -1,7 +1,7 @@
 """A program that uses the synchronous client and forks. Run as ``python -m tidelog_testing.forking <endpoint> <case>``.
 
-It prints what the children answered and what the parent did, one JSON value. A process of its own, because whatever
-else used gRPC before in a process has a say in what becomes of its children.
+It prints the children's answers and the parent's, as one JSON value. It runs in its own process, because any earlier
+use of gRPC in a process affects its children.
 """
 
 import json
@@ -20,7 +20,7 @@ def in_a_child(work: Callable[[], object]) -> str:
     if child == 0:
         try:
             answer = str(work())
-        except BaseException as error:  # noqa: BLE001 - it is the answer
+        except BaseException as error:  # noqa: BLE001 - it is the result
             answer = type(error).__name__
         os.write(writing, answer.encode())
         os._exit(0)
@@ -32,7 +32,7 @@ def in_a_child(work: Callable[[], object]) -> str:
 
 
 def append(client: Client, payload: bytes) -> str:
-    """Append and return the durability of it."""
+    """Append and return the durability."""
     return client.append("orders/0", payload, timeout_s=20).durability
 
 
@@ -54,8 +54,8 @@ def streaming(client: Client) -> list[str]:
 
 
 def others(client: Client) -> list[str]:
-    """Fork while something else uses gRPC, and after that."""
-    # Imported first, gRPC would have its own fork handlers.
+    """Fork while another client uses gRPC, and after that."""
+    # If it were imported first, gRPC would install its own fork handlers.
     import grpc
 
     with grpc.insecure_channel(client.endpoint) as channel:
@@ -66,7 +66,7 @@ def others(client: Client) -> list[str]:
 
 
 def ids(client: Client) -> list[str]:
-    """Fork while ids are there that were fetched ahead."""
+    """Fork while prefetched ids are available."""
     allocator = IDAllocator(client)
     first = allocator.alloc_one()
     child = in_a_child(allocator.alloc_one)

@@ -1,4 +1,4 @@
-"""A server on the test's event loop, and calls to it as bare as gRPC allows: messages, or any bytes at all."""
+"""A server on the test's event loop, and raw gRPC calls to it: with messages, or with arbitrary bytes."""
 
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -36,9 +36,9 @@ CHANNELS: Final = "/tidelog.v1.ChannelService"
 async def running_server(
     folder: Path | None = None, *, store: LogStore | None = None, clock: Clock | None = None, **settings: object
 ) -> AsyncIterator[Server]:
-    """Run a server on free loopback ports: in memory, in ``folder``, or on a store of the test's own.
+    """Run a server on free loopback ports: in memory, in ``folder``, or on the test's own store.
 
-    Settings are written ``limits__max_batch_bytes=1000``.
+    Write settings as ``limits__max_batch_bytes=1000``.
     """
     flags = {
         "server.grpc_port": "0",
@@ -63,7 +63,7 @@ async def running_server(
 
 @dataclass(frozen=True)
 class Refusal:
-    """How the server refused a call, or one batch of a stream."""
+    """A refusal by the server, of a call or of one batch of a stream."""
 
     code: int
     reason: int
@@ -73,7 +73,7 @@ class Refusal:
 
 
 def named(client_id: str | None) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of a client with this id."""
+    """Return the metadata that identifies a client."""
     return () if client_id is None else (("tidelog-client-id", client_id),)
 
 
@@ -122,7 +122,7 @@ class Client:
     async def append_all(
         self, requests: Iterable[wal_service_pb2.AppendStreamRequest]
     ) -> list[wal_service_pb2.AppendStreamResponse]:
-        """Send a whole AppendStream and return its answers."""
+        """Send a complete AppendStream and return its answers."""
         return [answer async for answer in self.wal.AppendStream(iter(list(requests)))]
 
     async def scan(self, *vchannels: str, **fields: Any) -> list[wal_service_pb2.ScanResponse]:
@@ -139,12 +139,12 @@ class Client:
         ]
 
     def raw_unary(self, method: str, encoded: bytes) -> Awaitable[bytes]:
-        """Call a method with bytes that need not be its request."""
+        """Call a method with arbitrary bytes as its request."""
         stub: Any = self.channel.unary_unary(method)
         return cast("Awaitable[bytes]", stub(encoded))
 
     def raw_server_stream(self, method: str, encoded: bytes) -> AsyncIterator[bytes]:
-        """Call a method that streams, with bytes that need not be its request."""
+        """Call a streaming method with arbitrary bytes as its request."""
         stub: Any = self.channel.unary_stream(method)
         return cast("AsyncIterator[bytes]", stub(encoded))
 
@@ -155,7 +155,7 @@ class Client:
 
 @asynccontextmanager
 async def connected(server: Server, **options: Any) -> AsyncIterator[Client]:
-    """Connect to ``server``; options are gRPC's, written ``max_metadata_size=1``."""
+    """Connect to ``server``; write gRPC's options as ``max_metadata_size=1``."""
     arguments = [(f"grpc.{name}", value) for name, value in options.items()]
     async with grpc.aio.insecure_channel(server.grpc_endpoint, options=arguments) as channel:
         yield Client(channel)
@@ -163,7 +163,7 @@ async def connected(server: Server, **options: Any) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def refused() -> AsyncIterator[list[Refusal]]:
-    """Expect a call to be refused by the server itself; the list then has how."""
+    """Expect the server itself to refuse a call; the refusal is added to the list."""
     found: list[Refusal] = []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         yield found
@@ -176,14 +176,14 @@ async def refused() -> AsyncIterator[list[Refusal]]:
 
 
 async def refusal_of(call: Awaitable[object]) -> Refusal:
-    """Return how the server refused a call."""
+    """Return the server's refusal of a call."""
     async with refused() as found:
         await call
     return found[0]
 
 
 def refusal_in(answer: wal_service_pb2.AppendStreamResponse) -> Refusal:
-    """Return how one batch of a stream was refused."""
+    """Return the refusal of one batch of a stream."""
     assert answer.WhichOneof("answer") == "error"
     error = answer.error
     return Refusal(error.code, error.detail.reason, error.detail.effect, dict(error.detail.values), error.message)
@@ -202,7 +202,7 @@ def a_request(
 
 
 def with_columns(vchannel: str, columns: message_pb2.Columns) -> wal_service_pb2.AppendStreamRequest:
-    """Return one request of an AppendStream with columns as they are."""
+    """Return one request of an AppendStream with these columns, unchanged."""
     return wal_service_pb2.AppendStreamRequest(vchannel=vchannel, columns=columns)
 
 

@@ -1,9 +1,9 @@
-"""What clients did and saw, and the judgement whether a log may look like that.
+"""The actions and observations of clients, and the judgement whether a log may look like that.
 
-Every payload is a value ``producer:counter`` that is appended once, so the writer of whatever is read is known. An
+Every payload is a value ``producer:counter`` that is appended once, so the writer of each message is known. An
 append is recorded before it is sent; one without an answer stays *unknown*: it may be in the log, whole, or absent.
 
-``check`` judges what a fresh client read after a recovery, ``Following.check`` what one follower saw on the way there.
+``check`` judges what a fresh client read after a recovery, ``Following.check`` what one follower received before it.
 """
 
 import json
@@ -21,13 +21,13 @@ Row = tuple[int, str]
 """Tick and value of one message."""
 
 Log = Mapping[str, Sequence[Row]]
-"""Everything that a full read returned, by vchannel, in the order in which it came."""
+"""Everything that a full read returned, by vchannel, in the order of arrival."""
 
 _SHOWN: Final = 10
 
 
 class Outcome(StrEnum):
-    """What is known about an append."""
+    """Known outcome of an append."""
 
     OK = "ok"
     FAIL = "fail"
@@ -35,26 +35,26 @@ class Outcome(StrEnum):
 
 
 class Kind(StrEnum):
-    """The anomalies that can be told apart."""
+    """The kinds of anomalies."""
 
     LOST = "acknowledged, then absent"
     MOVED = "acknowledged at another tick"
     DUPLICATE = "present twice"
-    PHANTOM = "written by nobody"
+    PHANTOM = "never written"
     REFUSED = "present though refused without effect"
     TORN = "a batch in part, or interrupted"
     TICK_REGRESSION = "ticks do not grow"
     SEND_ORDER = "a producer's order is broken"
-    REAL_TIME_ORDER = "acknowledged before another was sent, but placed behind it"
+    REAL_TIME_ORDER = "acknowledged before another was sent, but placed after it"
     TRIMMED = "present though trimmed"
     VANISHED = "seen by a follower, then absent"
-    SKIPPED = "passed over by a follower"
-    LATE = "seen at or below a tick that was told to be complete"
+    SKIPPED = "skipped by a follower"
+    LATE = "seen at or below a tick that was reported complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that must not be."""
+    """One violation."""
 
     kind: Kind
     text: str
@@ -68,9 +68,9 @@ class Append:
     """One batch: the values ``producer:first`` to ``producer:(first + count - 1)``.
 
     Attributes:
-        begin_ns: When it was about to be sent, monotonic.
-        end_ns: When its answer came; None without one.
-        first_tick: As acknowledged; 0 otherwise.
+        begin_ns: Monotonic time just before it was sent.
+        end_ns: Monotonic time of its answer; None without one.
+        first_tick: First tick, as acknowledged; 0 otherwise.
     """
 
     producer: str
@@ -87,17 +87,17 @@ class Append:
         return [f"{self.producer}:{number}" for number in range(self.first, self.first + self.count)]
 
     def acknowledge(self, first_tick: int) -> None:
-        """Note that the server said it is in the log."""
+        """Record that the server acknowledged it."""
         self.end_ns, self.outcome, self.first_tick = time.monotonic_ns(), Outcome.OK, first_tick
 
     def refuse(self) -> None:
-        """Note that the server proved that nothing happened."""
+        """Record that the server refused it without effect."""
         self.end_ns, self.outcome = time.monotonic_ns(), Outcome.FAIL
 
 
 @dataclass(slots=True)
 class Trim:
-    """How far a vchannel was trimmed: surely below ``done_tick``, perhaps below ``tried_tick``."""
+    """Progress of trims on a vchannel: certainly below ``done_tick``, possibly below ``tried_tick``."""
 
     done_tick: int = 0
     tried_tick: int = 0
@@ -105,25 +105,25 @@ class Trim:
 
 @dataclass(slots=True)
 class History:
-    """All appends and trims of a run, in the order in which they were recorded."""
+    """All appends and trims of a run, in the order of recording."""
 
     appends: list[Append] = field(default_factory=list)
     trims: defaultdict[str, Trim] = field(default_factory=lambda: defaultdict(Trim))
     _next: Counter[str] = field(default_factory=Counter)
 
     def intend(self, producer: str, vchannel: str, count: int) -> Append:
-        """Record an append that is about to be sent, with values of its own."""
+        """Record an append that is about to be sent, with unique values."""
         append = Append(producer, self._next[producer], count, vchannel, time.monotonic_ns())
         self._next[producer] += count
         self.appends.append(append)
         return append
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many appends ended so."""
+        """Return the number of appends with this outcome."""
         return sum(append.outcome is outcome for append in self.appends)
 
     def write(self, path: Path) -> None:
-        """Keep the history as JSON lines, for a person who looks into a failure."""
+        """Write the history as JSON lines, to investigate a failure."""
         with path.open("w") as file:
             for append in self.appends:
                 file.write(json.dumps({"f": "append", **asdict(append)}) + "\n")
@@ -132,20 +132,20 @@ class History:
 
 
 def check(history: History, log: Log) -> list[Anomaly]:
-    """Return everything in ``log`` that contradicts ``history``; nothing means that all promises were kept."""
+    """Return everything in ``log`` that contradicts ``history``; empty if all promises were kept."""
     ticks = {value: tick for rows in log.values() for tick, value in rows}
     return [*_rows(history, log), *_batches(history, log, ticks), *_orders(history, ticks)]
 
 
 @dataclass(slots=True)
 class Following:
-    """What one follower of some vchannels saw, over all its scans.
+    """What one follower of some vchannels received, over all its scans.
 
     Attributes:
-        vchannels: Those it follows.
-        reached: Everything at or below was delivered: by the order of delivery, or because a watermark said so.
+        vchannels: The followed vchannels.
+        reached: Everything at or below was delivered: by the order of delivery, or by a watermark.
         rows: Vchannel, tick and value of each message, in the order of delivery.
-        anomalies: Those that show without a look at the log.
+        anomalies: Anomalies that are visible without reading the log.
     """
 
     vchannels: Sequence[str]
@@ -154,18 +154,18 @@ class Following:
     anomalies: list[Anomaly] = field(default_factory=list)
 
     def saw(self, vchannel: str, tick: int, value: str) -> None:
-        """Note a message. Ticks are unique on a node, and a scan merges its vchannels in their order."""
+        """Record a message. Ticks are unique on a node, and a scan merges its vchannels in their order."""
         if tick <= self.reached:
             self.anomalies.append(Anomaly(Kind.LATE, f"{value} at {tick} of {vchannel} after {self.reached}"))
         self.reached = max(self.reached, tick)
         self.rows.append((vchannel, tick, value))
 
     def told(self, watermark: int) -> None:
-        """Note that nothing at or below ``watermark`` will come any more."""
+        """Record that nothing at or below ``watermark`` will be delivered."""
         self.reached = max(self.reached, watermark)
 
     def check(self, log: Log) -> list[Anomaly]:
-        """Return where it differs from ``log``, which was read after a recovery and later than all it saw."""
+        """Return the differences from ``log``, which was read after a recovery and later than everything received."""
         seen = set(self.rows)
         expected = {
             (vchannel, tick, value)
@@ -208,7 +208,7 @@ def _rows(history: History, log: Log) -> Iterator[Anomaly]:
 
 
 def _batches(history: History, log: Log, ticks: Mapping[str, int]) -> Iterator[Anomaly]:
-    """Judge each append by the ticks at which its messages are."""
+    """Judge each append by the ticks of its messages."""
     floors = {vchannel: _floor(history.trims[vchannel], rows) for vchannel, rows in log.items()}
     for append in history.appends:
         found = [ticks.get(value) for value in append.values()]
@@ -230,18 +230,18 @@ def _batches(history: History, log: Log, ticks: Mapping[str, int]) -> Iterator[A
 
 
 def _floor(trim: Trim, rows: Sequence[Row]) -> int:
-    """Return the tick below which messages may be absent: a trim without an answer happened whole or not at all."""
+    """Return the tick below which messages may be absent: an unanswered trim happened whole or not at all."""
     is_trim_undone = bool(rows) and rows[0][0] < trim.tried_tick
     return trim.done_tick if is_trim_undone else max(trim.done_tick, trim.tried_tick)
 
 
 def _base_tick(found: Sequence[int | None]) -> int:
-    """Return where the batch begins, by the first of its messages that is there."""
+    """Return the start of the batch, from the first of its messages that exists."""
     return next(tick - index for index, tick in enumerate(found) if tick is not None)
 
 
 def _orders(history: History, ticks: Mapping[str, int]) -> Iterator[Anomaly]:
-    """Judge what was sent one after the other: each producer's appends, and whatever was acknowledged before."""
+    """Judge sequential sends: each producer's appends, and appends acknowledged before."""
     placed: list[tuple[Append, int]] = []
     last_of: dict[str, tuple[int, int]] = {}
     for append in history.appends:

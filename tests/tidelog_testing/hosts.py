@@ -1,7 +1,7 @@
-"""Hosts of their own on one machine: network namespaces, with Linux's ``ip``, as root.
+"""Separate hosts on one machine: network namespaces, with Linux's ``ip``, as root.
 
-Each host has its own loopback and its own addresses, so an address that means another machine there is another machine.
-Nothing of the machine's own network is changed: the links run between namespaces only.
+Each host has its own loopback and addresses, so the address of another host really is another host.
+The machine's own network does not change: the links run between namespaces only.
 """
 
 import os
@@ -20,14 +20,14 @@ _NAME_BYTES: Final = 3
 
 
 class HostsUnavailableError(Exception):
-    """Network namespaces cannot be made here; the text says why."""
+    """Network namespaces cannot be created here; the text states the reason."""
 
 
 class Hosts:
     """Network namespaces and the links between them; ``with`` removes all of them."""
 
     def __init__(self) -> None:
-        """Make none yet."""
+        """Start without hosts."""
         self._prefix = f"tidelog-{secrets.token_hex(_NAME_BYTES)}"
         self._names: list[str] = []
         self._links = 0
@@ -40,17 +40,17 @@ class Hosts:
             subprocess.run(["ip", "netns", "delete", self.namespace(name)], check=True, timeout=_COMMAND_WITHIN_S)
 
     def namespace(self, name: str) -> str:
-        """Return what the system calls a host."""
+        """Return the system's name of a host."""
         return f"{self._prefix}-{name}"
 
     def add(self, name: str) -> None:
-        """Make a host with a loopback. Raises HostsUnavailableError."""
+        """Create a host with a loopback. Raises HostsUnavailableError."""
         _ip("netns", "add", self.namespace(name))
         self._names.append(name)
         self._ip_on(name, "link", "set", "lo", "up")
 
     def bridge(self, name: str) -> None:
-        """Make a host a switch: what is plugged into it is one network."""
+        """Turn a host into a switch: everything plugged into it is one network."""
         self._ip_on(name, "link", "add", "bridge", "type", "bridge")
         self._ip_on(name, "link", "set", "bridge", "up")
 
@@ -71,7 +71,7 @@ class Hosts:
         return ["ip", "netns", "exec", self.namespace(name)]
 
     def run(self, name: str, command: Sequence[str], timeout_s: float = _COMMAND_WITHIN_S) -> str:
-        """Run a command on a host and return its output. Raises AssertionError with all of it if it fails."""
+        """Run a command on a host and return its output. Raises AssertionError with the output if it fails."""
         done = subprocess.run(
             [*self.wrapper(name), *command],
             capture_output=True, text=True, timeout=timeout_s, check=False,
@@ -81,7 +81,7 @@ class Hosts:
         return done.stdout
 
     def _link(self, name: str, other: str) -> tuple[str, str]:
-        """Make a cable between two hosts, up at both ends, and return what its ends are called."""
+        """Create a cable between two hosts, up at both ends, and return the names of its ends."""
         self._links += 1
         end, other_end = f"a{self._links}", f"b{self._links}"
         self._ip_on(name, "link", "add", end, "type", "veth", "peer", "name", other_end, "netns", self.namespace(other))

@@ -1,7 +1,7 @@
-"""Every kind of write at once, over servers that come and go, with each operation on record, and what must be true.
+"""Every kind of write at once, over servers that are killed and restarted, with a record of each operation.
 
-An operation has a name of its own, and each of its messages is ``<name>:<number>``, so the log tells by itself what of
-it is there. Whoever runs the load kills servers; ``check`` then compares the record with the log.
+An operation has a unique name, and each of its messages is ``<name>:<number>``, so the log itself shows what it
+contains. The caller kills servers while the load runs; ``check`` then compares the record with the log.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ class Operation:
     """One write, as its caller saw it.
 
     Attributes:
-        counts: Messages on each vchannel.
-        begun_s, ended_s: Monotonic; infinity while there is no answer.
-        ticks: First tick on each vchannel, of one that was acknowledged.
-        key, is_shared: What a broadcast holds.
-        acked_s: When the acknowledgement of each vchannel was begun, the first time.
+        counts: Number of messages per vchannel.
+        begun_s, ended_s: Monotonic times; infinity while there is no answer.
+        ticks: First tick per vchannel, once acknowledged.
+        key, is_shared: Resource key of a broadcast, and its mode.
+        acked_s: Time at which the first acknowledgement of each vchannel was begun.
     """
 
     kind: Kind
@@ -60,19 +60,19 @@ class Operation:
         return [f"{self.name}:{vchannel}:{number}:{filler}".encode() for number in range(self.counts[vchannel])]
 
     def end(self, outcome: Outcome, ticks: dict[str, int] | None = None) -> None:
-        """Note the answer."""
+        """Record the answer."""
         self.ended_s, self.outcome, self.ticks = time.monotonic(), outcome, ticks or {}
 
 
 @dataclass
 class Record:
-    """All operations, and what followers saw.
+    """All operations, and what followers received.
 
     Attributes:
-        operations: By name.
-        seen: Tick and operation of each message that a follower was given, by vchannel.
+        operations: Operations by name.
+        seen: Tick and operation of each message that a follower received, by vchannel.
         acknowledged: Set at each answer.
-        is_over: Set when nothing more is to begin.
+        is_over: Set when no further operation is to begin.
     """
 
     random: Random
@@ -82,21 +82,21 @@ class Record:
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begin(self, kind: Kind, name: str, counts: dict[str, int]) -> Operation:
-        """Note that an operation is about to be sent."""
+        """Record that an operation is about to be sent."""
         operation = self.operations[name] = Operation(kind, name, counts, time.monotonic())
         return operation
 
     def end(self, operation: Operation, error: tidelog.TidelogError) -> None:
-        """Note why an operation has no result."""
+        """Record the error of an operation."""
         operation.end("none" if error.effect == "none" else "unknown")
 
     def accept(self, operation: Operation, ticks: dict[str, int]) -> None:
-        """Note where an operation is."""
+        """Record the position of an operation."""
         operation.end("ok", ticks)
         self.acknowledged.set()
 
     def some_lanes(self) -> dict[str, int]:
-        """Return how many messages go to which vchannels."""
+        """Return a random number of messages for random vchannels."""
         lanes = self.random.sample(LANES, self.random.randint(1, len(LANES)))
         return {lane: self.random.randint(1, _MAX_MESSAGES) for lane in lanes}
 
@@ -143,12 +143,12 @@ async def _append(record: Record, client: AsyncClient, name: str) -> None:
 
 
 async def _append_numbered(record: Record, client: AsyncClient, name: str, lane: str) -> None:
-    """Append numbered batches; open the producer anew now and then, and see to it that the old epoch is fenced off."""
+    """Append numbered batches; reopen the producer now and then, and check that the old epoch is fenced."""
     epoch, sequence = 0, 0
     while not record.is_over.is_set():
         if record.random.random() < _REOPENED_SHARE:
             position = await _opened(client, lane, name)
-            # What was acknowledged is there, and what had no answer is there or not.
+            # An acknowledged batch is in the log; one without an answer may be.
             assert position.last_sequence in {sequence, sequence + 1}
             await _expect_fenced(client, lane, ProducerSequence(name, position.last_sequence + 1, epoch))
             epoch, sequence = position.epoch, position.last_sequence
@@ -184,7 +184,7 @@ async def _expect_fenced(client: AsyncClient, lane: str, number: ProducerSequenc
 
 
 async def _transact(record: Record, client: AsyncClient, name: str) -> None:
-    """Commit and roll back transactions, some of them so large that they are staged."""
+    """Commit and roll back transactions, some of them large enough to be staged."""
     for number in itertools.count():
         if record.is_over.is_set():
             return
@@ -224,7 +224,7 @@ async def _broadcast(record: Record, client: AsyncClient, name: str) -> None:
 
 
 async def _consume(record: Record, client: AsyncClient, lane: str) -> None:
-    """Follow a vchannel, and acknowledge each broadcast straight from its batch."""
+    """Follow a vchannel, and acknowledge each broadcast directly from its batch."""
     async with client.scan(lane, until=At.follow()) as scan:
         async for batch in scan:
             for tick, payload in zip(batch.ticks, batch.payloads, strict=True):
@@ -246,7 +246,7 @@ def _name_of(payload: bytes) -> str:
 
 
 Log = dict[str, list[tuple[int, str, int, int | None]]]
-"""Of each vchannel in order: tick, operation, number of the message within it there, and its transaction."""
+"""Per vchannel, in order: tick, operation, number of the message within it there, and its transaction."""
 
 
 async def read_log(client: AsyncClient) -> Log:
@@ -260,7 +260,7 @@ async def read_log(client: AsyncClient) -> Log:
 
 
 def check(record: Record, log: Log) -> list[str]:
-    """Return what contradicts the promises; nothing if all is well."""
+    """Return the contradictions of the promises; empty if there are no contradictions."""
     found: dict[str, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     for lane, rows in log.items():
         for tick, name, number, _ in rows:
@@ -279,7 +279,7 @@ def check(record: Record, log: Log) -> list[str]:
 
 
 def _check_operation(operation: Operation, found: dict[str, list[tuple[int, int]]]) -> Iterator[str]:
-    """Whole or not at all, once, where it was told to be, in runs of consecutive ticks."""
+    """Check that it is whole or absent, once, at the acknowledged position, in runs of consecutive ticks."""
     what = f"{operation.kind} {operation.name} ({operation.outcome})"
     if not found:
         if operation.outcome == "ok":
@@ -301,7 +301,7 @@ def _check_operation(operation: Operation, found: dict[str, list[tuple[int, int]
 
 
 def _check_real_time(operations: Iterable[Operation]) -> Iterator[str]:
-    """What was answered before another began has smaller ticks."""
+    """Check that what was answered before another operation began has smaller ticks."""
     done = [each for each in operations if each.outcome == "ok"]
     ended = sorted(done, key=lambda each: each.ended_s)
     greatest, index = 0, 0
@@ -314,7 +314,7 @@ def _check_real_time(operations: Iterable[Operation]) -> Iterator[str]:
 
 
 def _check_numbered(log: Log) -> Iterator[str]:
-    """The batches of a producer are in order, without a gap."""
+    """Check that the batches of a producer are in order, without a gap."""
     for lane, rows in log.items():
         last: dict[str, int] = defaultdict(int)
         for _, name, number, _ in rows:
@@ -326,7 +326,7 @@ def _check_numbered(log: Log) -> Iterator[str]:
 
 
 def _check_keys(broadcasts: Sequence[Operation], found: dict[str, dict[str, list[tuple[int, int]]]]) -> Iterator[str]:
-    """Of two that exclude each other, the later one is answered after the earlier one is acknowledged by all."""
+    """Check that of two exclusive broadcasts the later was answered after all had acknowledged the earlier."""
     ticks = {each.name: min(m[0][0] for m in found[each.name].values()) for each in broadcasts if each.name in found}
     in_order = sorted((each for each in broadcasts if each.name in ticks), key=lambda each: ticks[each.name])
     for earlier, later in itertools.combinations(in_order, 2):

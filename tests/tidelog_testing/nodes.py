@@ -1,4 +1,4 @@
-"""A node below gRPC, on the test's event loop: log, broker and a store of the test's choice."""
+"""A node below gRPC, on the test's event loop, with log, broker and a store that the test chooses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -26,11 +26,11 @@ from tidelog_server.storage.log_store import LogStore
 
 @dataclass
 class Node:
-    """What a test works with.
+    """A running node and its parts.
 
     Attributes:
         failures: Storage failures that the node reported.
-        task_failures: Background tasks that failed.
+        task_failures: Failures of background tasks.
     """
 
     log: LogNode
@@ -68,7 +68,7 @@ class Node:
 
 
 class Submitted:
-    """An append on its way."""
+    """An append in flight."""
 
     append: PendingAppend
 
@@ -76,7 +76,7 @@ class Submitted:
         self._settled = asyncio.Event()
 
     def settle(self, _: PendingAppend) -> None:
-        """Note the outcome."""
+        """Record the outcome."""
         self._settled.set()
 
     async def outcome(self) -> PendingAppend:
@@ -99,7 +99,7 @@ async def running_node(
     clock: Clock | None = None,
     metadata: MetadataStore | None = None,
 ) -> AsyncIterator[Node]:
-    """Run a node; its store is closed at the end."""
+    """Run a node, and close its store at the end."""
     failures: list[LogFailure] = []
     task_failures: list[str] = []
     metrics = Metrics()

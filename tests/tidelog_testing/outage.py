@@ -1,7 +1,7 @@
-"""A server that goes away for a while and comes back, and writers with default settings that write all the time.
+"""A server that is killed for a while and restarted, and writers with default settings that write all the time.
 
-``AWAY`` gives a test its durations; ``InterruptedServer`` is the server; ``Writers`` knows what must be in the log, and
-what may be. A test of another reader needs no more: start writers, let the reader begin, ``await server.away(s)``, then
+``AWAY`` lists the durations for a test; ``InterruptedServer`` is the server; ``Writers`` knows what must and may be in
+the log. A test of another reader needs no more: start writers, let the reader begin, ``await server.away(s)``, then
 ``await writers.finish()`` and compare with ``log_of``.
 """
 
@@ -21,22 +21,22 @@ from tidelog_testing.processes import ServerProcess, lasting_port
 AWAY: Final = pytest.mark.parametrize(
     "away_s", [8, pytest.param(20, marks=pytest.mark.soak), pytest.param(50, marks=pytest.mark.soak)]
 )
-"""How long the server is away: longer than a client waits for a connection, and shorter than a reader waits."""
+"""Outages in seconds: longer than a client waits for a connection, and shorter than a reader waits."""
 PASSING: Final = (tidelog.UnavailableError, tidelog.DeadlineError, tidelog.AppendUnknownError)
-"""What a call may end with while the server is away; its effect says whether to repeat it."""
+"""Errors of calls while the server is away; their effect decides whether to repeat a call."""
 END: Final = b"end"
 """The last message on each vchannel."""
 _PAUSE_S: Final = 0.02
-# What each writer has acknowledged before the outage, and again after it.
+# Messages that each writer acknowledges before the outage, and again after it.
 _ENOUGH: Final = 5
 _IN_TIME_S: Final = 40.0
 
 Log = Mapping[str, Sequence[tuple[int, bytes]]]
-"""For each vchannel ticks and payloads, in order."""
+"""Ticks and payloads per vchannel, in order."""
 
 
 class InterruptedServer:
-    """A server on a port that stays its own while it is away. ``with`` ends it.
+    """A server on a port that stays reserved while it is away. ``with`` ends it.
 
     Attributes:
         grpc: ``host:port``.
@@ -49,7 +49,7 @@ class InterruptedServer:
         self.grpc = self._process.grpc
 
     async def away(self, seconds: float) -> None:
-        """Kill it, and start it again after ``seconds``."""
+        """Kill it, and restart it after ``seconds``."""
         self._process.kill()
         await asyncio.sleep(seconds)
         self._process = await asyncio.to_thread(ServerProcess, self._folder, self._settings)
@@ -64,8 +64,8 @@ class InterruptedServer:
 class Writers:
     """Writers of several kinds that write to the vchannels of one channel until they are finished.
 
-    Each payload is ``<kind>-<number>``, and is written once. Where a call ends with an unknown outcome, its payload
-    may be in the log once or not at all; one that ends without an effect is repeated, as the documents advise.
+    Each payload is ``<kind>-<number>``, and is written once. If a call ends with an unknown outcome, its payload may be
+    in the log once or not at all; a call that fails without an effect is repeated, as the documents advise.
     """
 
     def __init__(self, client: AsyncClient, vchannels: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ class Writers:
         self._tasks.append(asyncio.create_task(self._produce()))
 
     async def wrote_some(self) -> None:
-        """Return once each of them has written some more."""
+        """Return once each writer has written some more messages."""
         before = {kind: len(payloads) for kind, payloads in self.acknowledged.items()}
 
         def all_have() -> bool:
@@ -95,7 +95,7 @@ class Writers:
             await self._changed.wait_for(all_have)
 
     async def finish(self) -> Log:
-        """Let them end, append ``END`` to each vchannel, compare the log with what they wrote, and return it."""
+        """End the writers, append ``END`` to each vchannel, compare the log with what they wrote, and return it."""
         self._is_finished = True
         async with asyncio.timeout(_IN_TIME_S):
             await asyncio.gather(*self._tasks)
@@ -160,7 +160,7 @@ class Writers:
         await self._client.append(vchannel, payload)
 
     async def _numbered(self, _: str, payload: bytes, number: int) -> None:
-        """Append under a number, and again until the outcome is known: it is in the log once."""
+        """Append under a number, and repeat until the outcome is known: it is in the log once."""
         producer = ProducerSequence("numbered", number)
         while True:
             with suppress(*PASSING):
@@ -168,7 +168,7 @@ class Writers:
                 return
 
     async def _txn(self, _: str, payload: bytes, __: int) -> None:
-        """Commit, and again until the outcome is known."""
+        """Commit, and repeat until the outcome is known."""
         txn = self._client.txn()
         await txn.append(self._vchannels[0], payload)
         while True:
@@ -180,7 +180,7 @@ class Writers:
         await self._client.broadcast(self._vchannels, payload)
 
     async def _produce(self) -> None:
-        """Send all the time: a producer waits for the server by itself, and each message is in the log once."""
+        """Send continuously: a producer waits for the server by itself, and each message is in the log once."""
         self.acknowledged["producer"] = []
         async with self._client.producer(self._vchannels[-1]) as producer:
             number = 0
@@ -193,7 +193,7 @@ class Writers:
 
 
 async def log_of(client: AsyncClient, vchannels: Sequence[str]) -> Log:
-    """Return what is in the log."""
+    """Return the content of the log."""
     log: dict[str, list[tuple[int, bytes]]] = {vchannel: [] for vchannel in vchannels}
     async for batch in client.scan(vchannels):
         log[batch.vchannel] += zip(batch.ticks, batch.payloads, strict=True)

@@ -1,4 +1,4 @@
-"""Logs of batches for packs to be made of, and packs made of them the simple way."""
+"""Generated logs of batches, and a simple model of how they form packs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class FakeBatch:
 
 @dataclass(frozen=True)
 class Unit:
-    """What is in the log together: a batch, the batches of a broadcast, or of transactions that share them."""
+    """An indivisible part of the log: a batch, the batches of a broadcast, or of transactions that share batches."""
 
     batches: tuple[FakeBatch, ...]
 
@@ -51,7 +51,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Found:
-    """A pack that has messages, without what depends on how far ahead was read."""
+    """A pack with messages, without the parts that depend on how far ahead the reader was."""
 
     begin_tick: int
     end_tick: int
@@ -59,7 +59,7 @@ class Found:
 
 
 def at(ms: int, logical: int = 0) -> int:
-    """Return the tick with these parts."""
+    """Return the tick with this time and counter."""
     return ms << LOGICAL_BITS | logical
 
 
@@ -73,7 +73,7 @@ def batch(
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Unit]:
-    """Units in tick order; many of them near the ends of intervals, some across."""
+    """Units in tick order; many of them near the ends of intervals, some across an end."""
     units: list[Unit] = []
     tick = at(draw(st.integers(0, 300)))
     for number in range(draw(st.integers(0, 12))):
@@ -104,7 +104,7 @@ def _units(draw: st.DrawFn, tick: int, txn_id: int) -> tuple[Unit, int]:
             ticks = range(tick, tick + count)
             batches.append(FakeBatch(name, ticks, draw(_payloads(count)), draw(_types(count)), each))
             tick += count
-        # What a transaction has on channels that are not read.
+        # Messages of a transaction on channels that are not read.
         tick += draw(st.integers(0, 2)) if kind != "plain" else 0
     return Unit(tuple(batches)), tick + draw(st.integers(0, 1))
 
@@ -118,7 +118,7 @@ def _types(count: int) -> st.SearchStrategy[list[int]]:
 
 
 def expected_packs(units: Sequence[Unit], begin: int = 0) -> list[Found]:
-    """Return the packs that have messages, made the simple way: with all of the log at hand."""
+    """Return the packs that have messages, computed simply from the complete log."""
     rows = sorted(
         (tick, each.vchannel, payload, kind)
         for unit in units
@@ -143,7 +143,7 @@ def expected_packs(units: Sequence[Unit], begin: int = 0) -> list[Found]:
 
 
 def _behind_transactions(units: Sequence[Unit], end: int) -> int:
-    """Return the first tick from ``end`` on that lies within no transaction."""
+    """Return the first tick at or after ``end`` that lies within no transaction."""
     spans: dict[int, list[int]] = {}
     for unit in units:
         for each in unit.batches:
@@ -155,7 +155,7 @@ def _behind_transactions(units: Sequence[Unit], end: int) -> int:
 
 
 def assembled(events: Iterable[FakeBatch | int], starts: dict[str, int]) -> list[RawPack]:
-    """Return the packs that an assembler makes of batches, and of watermarks between them."""
+    """Return the packs that an assembler makes from batches, and from watermarks between them."""
     assembler = PackAssembler(GRID, starts, MAX_BYTES)
     packs = []
     for event in events:

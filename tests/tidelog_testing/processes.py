@@ -1,4 +1,4 @@
-"""Real server processes: started on free loopback ports, ended by their handle, never by name."""
+"""Real server processes: started on free loopback ports, ended through their handle, never by name."""
 
 import json
 import os
@@ -21,15 +21,15 @@ from tidelog_testing.server_forks import ServerFork
 ROOT: Final = Path(__file__).resolve().parents[2]
 _START_WITHIN_S: Final = 240.0
 _END_WITHIN_S: Final = 240.0
-# Linux gives connections those from 32,768 on.
+# Linux assigns ports from 32,768 on to connections.
 _LASTING_PORTS: Final = range(20_000, 32_000)
 PYTHON_PATH: Final = os.pathsep.join(str(ROOT / folder) for folder in ("client", "server", "tests"))
 
 
 def lasting_port() -> dict[str, object]:
-    """Return settings with a gRPC port for servers that come one after the other.
+    """Return settings with a gRPC port for servers that run one after the other.
 
-    It is none of those that the system gives to connections, so nobody takes it between one server and the next.
+    The system assigns no such port to connections, so no other process takes it between two servers.
     """
     while True:
         port = _LASTING_PORTS[secrets.randbelow(len(_LASTING_PORTS))]
@@ -45,8 +45,8 @@ class ServerDiedError(Exception):
     """The process ended before it was ready.
 
     Attributes:
-        code: What it exited with; the negative number of the signal that killed it.
-        errors: What it wrote to stderr.
+        code: Exit code; for a signal, its negative number.
+        errors: Output on stderr.
     """
 
     def __init__(self, code: int, errors: str) -> None:
@@ -56,12 +56,12 @@ class ServerDiedError(Exception):
 
 
 class ServerProcess:
-    """A server in a process of its own. The constructor returns once it takes requests; ``with`` ends it by SIGKILL.
+    """A server in its own process. The constructor returns once it accepts requests; ``with`` ends it by SIGKILL.
 
     Attributes:
         grpc: ``host:port``.
         http: ``host:port``.
-        pid: Of the server itself, also under a wrapper.
+        pid: Process id of the server itself, also under a wrapper.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class ServerProcess:
         """Start a server on ``folder``.
 
         Args:
-            folder: The data folder; stderr goes to ``<folder>.stderr`` beside it.
-            settings: More settings, such as ``{"limits.min_free_disk_bytes": 0}``.
-            env: More variables.
-            wrapper: A command that runs the server as its child, such as strace or setpriv with options.
+            folder: The data folder; stderr goes to ``<folder>.stderr`` next to it.
+            settings: Further settings, such as ``{"limits.min_free_disk_bytes": 0}``.
+            env: Further variables.
+            wrapper: Command that runs the server as its child, such as strace or setpriv with options.
             program: What Python runs instead of the server's own module. Without this and a wrapper, the server is a
                 fork of a process that has loaded it.
 
         Raises:
-            ServerDiedError: It ended before it was ready.
+            ServerDiedError: The process ended before it was ready.
         """
         self._errors_path = folder.with_name(f"{folder.name}.stderr")
         flags = {"server.grpc_port": 0, "server.http_port": 0, "storage.data_dir": folder, "log.level": "warning"}
@@ -101,7 +101,7 @@ class ServerProcess:
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     env=environment,
-                    # A group of its own: a wrapper and its child are ended together.
+                    # Its own group, so that a wrapper and its child are ended together.
                     start_new_session=True,
                 )
         else:
@@ -119,25 +119,25 @@ class ServerProcess:
 
     @property
     def code(self) -> int | None:
-        """What the process exited with, negative for a signal; None while it runs."""
+        """Exit code of the process, negative for a signal; None while it runs."""
         return self._process.poll()
 
     @property
     def errors(self) -> str:
-        """What the server has written to stderr so far."""
+        """Output of the server on stderr so far."""
         return self._errors_path.read_text(errors="replace")
 
     def kill(self) -> None:
         """End it with SIGKILL and wait until it is gone. Idempotent."""
         if self._process.poll() is None:
-            # A fork may be gone before its end is told.
+            # A fork may have ended before its exit is reported.
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._close_pipe()
 
     def terminate(self) -> None:
-        """Ask it to end gracefully, with SIGTERM; does not wait."""
+        """Request a graceful end with SIGTERM; does not wait."""
         os.kill(self.pid, signal.SIGTERM)
 
     def wait(self, timeout_s: float = _END_WITHIN_S) -> int:
@@ -150,7 +150,7 @@ class ServerProcess:
         return code
 
     def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, str]:
-        """Return status and text of an HTTP path such as ``/readyz``. Raises OSError when nobody answers."""
+        """Return status and text of an HTTP path such as ``/readyz``. Raises OSError if there is no answer."""
         try:
             with urllib.request.urlopen(f"http://{self.http}{path}", timeout=timeout_s) as response:
                 return response.status, response.read().decode()

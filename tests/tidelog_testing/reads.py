@@ -1,4 +1,4 @@
-"""What a client finds in the log."""
+"""The content of the log, as a client reads it."""
 
 from tidelog import AsyncClient
 

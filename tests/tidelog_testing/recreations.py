@@ -1,4 +1,4 @@
-"""A channel that is trimmed, destroyed and re-created at the events of a reader; and what the reader may have read."""
+"""A channel that is trimmed, destroyed and re-created at the events of a reader, and what the reader may have read."""
 
 import random
 import threading
@@ -24,7 +24,7 @@ class Change:
     """A change of the channel in a round.
 
     Attributes:
-        event: Number of the reader's event.
+        event: Number of the reader's event at which it is made.
         is_awaited: Whether the reader waits until the change is finished.
         trims: Whether one vchannel loses its first messages.
         recreates: Whether the channel is then destroyed and re-created.
@@ -37,12 +37,12 @@ class Change:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Texts of which the error of a read that meets the change has one."""
+        """Texts, one of which the error of a read that meets the change contains."""
         return OF_TRIM * self.trims + OF_RECREATION * self.recreates
 
 
 class ChangingChannel:
-    """The channel, and what it had in each state: after a life was filled, and after a trim."""
+    """The channel, and its content in each state: after a life was filled, and after a trim."""
 
     def __init__(self, client: Client, name: str, chance: random.Random) -> None:
         self._client, self._name, self._chance = client, name, chance
@@ -58,7 +58,7 @@ class ChangingChannel:
             return list(self._states)
 
     def create(self) -> None:
-        """Create the channel and append the messages of a life; the numbers alternate between two vchannels."""
+        """Create the channel and append the messages of a life, alternating between two vchannels."""
         self._client.create_channel(self._name, vchannels=2)
         life = next(self._lives)
         payloads = [b"%d:%02d" % (life, number) for number in range(MESSAGES)]
@@ -71,7 +71,7 @@ class ChangingChannel:
         self._client.destroy_channels([self._name])
 
     def trim(self) -> None:
-        """Trim a random number of messages of vchannel 0 of a whole life, one at least."""
+        """Trim a random number, at least 1, of messages of vchannel 0 of a complete life."""
         of_vchannel = [number for number in range(MESSAGES) if number // 3 % 2 == 0]
         first = self._chance.choice(of_vchannel[1:])
         self._client.trim(f"{self._name}/0", Tick(self._ticks[first]))
@@ -96,13 +96,13 @@ def life_of(state: list[bytes]) -> bytes:
 
 @dataclass
 class Round:
-    """One read, and the change that is made meanwhile.
+    """One read, and the change made meanwhile.
 
     Attributes:
-        channel: Is read, and changed.
-        change: None for a round without one.
-        pool: Has the thread that makes the change.
-        taken: Payloads that the read has returned, or given to a sink.
+        channel: The channel that is read and changed.
+        change: The change; None for a round without one.
+        pool: Runs the thread that makes the change.
+        taken: Payloads that the read has returned, or passed to a sink.
         empty_batches: Number of micro-batches without a row.
     """
 
@@ -115,7 +115,7 @@ class Round:
     _making: Future[None] | None = None
 
     def event(self) -> None:
-        """Note that the reader is at its next event, and begin the change if that is the event of the change."""
+        """Count an event of the reader, and begin the change if it is due at this event."""
         if self.change is not None and len(self._known) == self.change.event:
             self._making = self.pool.submit(self.channel.make, self.change)
             if self.change.is_awaited:
@@ -129,11 +129,11 @@ class Round:
         self.empty_batches += not rows
 
     def judge(self, failure: Exception | None, *, is_lossy: bool) -> str:
-        """Wait for the end of the change, check what was taken, and return whether that is complete or refused."""
+        """Wait for the end of the change, check what was taken, and return whether it is complete or was refused."""
         if self._making is not None:
             self._making.result(WITHIN_S)
         taken = sorted(self.taken)
-        # One that was planned before the new life was filled may be empty.
+        # A batch planned before the new life was filled may be empty.
         assert not self.empty_batches or self._is_planned_beside, self._told(taken)
         if failure is None:
             assert self._is_whole(taken, is_lossy=is_lossy), self._told(taken)
@@ -146,7 +146,7 @@ class Round:
         return "refused"
 
     def _planned(self) -> list[list[bytes]]:
-        """Return the states that the channel may have had when the read was planned."""
+        """Return the states in which the channel may have been when the read was planned."""
         states, known = self.channel.states, self._known[PLANNING]
         return states[known - 1 :] if self._is_planned_beside else [states[known - 1]]
 
@@ -155,13 +155,13 @@ class Round:
             return True
         newest = self.channel.states[-1]
         is_new = self._is_planned_beside and life_of(newest) != life_of(self._planned()[0])
-        # A plan that was made while the new life was filled has the messages below its cut.
+        # A plan made while the new life was filled has the messages below its cut.
         if is_new and taken == newest[: len(taken)]:
             return True
         return is_lossy and self._has_what_is_left(taken)
 
     def _has_what_is_left(self, taken: list[bytes]) -> bool:
-        """Return whether ``taken`` is what a trim has left, maybe with messages that were read before the trim."""
+        """Return whether ``taken`` is what a trim left, possibly with messages read before the trim."""
         states = self.channel.states
         begun = states[self._known[PLANNED] - 1]
         left = [state for state in states if life_of(state) == life_of(begun)][-1]

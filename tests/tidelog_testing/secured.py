@@ -1,4 +1,4 @@
-"""A server that wants credentials, and clients that have them."""
+"""A server that requires credentials, and clients with credentials."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ class Secured:
     """A server with TLS and authentication.
 
     Attributes:
-        admin: A token that may do everything.
+        admin: A token with all permissions.
     """
 
     server: Server
@@ -37,7 +37,7 @@ class Secured:
         return TlsOptions(self.authority.ca)
 
     def client(self, token: Any = None, **options: Any) -> AsyncClient:
-        """Return a client that shows ``token``; that of the administrator if None."""
+        """Return a client with ``token``; with the administrator's if None."""
         options.setdefault("tls", self.tls)
         return AsyncClient(self.server.grpc_endpoint, token=token or self.admin, **options)
 
@@ -54,7 +54,7 @@ class Secured:
 
 @asynccontextmanager
 async def secured_server(folder: Path, **settings: object) -> AsyncIterator[Secured]:
-    """Run a server with TLS and authentication; its log is on disk below ``folder``, an administrator was made."""
+    """Run a server with TLS and authentication, its log on disk below ``folder``, with an administrator's token."""
     authority = Authority.make(folder)
     terms: dict[str, Any] = {"auth__kind": "on", "quota__auth_failures_per_minute": 1_000_000, **authority.server()}
     async with running_server(folder / "data", **{**terms, **settings}) as server:
@@ -65,14 +65,14 @@ async def secured_server(folder: Path, **settings: object) -> AsyncIterator[Secu
 
 
 def jwt_settings(key_set: Path, grants: Path) -> dict[str, object]:
-    """Return settings that have a server take signed tokens."""
+    """Return settings with which a server accepts signed tokens."""
     return {
         "auth__jwt_jwks": key_set, "auth__jwt_issuer": ISSUER, "auth__jwt_audience": AUDIENCE, "auth__grants": grants,
     }  # fmt: skip
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Wait until something is so. Raises TimeoutError."""
+    """Wait until a condition holds. Raises TimeoutError."""
     async with asyncio.timeout(_WITHIN_S):
         while not happened():
             await asyncio.sleep(0.02)

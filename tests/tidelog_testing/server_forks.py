@@ -1,6 +1,6 @@
-"""Servers as forks of a process that has loaded them, since loading takes most of a start and tests start hundreds.
+"""Servers forked from a process that has loaded them, since loading takes most of a start and tests start hundreds.
 
-Each is a process of its own all the same, in a session of its own, and gRPC and RocksDB begin in it.
+Each still has its own process and session, and starts gRPC and RocksDB there.
 """
 
 import multiprocessing
@@ -20,20 +20,20 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class ServerFork:
-    """A server that was forked, with the part of ``subprocess.Popen`` that tests use.
+    """A forked server, with the part of ``subprocess.Popen`` that tests use.
 
     Attributes:
-        pid: Of its process and its group.
-        stdout: What it writes there.
+        pid: Id of its process and of its group.
+        stdout: Its output.
     """
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], errors_path: Path) -> None:
-        """Start ``tidelog serve ARGUMENTS``; what it writes to stderr goes to a file."""
+        """Start ``tidelog serve ARGUMENTS``; stderr goes to a file."""
         _start_parent(environment["PYTHONPATH"])
         reader, writer = _CONTEXT.Pipe(duplex=False)
         with reader, writer:
             self._process = _CONTEXT.Process(
-                # As a daemon, it is ended with the tests at the latest.
+                # As a daemon, it ends with the tests at the latest.
                 target=_serve, args=(list(arguments), dict(environment), writer, str(errors_path)), daemon=True
             )  # fmt: skip
             self._process.start()
@@ -42,11 +42,11 @@ class ServerFork:
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """Return what it exited with, negative for a signal; None while it runs."""
+        """Return the exit code, negative for a signal; None while it runs."""
         return self._process.exitcode
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait until it has ended; return what it exited with. Raises subprocess.TimeoutExpired."""
+        """Wait until it has ended; return the exit code. Raises subprocess.TimeoutExpired."""
         self._process.join(timeout_s)
         code = self._process.exitcode
         if code is None:
@@ -58,7 +58,7 @@ class ServerFork:
 @cache
 def _start_parent(python_path: str) -> None:
     _CONTEXT.set_forkserver_preload(["tidelog_testing.server_preload", __name__])
-    # Of all that Python is told about paths, it takes over only this.
+    # The only path setting that a fork server inherits.
     with mock.patch.dict(os.environ, {"PYTHONPATH": python_path}):
         forkserver.ensure_running()
 

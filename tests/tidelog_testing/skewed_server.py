@@ -1,7 +1,7 @@
-"""A server whose wall clock is off by what a file says: ``python -m tidelog_testing.skewed_server --setting value``.
+"""A server with a wall clock whose offset a file states: ``python -m tidelog_testing.skewed_server --setting value``.
 
-The variable ``SKEW_FILE`` names a file with milliseconds, read anew at each look at the clock. A node of a cluster that
-loses its lease starts again, as one of ``tidelog serve`` does.
+The variable ``SKEW_FILE`` names a file with milliseconds, which each reading of the clock reads again. A node of a
+cluster that loses its lease restarts, as with ``tidelog serve``.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ SKEW_FILE: Final = "SKEW_FILE"
 
 
 class SkewedClock(SystemClock):
-    """The system's clock, with its wall time moved."""
+    """The system's clock, with an offset of its wall time."""
 
     __slots__ = ("_path",)
 
@@ -27,7 +27,7 @@ class SkewedClock(SystemClock):
         self._path = path
 
     def wall_ms(self) -> int:
-        """Return milliseconds since the epoch as a clock that somebody set would."""
+        """Return milliseconds since the epoch, as a misadjusted clock would."""
         return max(0, super().wall_ms() + int(self._path.read_text() or 0))
 
 

@@ -1,4 +1,4 @@
-"""A small disk to be filled: a tmpfs, which needs root."""
+"""A small disk for tests that fill it: a tmpfs, which needs root."""
 
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def mounted(folder: Path, *, megabytes: int) -> Iterator[Path]:
-    """Make ``folder`` a file system of this size, and take it away again."""
+    """Mount a file system of this size on ``folder``, and unmount it at the end."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tidelog-test", folder], check=True)
     try:

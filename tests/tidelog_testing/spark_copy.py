@@ -1,8 +1,8 @@
-"""A Spark query that copies channels into another one, exactly once, while they grow; run as a program.
+"""A Spark query that copies growing channels into another one, exactly once; run as a program.
 
-``python -m tidelog_testing.spark_copy <master> <endpoint> <pattern> <channel> <folder>``: keeps its checkpoint in
-``<folder>/checkpoint``. Killed and started again, it goes on. Once there is a file ``<folder>/stop``, it ends behind
-what is in the log then.
+``python -m tidelog_testing.spark_copy <master> <endpoint> <pattern> <channel> <folder>``: stores its checkpoint in
+``<folder>/checkpoint``. Killed and restarted, it resumes. Once the file ``<folder>/stop`` exists, it ends after the
+messages then in the log.
 """
 
 import sys
@@ -12,11 +12,11 @@ from tidelog_testing.spark_session import session, write_until_told
 
 APP = "spark-copy"
 MAX_MESSAGES = 500
-"""In a batch: few, so that there are many batches to be killed in."""
+"""Messages per batch: few, so that it can be killed in many batches."""
 
 
 def main() -> None:
-    """Run the query until it is to stop."""
+    """Run the query until the stop file exists."""
     master, endpoint, pattern, channel, folder = sys.argv[1:]
     spark = session(master)
     source = (

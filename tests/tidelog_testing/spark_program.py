@@ -1,4 +1,4 @@
-"""A Spark program in a process group of its own, to be killed as a whole or in parts and started again."""
+"""A Spark program in its own process group, to be killed as a whole or in parts, and restarted."""
 
 import os
 import random
@@ -17,10 +17,10 @@ from tidelog_testing.processes import ROOT
 
 
 class SparkProgram:
-    """Runs a module as a program; ``with`` ends everything of it.
+    """Runs a module as a program; ``with`` ends all of its processes.
 
     Attributes:
-        starts: How often it was started.
+        starts: Number of starts.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], log_path: Path) -> None:
@@ -37,21 +37,21 @@ class SparkProgram:
 
     @property
     def code(self) -> int | None:
-        """What it exited with; None while it runs."""
+        """Exit code; None while it runs."""
         return self._process.poll()
 
     @property
     def text(self) -> str:
-        """The last things that it said."""
+        """End of its output."""
         return self._log_path.read_text(errors="replace")[-5_000:]
 
     def start_again(self) -> None:
-        """Kill everything of it at once, if it runs, and start it."""
+        """Kill all of its processes at once, if it runs, and start it."""
         self.end()
         self._process = self._start()
 
     def kill_one_of(self, name: str) -> bool:
-        """Kill a process of it whose command has ``name``; tell whether there was one."""
+        """Kill one of its processes whose command contains ``name``; return whether one was found."""
         if self._process.poll() is not None:
             return False
         children = psutil.Process(self._process.pid).children(recursive=True)
@@ -61,14 +61,14 @@ class SparkProgram:
         return bool(found)
 
     def wait_for(self, what: str, is_so: Callable[[], bool], within_s: float = 500.0) -> None:
-        """Wait until ``is_so``; AssertionError with what the program has said if that takes too long."""
+        """Wait until ``is_so``; AssertionError with the program's output if that takes too long."""
         deadline_s = time.monotonic() + within_s
         while not is_so():
             assert time.monotonic() < deadline_s, f"{what}: not within {within_s} s\n{self.text}"
             time.sleep(0.02)
 
     def end(self) -> None:
-        """Kill what is left of it. Executors are in sessions of their own."""
+        """Kill its remaining processes. Executors have their own sessions."""
         children = []
         if self._process.poll() is None:
             children = psutil.Process(self._process.pid).children(recursive=True)

@@ -1,4 +1,4 @@
-"""What tests of Spark put into the log, and what they look at of what they read."""
+"""What Spark tests append to the log, and what they compare."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,13 +18,13 @@ def append(client: Client, vchannel: str, *payloads: str) -> list[Tick]:
 
 
 def load(spark: SparkSession, options: Mapping[str, object], **more: object) -> DataFrame:
-    """Return what the source reads with ``options`` and ``more``."""
+    """Return the DataFrame of the source with ``options`` and ``more``."""
     texts = {name: str(value) for name, value in {**options, **more}.items()}
     return spark.read.format("tidelog").options(**texts).load()
 
 
 def data_files(root: Path) -> list[Path]:
-    """Return the files of an archive, also those of no commit, in order of their names."""
+    """Return the files of an archive, including uncommitted ones, in order of their names."""
     return sorted((root / manifest.DATA).rglob("*.parquet"))
 
 
@@ -34,7 +34,7 @@ def payloads(frame: DataFrame) -> list[str]:
 
 
 def error_of(run: Callable[[], object]) -> str:
-    """Return what Spark says when ``run`` fails, which it must."""
+    """Return Spark's error text of ``run``, which must fail."""
     with pytest.raises(PySparkException) as raised:
         run()
     return str(raised.value)

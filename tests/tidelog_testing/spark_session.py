@@ -1,4 +1,4 @@
-"""What programs of Spark have in common that tests run and kill: their session, and the query that writes."""
+"""The common parts of Spark programs that tests run and kill: their session, and the query that writes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 
 def session(master: str) -> "SparkSession":
-    """Return a session that knows the data source and outlives its executors."""
-    # Here, so that tests may import the programs without PySpark.
+    """Return a session with the data source registered, which survives the loss of executors."""
+    # Imported here, so that tests can import the programs without PySpark.
     from pyspark.sql import SparkSession
 
     from tidelog.spark import TidelogDataSource
@@ -22,10 +22,10 @@ def session(master: str) -> "SparkSession":
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
         .config("spark.sql.shuffle.partitions", "2")
-        # An executor that was killed is not the task's fault.
+        # A killed executor must not count as a failure of the task.
         .config("spark.task.maxFailures", "100")
         .config("spark.deploy.maxExecutorRetries", "-1")
-        # Tests look at the offsets of all batches.
+        # Tests read the offsets of all batches.
         .config("spark.sql.streaming.minBatchesToRetain", "100000")
         .getOrCreate()
     )
@@ -34,12 +34,12 @@ def session(master: str) -> "SparkSession":
 
 
 def write_until_told(rows: "DataFrame", endpoint: str, channel: str, app: str, folder: Path) -> None:
-    """Write a stream to ``channel`` exactly once, until ``folder/stop`` is there and all that is there then is written.
+    """Write a stream to ``channel`` exactly once, until ``folder/stop`` exists and everything by then is written.
 
-    Raises what the query failed of; ``folder/checkpoint`` lets the next one go on.
+    Raises the error of the query; ``folder/checkpoint`` allows the next query to resume.
     """
     query = (
-        # In two tasks at least, so that one can die while the other one has prepared.
+        # At least two tasks, so that one can die while the other one has prepared.
         rows.repartition(2)
         .writeStream.format("tidelog")
         .option("endpoint", endpoint)

@@ -1,8 +1,8 @@
-"""A Spark query that writes files of lines to a channel, exactly once, as they come; run as a program.
+"""A Spark query that writes files of lines to a channel as they arrive, exactly once; run as a program.
 
-``python -m tidelog_testing.spark_sink <master> <endpoint> <channel> <folder>``: reads ``<folder>/lines``, one file for
-each batch, and keeps its checkpoint in ``<folder>/checkpoint``. Killed and started again, it goes on. Once there is a
-file ``<folder>/stop``, it ends behind the files that are there then.
+``python -m tidelog_testing.spark_sink <master> <endpoint> <channel> <folder>``: reads ``<folder>/lines``, one file per
+batch, and stores its checkpoint in ``<folder>/checkpoint``. Killed and restarted, it resumes. Once the file
+``<folder>/stop`` exists, it ends after the files that then exist.
 """
 
 import sys
@@ -14,7 +14,7 @@ APP = "spark-sink"
 
 
 def main() -> None:
-    """Run the query until it is to stop."""
+    """Run the query until the stop file exists."""
     master, endpoint, channel, folder = sys.argv[1:]
     spark = session(master)
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(Path(folder) / "lines"))

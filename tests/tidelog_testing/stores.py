@@ -1,4 +1,4 @@
-"""A real log store that fails, waits or tells when a test wants it to."""
+"""A real log store that fails, waits or reports on a test's request."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from tidelog_server.storage.memory_log_store import MemoryLogStore
 
 
 class FaultyStore(MemoryLogStore):
-    """A memory store with faults; without any set it is a plain one.
+    """A memory store with faults; by default without faults.
 
     Attributes:
-        fails_at_write, fails_at_sync: The number of the call that fails, from 1; every later one fails too.
-        written: The entries of each write, in order, those of a failing one included.
-        synced: How many entries had been written at each sync.
+        fails_at_write, fails_at_sync: Number of the first call that fails, from 1; later calls fail too.
+        written: Entries of each write, in order, including those of a failing write.
+        synced: Number of entries written at the time of each sync.
         may_sync: Syncs wait until it is set.
         has_written, has_synced: Set by the first write, and by the first sync.
         on_headers: Called on the reader thread before headers are read.
@@ -42,7 +42,7 @@ class FaultyStore(MemoryLogStore):
         super().write(entries, beside)
 
     def sync(self) -> None:
-        """Wait until the test lets it, then sync, or fail."""
+        """Wait until the test allows it, then sync, or fail."""
         count = sum(map(len, self.written))
         self.may_sync.wait()
         self.synced.append(count)
@@ -52,7 +52,7 @@ class FaultyStore(MemoryLogStore):
         super().sync()
 
     def headers(self, vchannel_id: int, begin_tick: int, end_tick: int, max_headers: int) -> list[EntryHeader]:
-        """Let the test act, then read."""
+        """Call the test's function, then read."""
         self.on_headers()
         return super().headers(vchannel_id, begin_tick, end_tick, max_headers)
 

@@ -22,15 +22,15 @@ _MIN_UNKNOWN_SHARE: Final = 0.01
 
 @dataclass(slots=True)
 class Storm:
-    """One data folder, and what happened on it.
+    """One data folder and its history.
 
     Attributes:
         folder: The data folder.
-        random: Decides everything that is left to chance.
-        seed: Where ``random`` began, for the text of a failure.
+        random: Source of all randomness.
+        seed: Seed of ``random``, for the text of a failure.
         followed: Followers of all vchannels but the first, which may be trimmed.
-        rounds: Servers that were killed under load.
-        load_s: How long there was load.
+        rounds: Number of servers killed under load.
+        load_s: Total time under load, in seconds.
     """
 
     folder: Path
@@ -53,13 +53,13 @@ class Storm:
         self.followed = [Following(self.vchannels[1:]), Following(left[1:]), Following(right)]
 
     async def run_until_killed(self, server: ServerProcess, on_load: Callable[[], object]) -> None:
-        """Put load on ``server`` and call ``on_load`` once it flows; the server must then be killed by somebody."""
+        """Put load on ``server`` and call ``on_load`` once it flows; the caller must then kill the server."""
         begin_s = time.monotonic()
         load = Load(self.history, self.vchannels, self.random, followed=self.followed)
         running = asyncio.ensure_future(load.run(server.grpc))
         async with asyncio.timeout(_DIES_WITHIN_S):
             flowing = asyncio.ensure_future(load.acknowledged.wait())
-            # A failpoint may end it before anything is acknowledged.
+            # A failpoint may end the server before anything is acknowledged.
             await asyncio.wait((running, flowing), return_when=asyncio.FIRST_COMPLETED)
             flowing.cancel()
             on_load()
@@ -70,7 +70,7 @@ class Storm:
         self.rounds += 1
 
     async def judge(self, server: ServerProcess) -> None:
-        """Read everything from a server that nobody appends to, and fail if it contradicts the history."""
+        """Read everything from an idle server, and fail if it contradicts the history."""
         log = await read_all(server.grpc, self.vchannels)
         anomalies = check(self.history, log)
         for following in self.followed:
@@ -81,7 +81,7 @@ class Storm:
             pytest.fail(f"seed {self.seed}, after round {self.rounds}, history in {path}:\n{shown(anomalies)}")
 
     def check_not_void(self) -> str:
-        """Fail a run that tested nothing; return what it tested, in one line."""
+        """Fail a run that tested nothing; return a one-line summary of what it tested."""
         acks, unknown = self.history.count(Outcome.OK), self.history.count(Outcome.UNKNOWN)
         seen = sum(len(following.rows) for following in self.followed)
         text = (

@@ -1,4 +1,4 @@
-"""Brokers with message streams, for the suite that runs on each of them; and what tests do with streams."""
+"""Brokers with message streams, for the test suite that runs on each of them, and helpers for streams."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -32,13 +32,13 @@ class StreamBroker(ABC):
     """A broker, and a factory of streams on it.
 
     Attributes:
-        factory: Its factory; tests may set its parameters.
+        factory: Its factory; tests may change its parameters.
     """
 
     factory: AsyncMsgStreamFactory
 
     async def channels(self, number: int) -> list[str]:
-        """Create channels that nobody else has, and return their names."""
+        """Create channels with unique names, and return the names."""
         return [await self.create(f"c{next(_numbers)}") for _ in range(number)]
 
     @abstractmethod
@@ -47,11 +47,11 @@ class StreamBroker(ABC):
 
     @abstractmethod
     async def append(self, channel: str, message: Message) -> None:
-        """Append past the streams."""
+        """Append without a stream."""
 
 
 class MemStreamBroker(StreamBroker):
-    """In memory."""
+    """A broker in memory."""
 
     def __init__(self, broker: MemBroker) -> None:
         self.broker = broker
@@ -63,7 +63,7 @@ class MemStreamBroker(StreamBroker):
         return name
 
     async def append(self, channel: str, message: Message) -> None:
-        """Append past the streams."""
+        """Append without a stream."""
         self.broker.append({channel: [message]})
 
 
@@ -80,50 +80,50 @@ class ServerStreamBroker(StreamBroker):
         return f"{name}/0"
 
     async def append(self, channel: str, message: Message) -> None:
-        """Append past the streams."""
+        """Append without a stream."""
         await self.client.append(channel, message)
 
 
 class ThreadedFactory(AsyncMsgStreamFactory):
-    """A synchronous factory, whose calls run on threads, so that the same suite runs on it."""
+    """A synchronous factory with calls on threads, so that the same suite runs on it."""
 
     def __init__(self, factory: MsgStreamFactory) -> None:
         self._factory = factory
 
     def set_params(self, params: Mapping[str, object]) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._factory.set_params(params)
 
     def new_msg_stream(self) -> AsyncMsgStream:
-        """Pass on."""
+        """Forward the call."""
         return ThreadedStream(self._factory.new_msg_stream())
 
     def new_tt_msg_stream(self) -> AsyncMsgStream:
-        """Pass on."""
+        """Forward the call."""
         return ThreadedStream(self._factory.new_tt_msg_stream())
 
     async def dispose(self, channels: Iterable[str], sub_name: str, *, destroys_channels: bool = False) -> None:
-        """Pass on."""
+        """Forward the call."""
         await asyncio.to_thread(self._factory.dispose, channels, sub_name, destroys_channels=destroys_channels)
 
 
 class ThreadedStream(AsyncMsgStream):
-    """A synchronous stream, whose calls run on threads."""
+    """A synchronous stream with calls on threads."""
 
     def __init__(self, stream: MsgStream) -> None:
         self.dispatcher = stream.dispatcher
         self._stream = stream
 
     async def start(self) -> None:
-        """Pass on."""
+        """Forward the call."""
         await asyncio.to_thread(self._stream.start)
 
     async def close(self) -> None:
-        """Pass on."""
+        """Forward the call."""
         await asyncio.to_thread(self._stream.close)
 
     async def as_producer(self, channels: Iterable[str]) -> None:
-        """Pass on."""
+        """Forward the call."""
         await asyncio.to_thread(self._stream.as_producer, channels)
 
     async def as_consumer(
@@ -132,50 +132,50 @@ class ThreadedStream(AsyncMsgStream):
         sub_name: str,
         position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
     ) -> None:
-        """Pass on."""
+        """Forward the call."""
         await asyncio.to_thread(self._stream.as_consumer, channels, sub_name, position)
 
     def set_repack_func(self, repack_func: RepackFunc | None) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._stream.set_repack_func(repack_func)
 
     def compute_produce_channel_indexes(self, msgs: Iterable[TsMsg]) -> list[list[int]]:
-        """Pass on."""
+        """Forward the call."""
         return self._stream.compute_produce_channel_indexes(msgs)
 
     async def produce(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
-        """Pass on."""
+        """Forward the call."""
         return await asyncio.to_thread(self._stream.produce, pack)
 
     async def broadcast(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
-        """Pass on."""
+        """Forward the call."""
         return await asyncio.to_thread(self._stream.broadcast, pack)
 
     async def consume(self) -> MsgPack:
-        """Pass on."""
+        """Forward the call."""
         return await asyncio.to_thread(self._stream.consume)
 
     async def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
-        """Pass on."""
+        """Forward the call."""
         await asyncio.to_thread(self._stream.seek, positions, include_message=include_message)
 
     async def get_latest_msg_id(self, channel: str) -> bytes:
-        """Pass on."""
+        """Forward the call."""
         return await asyncio.to_thread(self._stream.get_latest_msg_id, channel)
 
     async def check_topic_valid(self, channel: str) -> None:
-        """Pass on."""
+        """Forward the call."""
         await asyncio.to_thread(self._stream.check_topic_valid, channel)
 
     async def chan(self) -> AsyncIterator[MsgPack]:
-        """Pass on."""
+        """Forward the call."""
         packs = self._stream.chan()
         while (pack := await asyncio.to_thread(next, packs, None)) is not None:
             yield pack
 
 
 async def full_packs(stream: AsyncMsgStream, messages: int) -> list[MsgPack]:
-    """Consume until so many messages came, and return the packs that have some."""
+    """Consume until ``messages`` messages arrived, and return the packs that are not empty."""
     packs: list[MsgPack] = []
     while sum(len(pack.msgs) for pack in packs) < messages:
         pack = await stream.consume()
@@ -184,12 +184,12 @@ async def full_packs(stream: AsyncMsgStream, messages: int) -> list[MsgPack]:
 
 
 async def received(stream: AsyncMsgStream, messages: int) -> list[TsMsg]:
-    """Consume so many messages and return them."""
+    """Consume and return ``messages`` messages."""
     return [message for pack in await full_packs(stream, messages) for message in pack.msgs]
 
 
 def pack(*ids: int, key: int = 0) -> MsgPack:
-    """A pack of inserts with these ids."""
+    """Return a pack of inserts with these ids."""
     return MsgPack(msgs=[InsertMsg(id=each, row_ids=[each], hash_keys=[key]) for each in ids])
 
 
@@ -199,7 +199,7 @@ def ids(messages: Sequence[TsMsg]) -> list[int]:
 
 
 async def ids_from(stream: AsyncMsgStream, messages: int) -> list[int]:
-    """Consume so many messages and return their ids."""
+    """Consume ``messages`` messages and return their ids."""
     return ids(await received(stream, messages))
 
 
@@ -209,7 +209,7 @@ async def subscribed(
     position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
     sub_name: str = "sub",
 ) -> AsyncMsgStream:
-    """Let a stream send to channels and receive from them; return it."""
+    """Set up a stream to send to channels and receive from them; return it."""
     await stream.as_producer(channels)
     await stream.as_consumer(channels, sub_name, position)
     await stream.start()

@@ -1,4 +1,4 @@
-"""System calls of a running server that fail on demand, by strace's injection: the real path from the kernel up."""
+"""System calls of a running server that fail on demand, by strace's injection: the real path through the kernel."""
 
 import shutil
 import signal
@@ -13,7 +13,7 @@ from tidelog_testing.processes import ServerProcess
 
 
 def require_strace() -> str:
-    """Return the path of strace, or fail: a run without it would prove nothing."""
+    """Return the path of strace, or fail: without it a run proves nothing."""
     path = shutil.which("strace")
     if path is None:
         pytest.fail("strace is missing: apt-get install strace")
@@ -21,18 +21,18 @@ def require_strace() -> str:
 
 
 def injection(calls: str, error: str, when: str) -> list[str]:
-    """Return strace's options that let ``calls`` fail; ``when`` counts them in each thread, such as ``3``."""
+    """Return strace's options that make ``calls`` fail; ``when`` counts them per thread, such as ``3``."""
     return ["-e", f"trace={calls}", "-e", f"inject={calls}:error={error}:when={when}"]
 
 
 def injected(report: Path) -> int:
-    """Return how many calls were made to fail."""
+    """Return the number of calls that were made to fail."""
     return report.read_text(errors="replace").count("(INJECTED)")
 
 
 @contextmanager
 def failing_calls(server: ServerProcess, options: Sequence[str], report: Path) -> Iterator[None]:
-    """Let system calls of a running server fail as ``options`` say; strace's own account goes to ``report``."""
+    """Make system calls of a running server fail as ``options`` state; strace's own output goes to ``report``."""
     command = [require_strace(), "-f", "-p", str(server.pid), "-o", str(report), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
         assert tracer.stderr is not None

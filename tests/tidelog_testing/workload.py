@@ -1,6 +1,6 @@
 """Load on a real server, through the raw protocol, with every intent and outcome in a ``History``.
 
-Why not the client package: it retries and resumes, and a crash test must know what each single request came to.
+Why not the client package: it retries and resumes, but a crash test must know the outcome of each single request.
 """
 
 import asyncio
@@ -37,24 +37,24 @@ _OPTIONS: Final = [("grpc.max_receive_message_length", 64 << 20), ("grpc.use_loc
 
 
 def connect(endpoint: str) -> grpc.aio.Channel:
-    """Return a connection of its own to a server; an asynchronous context manager."""
+    """Return a separate connection to a server; an asynchronous context manager."""
     return grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
 
 
 @dataclass(slots=True)
 class Load:
-    """Producers and followers, to run against one incarnation of a server after the other.
+    """Producers and followers, to run against successive incarnations of a server.
 
     Attributes:
-        history: Where intents and outcomes go.
-        vchannels: What is appended to; every producer writes to all of them.
+        history: Receives intents and outcomes.
+        vchannels: Targets of the appends; every producer writes to all of them.
         random: Chooses vchannels and sizes of batches.
-        streams, unaries: How many producers use AppendStream and Append.
-        followed: What the followers see.
-        padding: Appended to each payload behind a space, to fill disks.
+        streams, unaries: Number of producers that use AppendStream and Append.
+        followed: What the followers receive.
+        padding: Appended to each payload after a space, to fill disks.
         acknowledged: Set at the first acknowledgement.
-        stopping: Set it to have the producers finish what they have in flight and end.
-        refusals: How many answers were refusals, by reason.
+        stopping: When set, the producers finish what they have in flight and end.
+        refusals: Number of refusals, by reason.
     """
 
     history: History
@@ -69,7 +69,7 @@ class Load:
     refusals: Counter[int] = field(default_factory=Counter)
 
     async def run(self, endpoint: str) -> None:
-        """Append and follow until the server is gone, or has answered everything after ``stopping``."""
+        """Append and follow until the server is gone, or has answered everything after ``stopping`` is set."""
         async with connect(endpoint) as channel, asyncio.TaskGroup() as group:
             following = [group.create_task(self._follow(channel, each)) for each in self.followed]
             async with asyncio.TaskGroup() as producers:
@@ -91,12 +91,12 @@ class Load:
         return [value.encode() + self.padding for value in append.values()]
 
     def accept(self, append: Append, result: wal_service_pb2.AppendResult) -> None:
-        """Note an acknowledgement."""
+        """Record an acknowledgement."""
         append.acknowledge(result.first_tick)
         self.acknowledged.set()
 
     def refuse(self, append: Append, detail: error_pb2.ErrorDetail) -> None:
-        """Note an answer that is no acknowledgement."""
+        """Record a refusal or an unknown outcome."""
         self.refusals[detail.reason] += 1
         if detail.effect == error_pb2.EFFECT_NONE:
             append.refuse()
@@ -125,7 +125,7 @@ class Load:
                 self.refuse(append, detail)
                 if detail.reason == error_pb2.REASON_ON_SHUTDOWN:
                     return
-                # What is refused for want of disk is refused again at once.
+                # An append refused for lack of disk space would be refused again at once.
                 await asyncio.sleep(_PAUSE_S)
 
     async def _follow(self, channel: grpc.aio.Channel, following: Following) -> None:
@@ -156,7 +156,7 @@ class _StreamProducer:
     is_over: bool = False
 
     async def run(self, channel: grpc.aio.Channel) -> None:
-        """Append until the server is gone or everything is answered after ``stopping``."""
+        """Append until the server is gone, or everything is answered after ``stopping`` is set."""
         call = channel.stream_stream(
             f"{_WAL}/AppendStream",
             wal_service_pb2.AppendStreamRequest.SerializeToString,
@@ -204,13 +204,13 @@ class _StreamProducer:
         if detail is None:
             check_is_gone(error)
             return
-        # The server has answered everything that it took in: what is left never had an effect, if it says so.
+        # The server has answered everything that it processed: the rest certainly had no effect, if it reports that.
         for append in self.in_flight:
             self.load.refuse(append, detail)
 
 
 def columns_of(payloads: Sequence[bytes]) -> message_pb2.Columns:
-    """Return a batch as it travels."""
+    """Return a batch in its wire format."""
     columns = encode_payloads(payloads)
     return message_pb2.Columns(
         count=columns.count,
@@ -251,7 +251,7 @@ async def scan(
 
 
 async def read_all(endpoint: str, vchannels: Sequence[str]) -> dict[str, list[Row]]:
-    """Return everything in ``vchannels``, each read by a scan of its own from a fresh connection."""
+    """Return everything in ``vchannels``, each read by its own scan from a new connection."""
     log: dict[str, list[Row]] = {name: [] for name in vchannels}
     policy = wal_service_pb2.DeliverPolicy(all=wal_service_pb2.DeliverAll())
     end = wal_service_pb2.ScanEnd(watermark=wal_service_pb2.ScanEndWatermark())
@@ -263,7 +263,7 @@ async def read_all(endpoint: str, vchannels: Sequence[str]) -> dict[str, list[Ro
 
 
 async def create_channel(endpoint: str, name: str, vchannels: int) -> list[str]:
-    """Create a channel unless it is there, and return the names of its vchannels."""
+    """Create a channel if it does not exist, and return the names of its vchannels."""
     request = channel_service_pb2.CreateChannelsRequest(names=[name], vchannels=vchannels, if_not_exists=True)
     async with connect(endpoint) as channel:
         await channel.unary_unary(
@@ -275,7 +275,7 @@ async def create_channel(endpoint: str, name: str, vchannels: int) -> list[str]:
 
 
 def detail_of(error: grpc.aio.AioRpcError) -> error_pb2.ErrorDetail | None:
-    """Return what the server itself said about an error; None if it came from the transport."""
+    """Return the server's own detail of an error; None if the error comes from the transport."""
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY:
             detail = error_pb2.ErrorDetail()
@@ -286,9 +286,9 @@ def detail_of(error: grpc.aio.AioRpcError) -> error_pb2.ErrorDetail | None:
 
 
 def check_is_gone(error: grpc.aio.AioRpcError) -> None:
-    """Raise ``error`` unless it is what the transport says when a server goes away.
+    """Raise ``error`` unless it is one that the transport reports when a server goes away.
 
-    INTERNAL is what gRPC answers to a message that is written while the connection breaks, CANCELLED to a call that
+    gRPC reports INTERNAL for a message that is written while the connection breaks, and CANCELLED for a call that
     arrives while the server stops listening.
     """
     codes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
@@ -297,7 +297,7 @@ def check_is_gone(error: grpc.aio.AioRpcError) -> None:
 
 
 async def until(is_true: Callable[[], bool], within_s: float, what: str) -> None:
-    """Wait until a condition holds, looking every few milliseconds. Raises TimeoutError that names ``what``."""
+    """Wait until a condition holds, checking every few milliseconds. Raises TimeoutError that names ``what``."""
     try:
         async with asyncio.timeout(within_s):
             while not is_true():
@@ -342,7 +342,7 @@ async def stage(endpoint: str, vchannels: Sequence[str], *, commits: bool) -> No
 
 
 async def trim(endpoint: str, history: History, vchannel: str, before_tick: int) -> None:
-    """Trim a vchannel, with the intent on record."""
+    """Trim a vchannel, and record the intent."""
     record = history.trims[vchannel]
     record.tried_tick = max(record.tried_tick, before_tick)
     async with connect(endpoint) as channel:

@@ -1,6 +1,6 @@
-"""The base install stays small, and what is pinned is what is asked for.
+"""The base install stays small, and the pinned versions are the requested ones.
 
-Method: import the client in a fresh interpreter and look at what came along; compare pyproject.toml with
+Method: import the client in a fresh interpreter and list the loaded modules; compare pyproject.toml with
 constraints.txt.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from tidy.tree import ROOT
 
-# grpc itself imports some of its siblings where they are installed, so it comes before the count.
+# grpc itself imports some of its siblings if they are installed, so it is imported before the count.
 LIST_WHAT_CAME_ALONG = """
 import sys
 import crc32c, google.protobuf, grpc, grpc.aio

@@ -1,6 +1,6 @@
-"""The documents point at things that exist and name commands that work.
+"""Documents link to things that exist, and name commands that work.
 
-Method: every Markdown file of the tree, as text; code blocks are left out where they would be misread.
+Method: every Markdown file of the tree, as text, without code blocks where they would be misread.
 """
 
 import re

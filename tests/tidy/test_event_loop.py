@@ -1,4 +1,4 @@
-"""Our processes run on uvloop; only what measures or tests asyncio's own loop starts that one."""
+"""The product's processes run on uvloop; only what measures or tests asyncio's own loop starts that one."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ import uvloop
 from tidelog_server.cli import event_loop
 from tidy.tree import ROOT, python_files, shown
 
-# The floors that run gRPC as it comes, the server in the process of a test, and a check that ends in milliseconds.
+# Baselines that run gRPC unmodified, the server in the process of a test, and a check that ends in milliseconds.
 ON_ASYNCIO = {
     "server/tidelog_server/cli/bench/grpc_floor.py",
     "server/tidelog_server/testing.py",

@@ -1,6 +1,6 @@
 """Every failpoint of the server is used by the product and by some test.
 
-Method: the names of the enumeration, looked up in the text of both trees.
+Method: the names of the enumeration, searched for in the text of both trees.
 """
 
 from tidelog_server.runtime.failpoints import Failpoint

@@ -1,4 +1,4 @@
-"""The generated code is what proto/ says, with the pinned compiler.
+"""The generated code corresponds to proto/, with the pinned compiler.
 
 Method: generate into a temporary folder and compare file by file.
 """

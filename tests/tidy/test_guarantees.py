@@ -1,4 +1,4 @@
-"""Every promise of GUARANTEES.md has a scope, a bound, and tests that know of it.
+"""Every promise of GUARANTEES.md has a scope, a bound, and tests that refer to it.
 
 Method: the page as text, and the text of the tests that it names.
 """

@@ -1,7 +1,7 @@
-"""Each outside package enters at one place, and `core` needs none.
+"""Each third-party package is imported in one place, and not by `core`.
 
 Method: the import statements of every product module. The contracts of import-linter in pyproject.toml prove
-the order of the layers; this is what they cannot express.
+the order of the layers; these tests check what they cannot express.
 """
 
 import sys
@@ -15,7 +15,7 @@ from tidy.tree import ROOT, imports, python_files, shown
 CLIENT = ROOT / "client" / "tidelog"
 SERVER = ROOT / "server" / "tidelog_server"
 
-# In a pattern, the star matches slashes too.
+# In a pattern, a star also matches slashes.
 HOMES = {
     "aetcd": ["server/tidelog_server/metadata/etcd*", "server/tidelog_server/cli/probes_etcd.py"],
     "aiohttp": ["server/tidelog_server/rpc/*", "server/tidelog_server/app*"],

@@ -1,4 +1,4 @@
-"""Tests of Ctrl-C pass in any company. Method: one of them, in a process that inherits an ignored SIGINT."""
+"""Tests of Ctrl-C pass under any parent. Method: one of them, in a process that inherits an ignored SIGINT."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""The public names of the client are these and no others: adding or losing one is a decision, not an accident.
+"""The public names of the client are exactly these: adding or removing one is a decision, not an accident.
 
-Method: `tidelog.__all__` against the list below, and what a user sees of each name.
+Method: `tidelog.__all__` against the list below, and the displayed module of each name.
 """
 
 import tidelog
@@ -169,6 +169,6 @@ def test_public_names_exist_and_say_where_they_belong() -> None:
 
 
 def test_every_other_module_of_the_client_is_private_or_an_extra() -> None:
-    # pytest itself leaves names in the modules of its plugins; they are no identifiers.
+    # pytest itself adds names to the modules of its plugins; they are not identifiers.
     public = {name for name in vars(tidelog) if name.isidentifier() and not name.startswith("_")}
     assert public - set(PUBLIC_NAMES) <= {"json_text", "msgstream", "rocksmq", "spark", "testing", "tracing", "v1"}

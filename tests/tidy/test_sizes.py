@@ -1,6 +1,6 @@
-"""Functions and modules stay short, and each module says what it is for.
+"""Functions and modules stay short, and each module has a docstring.
 
-Method: the syntax trees of all Python files that people write.
+Method: the syntax trees of all hand-written Python files.
 """
 
 import ast

@@ -1,6 +1,6 @@
-"""No file carries leftovers, paths of somebody's machine, or the address of a package registry.
+"""No file contains leftovers, paths of one machine, or the address of a package registry.
 
-Method: the text of every file in the tree that is text.
+Method: the content of every text file of the tree.
 """
 
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from tidy.tree import files, shown
 
-# Written so that none of the patterns matches its own line.
+# Written so that no pattern matches its own line.
 PATTERNS = {
     "a to-do without an issue number": re.compile(r"\b(?:TO[D]O\b(?!\(#\d+\))|FIX[M]E\b|X{3}\b|HAC[K]\b)"),
     "a path of one machine": re.compile(r"(?<![\w.>}])/(?:root|home|work|Users)/\w"),

@@ -1,4 +1,4 @@
-"""The files of the repository, as the tidy tests read them."""
+"""The files of the repository, for the tidy tests."""
 
 import ast
 import subprocess
@@ -13,7 +13,7 @@ GENERATED: Final = ROOT / "client" / "tidelog" / "v1"
 
 @cache
 def files(*suffixes: str) -> tuple[Path, ...]:
-    """Return the files that git keeps or would keep, in order; with suffixes, only those that end so."""
+    """Return the files that git tracks or would track, in order; with suffixes, only those that end with one."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     paths = sorted({ROOT / name for name in names if name})
@@ -21,7 +21,7 @@ def files(*suffixes: str) -> tuple[Path, ...]:
 
 
 def python_files() -> tuple[Path, ...]:
-    """Return the Python files that people write."""
+    """Return the hand-written Python files."""
     return tuple(path for path in files(".py") if GENERATED not in path.parents)
 
 
@@ -32,13 +32,13 @@ def parsed(path: Path) -> ast.Module:
 
 
 def shown(path: Path) -> str:
-    """Return a path as a person would type it at the root of the repository."""
+    """Return a path relative to the root of the repository."""
     return path.relative_to(ROOT).as_posix()
 
 
 @cache
 def imports(path: Path) -> tuple[str, ...]:
-    """Return the full name of everything that a Python file imports, at its top or within a function."""
+    """Return the full names of all imports of a Python file, at its top or within functions."""
     return tuple(_imports(parsed(path)))
 
 
