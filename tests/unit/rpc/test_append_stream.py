@@ -1,6 +1,6 @@
-"""An AppendStream holds a bounded part of what a client sends, also while the client reads no answers.
+"""An AppendStream buffers a bounded amount of requests, even while the client reads no answers.
 
-Method: the call on a node below gRPC; what gRPC would pass in is an iterator that counts and a writer that waits.
+Method: the call on a node without gRPC, with an iterator that counts bytes and a writer that waits.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tidelog_testing.stores import FaultyStore
 
 
 class SlowReader:
-    """A client's side of a stream: sends without end, and reads answers only when the test lets it."""
+    """A client's side of a stream: sends all requests, and reads answers only after the test sets ``may_read``."""
 
     def __init__(self, requests: list[bytes]) -> None:
         self.requests = requests
@@ -31,14 +31,14 @@ class SlowReader:
         self.on_write: Callable[[], object] = lambda: None
 
     async def send(self) -> AsyncIterator[bytes]:
-        """Yield the requests, giving way after each."""
+        """Yield the requests, with a turn of the event loop after each."""
         for request in self.requests:
             self.sent_bytes += len(request)
             yield request
             await asyncio.sleep(0)
 
     async def write(self, answer: bytes) -> None:
-        """Take an answer once the client reads. Like gRPC, only one at a time."""
+        """Receive an answer once the client reads. Like gRPC, only one at a time."""
         assert not self.is_written_to
         self.is_written_to = True
         self.on_write()
@@ -84,7 +84,7 @@ async def test_what_is_in_flight_stays_within_the_limit(requests: list[bytes], m
 
 
 async def test_answers_come_in_the_order_of_the_requests_one_at_a_time() -> None:
-    # Of three, the second is refused (it is empty) and the third goes to a channel that does not exist.
+    # Of each three requests, the second is refused (it is empty) and the third names a channel that does not exist.
     kinds = [(1, "a"), (0, "a"), (1, "nowhere")]
     requests = [a_request(*kinds[number % 3], request_id=number) for number in range(300)]
     async with running_node(FaultyStore()) as node:
@@ -119,7 +119,7 @@ async def test_a_settled_append_is_answered_unless_its_call_was_cancelled() -> N
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         store.may_sync.set()
-        # Behind both appends: they are settled once it is done.
+        # Queued after both appends: they are settled when it is done.
         await node.log.committer.run(lambda: None)
         assert [client.is_written_to for client in clients] == [False, True]
         clients[1].may_read.set()
@@ -135,7 +135,7 @@ async def test_a_call_cancelled_while_its_answer_begins_ends_the_answer_in_silen
         calls = AppendCalls(node.broker, node.log, syncs_by_default=True)
         call = AppendStreamCall(calls, node.log, cast("Context", cast("Any", client)), Caller("", ""))
         serving = asyncio.create_task(call.run(client.send()))
-        # Before the call's task can take a step.
+        # Cancels the call before its task runs again.
         client.on_write = serving.cancel
         with pytest.raises(asyncio.CancelledError):
             await serving
@@ -167,7 +167,7 @@ async def test_an_answer_that_cannot_be_written_ends_the_call(*, at_once: bool) 
             await serving
         assert raised.group_contains(ConnectionError)
         assert len(client.answers) == (0 if at_once else 1)
-        # The log goes on.
+        # The log still accepts writes.
         await node.log.committer.run(lambda: None)
         assert node.log.admission.failure is None
 
@@ -198,7 +198,7 @@ async def test_a_resting_stream_keeps_no_batch(monkeypatch: pytest.MonkeyPatch) 
         while not client.answers:
             await asyncio.sleep(0)
         assert sys.getrefcount(encoded) == references
-        # Outside the assertion, which would hold it too.
+        # Outside the assertion, which would hold a reference too.
         holders = sys.getrefcount(requests.pop())
         assert holders == 1
         rests.set()

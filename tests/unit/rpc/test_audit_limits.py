@@ -1,4 +1,4 @@
-"""Which refusals are recorded, how the others are counted, and what may be written on a full disk. Pure."""
+"""Which denials are recorded, how the others are counted, and the reserve on a full disk. Pure."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,7 +56,7 @@ def test_what_is_lost_is_told_once_with_the_numbers_of_some_callers(steps: list[
 
 
 def taken(reserve: DiskReserve, min_free_disk_bytes: int, *, is_administrator: bool) -> int:
-    """Return how many events are written until one is refused."""
+    """Return the number of events that are written before one is refused."""
     count = 0
     while reserve.take(LINE_BYTES, min_free_disk_bytes, is_administrator=is_administrator):
         count += 1

@@ -1,6 +1,6 @@
-"""Who makes a call: what a client may call itself, and what may be part of an identity.
+"""The caller of a call: valid client ids, and the characters that an identity may contain.
 
-Method: the metadata of a call is given as gRPC gives it; its client would refuse some of it before it is sent.
+Method: metadata is passed as gRPC passes it to a server; gRPC's client would refuse some of it.
 """
 
 from typing import Any, cast
@@ -27,7 +27,7 @@ printable = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1)
 
 
 class Call:
-    """A call, as far as this module looks at one."""
+    """The part of a call's context that the tested code uses."""
 
     def __init__(self, client_id: str | bytes | None) -> None:
         self._client_id = client_id

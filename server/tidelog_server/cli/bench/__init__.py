@@ -1,1 +1,1 @@
-"""Benchmarks: each measures Tidelog and, in the same run on the same disk, the floor it stands on."""
+"""Benchmarks: each measures Tidelog and, in the same run on the same disk, a floor: the same work without Tidelog."""

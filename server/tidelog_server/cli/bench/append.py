@@ -1,4 +1,4 @@
-"""``bench append``: messages per second to disk, against RocksDB alone with the same batches and groups."""
+"""``bench append``: durable messages per second, against RocksDB alone with the same batches and groups."""
 
 import asyncio
 import random
@@ -19,12 +19,12 @@ from tidelog_server.cli.bench.report import Floor, Report, percentiles
 from tidelog_server.cli.bench.server_process import ServerProcess, Target
 
 FLOOR_NAME: Final = "rocksdict alone, same batches, as many per sync"
-# From so many messages on, a run is also judged for how it ages.
+# Minimum messages of a run that also measures the rate over time.
 LONG_RUN_MESSAGES: Final = 10_000_000
 _MAX_FLOOR_MESSAGES: Final = 20_000_000
-# Each round writes more than the memtables hold, or the floor would end before it has paid for its flushes.
+# Each round writes more than the memtables hold; otherwise the floor would end before its flushes.
 _ROUNDS: Final = 3
-# Of each round, with numbers and without.
+# Turns per round, each with numbered and with unnumbered batches.
 _TURNS: Final = 8
 _WARM_UP_SHARE: Final = 4
 _RANDOM_SCANS: Final = 200
@@ -33,16 +33,16 @@ _WARM_UP_SINGLES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class AppendSettings:
-    """What ``bench append`` was asked for.
+    """Settings of ``bench append``.
 
     Attributes:
-        messages, size: How many, of how many bytes each.
-        per_batch: Messages in one list of the producer.
-        producers: Tasks on one client.
-        vchannels: Of the channel.
+        messages, size: Number of messages, and bytes per payload.
+        per_batch: Messages per list that a producer sends.
+        producers: Number of producers, all on one client.
+        vchannels: Number of vchannels.
         durability: ``sync`` or ``os``.
-        is_single: Each producer awaits one message at a time.
-        has_stalled_follower: A follower that stops reading is attached to the first vchannel.
+        is_single: True if each producer awaits one message at a time.
+        has_stalled_follower: True to attach a following scan that does not read to the first vchannel.
     """
 
     messages: int
@@ -57,7 +57,7 @@ class AppendSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Everything that one run of the benchmark works on."""
+    """The objects of one run of the benchmark."""
 
     client: AsyncClient
     target: Target
@@ -67,7 +67,7 @@ class _Run:
     vchannels: list[str]
 
     def load(self, messages: int) -> Load:
-        """Return ``messages`` as the settings want them appended."""
+        """Return a load of ``messages`` with the settings of this run."""
         per_batch = 1 if self.settings.is_single else self.settings.per_batch
         return Load(max(1, messages), per_batch, self.vchannels, self.settings.producers)
 
@@ -76,11 +76,11 @@ class _Run:
         return await asyncio.to_thread(self.target.metrics)
 
     async def floor_s(self, grouping: Grouping, messages: int) -> float:
-        """Return the seconds that RocksDB alone takes, as warm as a server that has been running."""
+        """Return the seconds that RocksDB alone takes after a warm-up, like that of the server."""
         return sum(await self.floor_tenths_s(grouping, messages, warm_up=messages // _WARM_UP_SHARE))
 
     async def floor_tenths_s(self, grouping: Grouping, messages: int, *, warm_up: int = 0) -> list[float]:
-        """Return the seconds that RocksDB alone takes, by tenths, measured on a part if they are very many."""
+        """Return the seconds that RocksDB alone takes, by tenths; measured on at most _MAX_FLOOR_MESSAGES."""
         part = min(messages, _MAX_FLOOR_MESSAGES)
         is_synced = self.settings.durability == "sync"
         tenths_s = await asyncio.to_thread(
@@ -90,9 +90,9 @@ class _Run:
 
 
 async def measure_append(target: Target, folder: Path, settings: AppendSettings) -> Report:
-    """Append to a channel of its own and measure the floor beside it.
+    """Append to a new channel, and measure the floor.
 
-    A long run ends with a restart of the server, if that is ours, with everything still in its log.
+    A long run ends with a restart of the server with the full log, if the benchmark started the server.
     """
     is_long = not settings.is_single and settings.messages >= LONG_RUN_MESSAGES
     async with (
@@ -112,10 +112,10 @@ async def measure_append(target: Target, folder: Path, settings: AppendSettings)
 
 
 async def _measure_rounds(run: _Run) -> Report:
-    """Ours and the floor by turns, because a disk drifts; the ratio is the median over the rounds.
+    """Measure appends and the floor in turns, because a disk's speed drifts; the ratio is the median over the rounds.
 
-    What numbering costs is measured by much shorter turns: each appends as much once more, without numbers. A disk
-    that is busy for a second would otherwise weigh more than the numbers do.
+    The cost of numbering is measured in much shorter turns with and without numbers; otherwise a second in which the
+    disk is busy would outweigh it.
     """
     await append_lists(run.client, run.payloads, run.load(run.settings.messages // _ROUNDS // _WARM_UP_SHARE))
     load = run.load(run.settings.messages // _ROUNDS // _TURNS)
@@ -128,7 +128,7 @@ async def _measure_rounds(run: _Run) -> Report:
         for _ in range(_TURNS):
             await _take_turns(run, load, numbered_s, plain_s)
         messages = _TURNS * load.messages
-        # Both kinds are grouped alike.
+        # The server groups numbered and unnumbered batches in the same way.
         grouping = grouping_between(before, await run.metrics(), 2 * messages)
         floors_s.append(await run.floor_s(grouping, messages))
         rounds_s.append(sum(numbered_s[-_TURNS:]))
@@ -141,21 +141,21 @@ async def _measure_rounds(run: _Run) -> Report:
 
 
 async def _take_turns(run: _Run, load: Load, numbered_s: list[float], plain_s: list[float]) -> None:
-    """Append ``load`` with numbers and without; neither is always the first."""
+    """Append ``load`` with numbers and without, in alternating order."""
     turns = [(load, numbered_s), (replace(load, idempotent=False), plain_s)]
     for each, seconds in turns if len(plain_s) % 2 else reversed(turns):
         seconds.append((await append_lists(run.client, run.payloads, each)).seconds)
 
 
 def _median_ratio(others_s: Sequence[float], ours_s: Sequence[float]) -> float:
-    """Return our rate, compared with the other one of the same round."""
+    """Return the median ratio of our rate to the other one of the same round."""
     return statistics.median(other / our for our, other in zip(ours_s, others_s, strict=True))
 
 
 async def _measure_long(run: _Run) -> Report:
-    """One run without a pause, then how the server has aged: rate of the tenths, and seeks.
+    """Measure one run without a pause: the rate of each tenth, and seeks at the end.
 
-    RocksDB alone starts from nothing too, so that its tenths show what of the ageing is the disk's and the system's.
+    RocksDB alone also starts empty, so its tenths show how much of the slowdown is due to the disk and the system.
     """
     load = run.load(run.settings.messages)
     timed, grouping = await _append(run, load)
@@ -176,7 +176,7 @@ async def _measure_singles(run: _Run) -> Report:
 
 
 async def _append(run: _Run, load: Load) -> tuple[Timed, Grouping]:
-    """Append ``load``, and return how the server grouped it as well."""
+    """Append ``load``, and return its times and how the server grouped it."""
     before = await run.metrics()
     timed = await append_lists(run.client, run.payloads, load)
     return timed, grouping_between(before, await run.metrics(), load.messages)
@@ -184,7 +184,7 @@ async def _append(run: _Run, load: Load) -> tuple[Timed, Grouping]:
 
 @asynccontextmanager
 async def _follower(client: AsyncClient, vchannel: str, *, is_wanted: bool) -> AsyncIterator[None]:
-    """Keep a following scan open that nobody reads."""
+    """Keep a following scan open without reading it."""
     if not is_wanted:
         yield
         return
@@ -203,7 +203,7 @@ def _tenths(timed: Timed, messages_per_tenth: float) -> Mapping[str, float]:
 
 
 async def _seek_times(client: AsyncClient, name: str) -> Mapping[str, float]:
-    """Return how long scans from random ticks take to their first batch, in milliseconds."""
+    """Return percentiles of the time from opening a scan at a random tick to its first batch, in milliseconds."""
     [channel] = await client.describe_channels([name.partition("/")[0]])
     first = channel.created_tick
     last = next(vchannel.last_tick for vchannel in channel.vchannels if vchannel.name == name)

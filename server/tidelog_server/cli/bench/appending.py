@@ -1,4 +1,4 @@
-"""The appends that benchmarks time: lists of payloads through the client, many in flight."""
+"""The appends that benchmarks measure: lists of payloads through the client, many in flight."""
 
 import asyncio
 import itertools
@@ -10,20 +10,20 @@ from typing import Final
 from tidelog import AsyncClient, AsyncTicket
 from tidelog_server.cli.bench.payloads import payload_lists
 
-# What the producer counts for a message beside its payload.
+# Bytes that the producer counts per message in addition to its payload.
 _OVERHEAD_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to append.
+    """Messages to append.
 
     Attributes:
-        messages: In all.
-        per_batch: Messages in one list, which the client encodes as one batch.
-        vchannels: Where to; producers take them in turn.
-        producers: Tasks that append at the same time, on one client.
-        idempotent: Whether their batches are numbered.
+        messages: Total number of messages.
+        per_batch: Messages per list, which the client encodes as one batch.
+        vchannels: Vchannels, assigned to the producers in turn.
+        producers: Number of concurrent producers on one client.
+        idempotent: True to number the batches.
     """
 
     messages: int
@@ -35,11 +35,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """How long appends took.
+    """Times of appends.
 
     Attributes:
-        seconds: From the first append to the last acknowledgement.
-        marks: Seconds at which each tenth of the first producer's messages was acknowledged.
+        seconds: Seconds from the first append to the last acknowledgement.
+        marks: Seconds until each tenth of the first producer's messages was acknowledged.
     """
 
     seconds: float
@@ -47,7 +47,7 @@ class Timed:
 
 
 async def append_lists(client: AsyncClient, payloads: list[bytes], load: Load) -> Timed:
-    """Append ``load`` and wait for every acknowledgement."""
+    """Append ``load``, and wait for all acknowledgements."""
     start = time.perf_counter()
     share = load.messages // load.producers
     marks = await asyncio.gather(
@@ -60,7 +60,7 @@ async def append_lists(client: AsyncClient, payloads: list[bytes], load: Load) -
 
 
 async def append_singles(client: AsyncClient, payloads: list[bytes], load: Load) -> tuple[float, list[float]]:
-    """Append single messages, each producer awaiting one at a time; return seconds in all and of each append."""
+    """Append single messages, one at a time per producer; return the total seconds and those of each append."""
     durations: list[float] = []
 
     async def produce(number: int) -> None:
@@ -77,7 +77,7 @@ async def append_singles(client: AsyncClient, payloads: list[bytes], load: Load)
 
 
 async def _produce(client: AsyncClient, payloads: list[bytes], name: str, messages: int, load: Load) -> list[float]:
-    """Append lists through a producer; return when the end of each tenth was acknowledged."""
+    """Append lists through a producer; return the times at which each tenth was acknowledged."""
     marks: list[asyncio.Task[float]] = []
     per_batch = load.per_batch
     batch_bytes = per_batch * (len(payloads[0]) + _OVERHEAD_BYTES)
@@ -94,6 +94,6 @@ async def _produce(client: AsyncClient, payloads: list[bytes], name: str, messag
 
 
 async def _acknowledged(ticket: AsyncTicket) -> float:
-    """Return when the message of ``ticket`` was acknowledged."""
+    """Return the time at which the message of ``ticket`` was acknowledged."""
     await ticket
     return time.perf_counter()

@@ -1,7 +1,7 @@
-"""Appends with and without a backup going on, by turns in one run; and whether what is restored is what was written.
+"""``bench backup``: appends with and without a running backup, in turns; and whether the restored log is equal.
 
-A channel holds the log that is backed up. Another one is appended to at full speed, under retention, so that the disk
-is enough and reclaim runs meanwhile. The backup is taken by the command itself, in a process of its own.
+One channel holds the log to back up. Another one is appended to at full speed, with retention, so that the disk does
+not fill up and reclaim runs meanwhile. The backup is made by the command itself, in its own process.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ _PROGRAM: Final = "import sys; from tidelog_server.cli import main; main(sys.arg
 
 @dataclass(frozen=True, slots=True)
 class BackupSettings:
-    """What was asked for.
+    """Settings of ``bench backup``.
 
     Attributes:
-        log_bytes: How much is written before, and backed up.
-        size: Bytes of each payload.
-        rate: Of the copying, as ``--rate``.
-        rounds: How often a backup is taken, with a time without one before each and after the last.
-        plain_s: How long that is.
+        log_bytes: Bytes that are written in advance and backed up.
+        size: Bytes per payload.
+        rate: Maximum rate of copying, as for ``--rate``.
+        rounds: Number of backups, with a phase without a backup before each and after the last.
+        plain_s: Seconds of each phase without a backup.
     """
 
     log_bytes: int
@@ -52,7 +52,7 @@ class BackupSettings:
 
 @dataclass(slots=True)
 class _Load:
-    """Appends for ever, and counts what was acknowledged."""
+    """Appends until it is cancelled, and counts the acknowledged bytes."""
 
     channel: AsyncChannel
     payloads: Sequence[bytes]
@@ -68,17 +68,17 @@ class _Load:
                 self.acked_bytes += per_batch * len(self.payloads[0])
 
     async def rate_during(self, seconds: float) -> float:
-        """Return bytes a second over a while from now on."""
+        """Return the bytes per second over the next ``seconds``."""
         start_s, before = time.perf_counter(), self.acked_bytes
         await asyncio.sleep(seconds)
         return (self.acked_bytes - before) / (time.perf_counter() - start_s)
 
 
 async def measure_backup(server: ServerProcess, folder: Path, settings: BackupSettings) -> Report:
-    """Fill a log, append beside backups of it, and compare the last one, restored, with the log.
+    """Fill a log, append during backups of it, restore the last backup and compare it with the log.
 
     Raises:
-        CommandError: A command failed, or what was restored is not what was written.
+        CommandError: A command failed, or the restored log differs.
     """
     payloads = [os.urandom(settings.size) for _ in range(DISTINCT)]
     plain, during, took_s = [], [], []
@@ -141,11 +141,11 @@ async def _command(*arguments: object, server: ServerProcess | None = None) -> N
     async with asyncio.timeout(_WITHIN_S):
         code = await process.wait()
     if code:
-        raise CommandError(f"`tidelog backup {arguments[0]}` ended with exit code {code}")
+        raise CommandError(f"`tidelog backup {arguments[0]}` failed with exit code {code}")
 
 
 async def _compare_restored(server: ServerProcess, folder: Path) -> dict[str, float]:
-    """Verify and restore the newest backup, and compare all that both logs have by a hash over ticks and payloads."""
+    """Verify and restore the newest backup, and compare the logs by a hash over ticks and payloads."""
     await _command("verify", folder / "backups")
     await _command("restore", folder / "backups", folder / "restored")
     manifest = open_backup_folder(folder / "backups").manifest(None)
@@ -155,7 +155,7 @@ async def _compare_restored(server: ServerProcess, folder: Path) -> dict[str, fl
             AsyncClient(server.grpc, timeout_s=120.0) as one,
             AsyncClient(restored_server.grpc, timeout_s=120.0) as other,
         ):
-            # What was restored has the retention of that time, and may have removed more by now.
+            # The restored channel has the retention of the backup, and may have removed more messages by now.
             await other.alter_channels([_LOAD], retention=Retention())
             loads = [(await client.describe_channels([_LOAD]))[0].vchannels[0] for client in (one, other)]
             begin = {f"{_KEPT}/0": 0, f"{_KEPT}/1": 0, f"{_LOAD}/0": max(int(load.trim_tick) for load in loads)}
@@ -167,7 +167,7 @@ async def _compare_restored(server: ServerProcess, folder: Path) -> dict[str, fl
         restored_server.stop()
     if restored != written:
         different = [name for name in begin if restored[name] != written[name]]
-        raise CommandError(f"what was restored is not what was written, in {', '.join(different)}")
+        raise CommandError(f"the restored log differs from the original in {', '.join(different)}")
     return {
         "backup_bytes": manifest.size_bytes,
         "compared_messages": sum(messages for _, messages in written.values()),
@@ -175,7 +175,7 @@ async def _compare_restored(server: ServerProcess, folder: Path) -> dict[str, fl
 
 
 async def _digest(client: AsyncClient, vchannel: str, begin_tick: int, last_tick: int) -> tuple[str, int]:
-    """Return a hash over all ticks and payloads from ``begin_tick`` to ``last_tick``, and how many there are."""
+    """Return a hash over all ticks and payloads from ``begin_tick`` to ``last_tick``, and the number of messages."""
     digest, messages = blake2b(), 0
     async for batch in client.scan(vchannel, start=At.tick(Tick(begin_tick))):
         ticks = list(batch.ticks)

@@ -1,4 +1,4 @@
-"""``bench broadcast``: one broadcast to many vchannels, against one append to one of them."""
+"""``bench broadcast``: broadcasts to many vchannels, against single appends to one of them."""
 
 import statistics
 import time
@@ -11,19 +11,19 @@ from tidelog_server.cli.bench.payloads import distinct_payloads
 from tidelog_server.cli.bench.report import Floor, Report, percentiles
 from tidelog_server.cli.bench.server_process import Target
 
-# Broadcasts and appends by turns, because a machine changes its pace.
+# Broadcasts and appends alternate, because the speed of a machine varies.
 _ROUNDS: Final = 10
 _WARM_UP: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class BroadcastSettings:
-    """What ``bench broadcast`` was asked for.
+    """Settings of ``bench broadcast``.
 
     Attributes:
-        broadcasts: How many, one after the other.
-        vchannels: To how many each goes.
-        size: Bytes of each message.
+        broadcasts: Number of broadcasts, one after the other.
+        vchannels: Vchannels per broadcast.
+        size: Bytes per message.
     """
 
     broadcasts: int
@@ -32,9 +32,9 @@ class BroadcastSettings:
 
 
 async def measure_broadcast(target: Target, settings: BroadcastSettings) -> Report:
-    """Time broadcasts under a resource key, single appends, and acknowledgements; medians over all.
+    """Measure broadcasts under a resource key, single appends, and acknowledgements; returns medians.
 
-    Each broadcast is acknowledged on all vchannels before the next one, so its key is free again.
+    Each broadcast is acknowledged on all vchannels before the next one, so that its key is free.
     """
     key = ResourceKey("bench", "key")
     share = max(1, settings.broadcasts // _ROUNDS)

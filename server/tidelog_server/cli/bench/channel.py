@@ -1,4 +1,4 @@
-"""A channel for one benchmark."""
+"""A temporary channel for a benchmark."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ _numbers = itertools.count()
 
 @asynccontextmanager
 async def bench_vchannels(client: AsyncClient, vchannels: int, *, is_kept: bool = False) -> AsyncIterator[list[str]]:
-    """Yield the names of the vchannels of a new channel, which is removed at the end unless it shall be kept."""
+    """Yield the vchannel names of a new channel, which is destroyed at the end unless ``is_kept``."""
     name = f"bench-{os.getpid()}-{next(_numbers)}"
     await client.create_channels([name], vchannels=vchannels)
     try:

@@ -1,6 +1,6 @@
-"""``bench channels``: what single channels and groups cost when there are many, and what many cost a server.
+"""``bench channels``: operations on single channels and groups among many, and a server's memory and restarts.
 
-What is measured is a table: whoever adds a kind of thing that channels have adds its operations there.
+The operations are a table, to which new ones are added.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tidelog_server.cli.bench.server_process import ServerProcess
 _TEN: Final = 10
 _HUNDRED: Final = 100
 _PAGE: Final = 1_000
-# How often an operation is timed that could be repeated for ever.
+# Repetitions of operations that can be repeated any number of times.
 _REPETITIONS: Final = 300
 _APPENDS_AT_ONCE: Final = 512
 _TIMEOUT_S: Final = 60.0
@@ -25,11 +25,11 @@ _TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ChannelsSettings:
-    """What was asked for.
+    """Settings of ``bench channels``.
 
     Attributes:
-        channels: How many.
-        messages: In each, one batch for each message, before the second restarts.
+        channels: Number of channels.
+        messages: Messages per channel, each a batch, that are appended before the second restarts.
     """
 
     channels: int
@@ -37,12 +37,12 @@ class ChannelsSettings:
 
     @property
     def names(self) -> list[str]:
-        """The names of all channels, in the order in which they are created."""
+        """The names of all channels, in order of creation."""
         return [f"bench-{number:05}" for number in range(self.channels)]
 
 
 _Operation = Callable[[AsyncClient, ChannelsSettings], AsyncIterator[Awaitable[object]]]
-"""Yields what is timed, one call of the server each."""
+"""Yields the awaitables to measure, one call each."""
 
 
 async def _create_hundreds(client: AsyncClient, settings: ChannelsSettings) -> AsyncIterator[Awaitable[object]]:
@@ -69,13 +69,13 @@ async def _describe_hundreds(client: AsyncClient, settings: ChannelsSettings) ->
 
 
 async def _alter_ones(client: AsyncClient, settings: ChannelsSettings) -> AsyncIterator[Awaitable[object]]:
-    """Give channels bounds that nothing exceeds, so that retention has to look at them from then on."""
+    """Set limits that are never exceeded, so that retention must check the channels from then on."""
     for name in random.sample(settings.names, min(_REPETITIONS, settings.channels)):
         yield client.alter_channels([name], retention=Retention.of(age="30d", bytes="1GiB"))
 
 
 async def _pages(listed: Callable[[], AsyncIterator[object]], count: int) -> AsyncIterator[Awaitable[object]]:
-    """List all ``count`` of them, again and again; the first of each page is what the page takes."""
+    """List all ``count`` objects repeatedly; the first object of a page takes the time of the page."""
     pages = 0
     while pages < _REPETITIONS // 10:
         every = listed()
@@ -93,7 +93,7 @@ def _list_pages(client: AsyncClient, settings: ChannelsSettings) -> AsyncIterato
 
 
 async def _list_by_prefix(client: AsyncClient, settings: ChannelsSettings) -> AsyncIterator[Awaitable[object]]:
-    """List ten channels of all."""
+    """List ten of all channels, by a prefix."""
 
     async def ten(prefix: str) -> None:
         assert len([channel async for channel in client.list_channels(prefix)]) == _TEN
@@ -135,7 +135,7 @@ OPERATIONS: Final[dict[str, _Operation]] = {
     "commit_position": _commit_groups,
     "list_group_page": _list_group_pages,
 }
-"""In the order in which they run, on the same channels."""
+"""The operations, in the order in which they run on the same channels."""
 
 
 async def measure_channels(process: ServerProcess, settings: ChannelsSettings) -> Report:
@@ -183,7 +183,7 @@ async def _restarts(process: ServerProcess, what: str) -> dict[str, float]:
 
 
 async def _fill(client: AsyncClient, settings: ChannelsSettings) -> None:
-    """Append single messages, each time to the next channel, so that each is an entry of its own."""
+    """Append single messages to the channels in turn, so that each message is an entry."""
     names = settings.names
     for _ in range(settings.messages):
         for begin in range(0, len(names), _APPENDS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""Processes that take part in a benchmark, because one interpreter is one core."""
+"""Child processes of a benchmark, because an interpreter uses only one core."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 
 async def start_child(module: str, order: Mapping[str, object]) -> asyncio.subprocess.Process:
-    """Start ``python -m module`` with ``order`` as JSON; its standard input and output are pipes."""
+    """Start ``python -m module`` with ``order`` as a JSON argument; its standard input and output are pipes."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, json.dumps(order), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -16,7 +16,7 @@ async def start_child(module: str, order: Mapping[str, object]) -> asyncio.subpr
 
 @asynccontextmanager
 async def child_process(module: str, order: Mapping[str, object]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a child that ends by itself, or here."""
+    """Run a child process, which is killed at the end unless it has ended."""
     process = await start_child(module, order)
     try:
         yield process
@@ -27,9 +27,9 @@ async def child_process(module: str, order: Mapping[str, object]) -> AsyncIterat
 
 
 async def line_of(process: asyncio.subprocess.Process) -> bytes:
-    """Return the next line that a child prints. Raises RuntimeError if it has ended."""
+    """Return the next line of a child's output. Raises RuntimeError if it has ended."""
     assert process.stdout is not None
     line = await process.stdout.readline()
     if not line:
-        raise RuntimeError(f"a process of the benchmark ended with exit code {await process.wait()}")
+        raise RuntimeError(f"a process of the benchmark ended early, with exit code {await process.wait()}")
     return line

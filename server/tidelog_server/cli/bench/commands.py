@@ -1,4 +1,4 @@
-"""``tidelog bench``: each benchmark against its floor, with a server of its own."""
+"""``tidelog bench``: each benchmark is compared with its floor and starts its own server."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,20 +20,18 @@ if TYPE_CHECKING:
 
 _EndpointOption = Annotated[
     str | None,
-    typer.Option("--endpoint", help="Measure this server instead of one of our own.", show_default=False),
+    typer.Option("--endpoint", help="Measure the server at host:port instead of a new one.", show_default=False),
 ]
-_JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-_FolderOption = Annotated[
-    Path, typer.Option("--folder", help="Where a temporary folder is made: this disk is measured.")
-]
-_SizeOption = Annotated[int, typer.Option(min=1, help="Bytes of each payload.")]
-_MessagesOption = Annotated[int, typer.Option("--messages", min=1, help="How many messages.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print each report as one JSON object.")]
+_FolderOption = Annotated[Path, typer.Option("--folder", help="Folder for temporary files; its disk is measured.")]
+_SizeOption = Annotated[int, typer.Option(min=1, help="Bytes per payload.")]
+_MessagesOption = Annotated[int, typer.Option("--messages", min=1, help="Number of messages.")]
 _BatchMessagesOption = Annotated[
-    int, typer.Option(min=1, max=MAX_MESSAGES_PER_BATCH, help="Messages in a batch at most.")
+    int, typer.Option(min=1, max=MAX_MESSAGES_PER_BATCH, help="Maximum messages per batch.")
 ]
-_BatchBytesOption = Annotated[int, typer.Option(min=1, help="Bytes of payloads in a batch at most.")]
+_BatchBytesOption = Annotated[int, typer.Option(min=1, help="Maximum bytes of payloads per batch.")]
 
-# As the producer does by itself.
+# The producer's default.
 _DEFAULT_BATCH_BYTES: Final = 1 << 20
 _SINGLE_MESSAGES: Final = 100_000
 _LARGEST_CAPPED: Final = 1 << 10
@@ -41,7 +39,7 @@ _LARGEST_CAPPED: Final = 1 << 10
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    group = typer.Typer(no_args_is_help=True, help="Measure Tidelog against what this machine can do without it.")
+    group = typer.Typer(no_args_is_help=True, help="Measure Tidelog and compare it with the same work without Tidelog.")
     for command in (
         append, latency, txn, broadcast, msgstream, scan, consume, rebalance, channels, retention, metadata, backup,
         security, spark, stream, pipeline,
@@ -54,24 +52,27 @@ def register(app: typer.Typer) -> None:
 def append(
     *,
     messages: Annotated[
-        int | None, typer.Option(min=1, help="Default: 8,000,000 or 1 GB, --single 100,000.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="Number of messages. Default: 8,000,000 or 1 GiB; 100,000 with --single.", show_default=False
+        ),
     ] = None,
     size: _SizeOption = 100,
     batch_messages: _BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
     batch_bytes: _BatchBytesOption = _DEFAULT_BATCH_BYTES,
-    producers: Annotated[int, typer.Option(min=1, help="Producers at the same time.")] = 1,
-    concurrency: Annotated[int, typer.Option(min=1, help="With --single: tasks that await one append each.")] = 64,
-    single: Annotated[bool, typer.Option("--single", help="Append one message at a time in each task.")] = False,
-    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels to append to.")] = 1,
-    durability: Annotated[Literal["sync", "os"], typer.Option(help="What an ack promises.")] = "sync",
+    producers: Annotated[int, typer.Option(min=1, help="Number of concurrent producers.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="With --single: number of concurrent appends.")] = 64,
+    single: Annotated[bool, typer.Option("--single", help="Append single messages, one at a time per task.")] = False,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 1,
+    durability: Annotated[Literal["sync", "os"], typer.Option(help="Acknowledge when on disk, or in the OS.")] = "sync",
     stalled_follower: Annotated[
-        bool, typer.Option("--stalled-follower", help="Attach a follower that stops reading.")
+        bool, typer.Option("--stalled-follower", help="Attach a following scan that does not read.")
     ] = False,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Messages per second to disk. From 10,000,000 messages on also how the server ages: rates, seeks, restart."""
+    """Measure durable messages per second; from 10,000,000 messages on, also rate over time, seeks and a restart."""
     from tidelog_server.cli.bench.append import AppendSettings, measure_append
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -96,23 +97,23 @@ def security(
     size: _SizeOption = 100,
     batch_messages: _BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
     batch_bytes: _BatchBytesOption = _DEFAULT_BATCH_BYTES,
-    streams: Annotated[int, typer.Option(min=0, help="Idle streams beside a hostile client; 0 for TLS alone.")] = 5_000,
-    seconds: Annotated[float, typer.Option(min=1, help="How long the hostile client attacks, in each round.")] = 15,
+    streams: Annotated[int, typer.Option(min=0, help="Idle streams during the attack; 0 to measure TLS only.")] = 5_000,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds that the hostile client attacks, per round.")] = 15,
     attack: Annotated[
-        list[str] | None, typer.Option("--attack", help="Run this attack only; repeatable.", show_default=False)
+        list[str] | None, typer.Option("--attack", help="Run only this attack; repeatable.", show_default=False)
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each attack and its floor.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds of each attack and its floor.")] = 3,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Appends with TLS and a token against plaintext; then what a client keeps under idle streams and attacks."""
+    """Measure appends with TLS and a token against plaintext; then during idle streams and attacks."""
     from tidelog_server.cli.bench.attacks import ATTACKS
     from tidelog_server.cli.bench.security import SecuritySettings
     from tidelog_server.cli.bench.security_attack import AttackSettings, measure_attack
 
     known = {each.name: each for each in ATTACKS}
     if unknown := sorted(set(attack or ()) - known.keys()):
-        raise CommandError(f"there is no attack '{unknown[0]}'; the attacks are {', '.join(known)}", ExitCode.USAGE)
+        raise CommandError(f"unknown attack '{unknown[0]}': expected one of {', '.join(known)}", ExitCode.USAGE)
     if attack is None:
         tls = SecuritySettings(messages, size, _per_batch(size, batch_messages, batch_bytes), streams, seconds)
         _measure_security(tls, folder, as_json=json)
@@ -123,12 +124,12 @@ def security(
 
 
 def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bool) -> None:
-    """Measure TLS against plaintext, and a client beside idle streams and a hostile client."""
+    """Measure TLS against plaintext, and a client during idle streams and an attack."""
     from tidelog_server.cli.bench.security import measure_siege, measure_tls
     from tidelog_server.cli.bench.security_server import secured_server
     from tidelog_server.cli.bench.server_process import ServerProcess, running_target
 
-    # What is measured is the cost of a call, not its quota.
+    # No quotas: they would limit what is measured.
     flags = {
         "quota.requests_per_s": "0", "limits.max_open_streams": str(2 * settings.streams + 1_000),
         "limits.max_open_streams_per_principal": str(settings.streams + 1_000),
@@ -147,7 +148,7 @@ def _measure_security(settings: "SecuritySettings", folder: Path, *, as_json: bo
         assert process is not None
         _report(lambda: event_loop.run(tls(process, bench)), as_json=as_json)
     if settings.streams:
-        # A server of its own, whose memory is that of this alone.
+        # Its own server, so that the reported memory is that of this measurement.
         for asks in (False, True):
             with _bench_folder(folder) as bench:
                 _report(lambda: event_loop.run(siege(bench, asks_for_certificates=asks)), as_json=as_json)  # noqa: B023 - run at once
@@ -161,7 +162,7 @@ def latency(
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Microseconds of one synced append at a time."""
+    """Measure the latency of single synced appends, in microseconds."""
     from tidelog_server.cli.bench.latency import measure_latency
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -172,19 +173,19 @@ def latency(
 def txn(
     *,
     transactions: Annotated[
-        int, typer.Option(min=1, help="How many transactions, on one vchannel and on four.")
+        int, typer.Option(min=1, help="Number of transactions, on one vchannel and again on four.")
     ] = 60_000,
-    messages: Annotated[int, typer.Option("--messages", min=4, max=1_000, help="Messages in each.")] = 10,
+    messages: Annotated[int, typer.Option("--messages", min=4, max=1_000, help="Messages per transaction.")] = 10,
     size: _SizeOption = 100,
-    concurrency: Annotated[int, typer.Option(min=1, help="Tasks that await one commit each.")] = 64,
-    large_mib: Annotated[int, typer.Option(min=0, help="Size of the large transaction; 0 for none.")] = 1_024,
+    concurrency: Annotated[int, typer.Option(min=1, help="Number of concurrent transactions.")] = 64,
+    large_mib: Annotated[int, typer.Option(min=0, help="MiB of the large transaction; 0 to skip it.")] = 1_024,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Commits per second on one vchannel, and on four of two channels, against plain appends of the same messages.
+    """Measure commits per second on one vchannel, and on four of two channels, against appends of the same messages.
 
-    Then one large transaction, with the memory that the server takes for it.
+    Then measure one large transaction, and the server's memory for it.
     """
     from tidelog_server.cli.bench.large_txn import LargeTxnSettings, measure_large_txn
     from tidelog_server.cli.bench.server_process import running_target
@@ -196,7 +197,7 @@ def txn(
             stolen = StolenTime()
             print_report(stolen.noted(event_loop.run(measure_txn(target, settings))), as_json=json)
     if large_mib:
-        # A server of its own, whose memory is that of this alone.
+        # Its own server, so that the reported memory is that of this transaction.
         large = LargeTxnSettings(large_mib, size)
         with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
             _report(lambda: event_loop.run(measure_large_txn(target, large)), as_json=json)
@@ -204,14 +205,14 @@ def txn(
 
 def broadcast(
     *,
-    broadcasts: Annotated[int, typer.Option(min=1, help="How many, one after the other.")] = 1_000,
-    vchannels: Annotated[int, typer.Option(min=1, max=1_024, help="Vchannels that each goes to.")] = 100,
+    broadcasts: Annotated[int, typer.Option(min=1, help="Number of broadcasts, one after the other.")] = 1_000,
+    vchannels: Annotated[int, typer.Option(min=1, max=1_024, help="Vchannels per broadcast.")] = 100,
     size: _SizeOption = 100,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Time of one broadcast to many vchannels under a resource key, against one append to one of them."""
+    """Measure broadcasts to many vchannels under a resource key, against single appends to one of them."""
     from tidelog_server.cli.bench.broadcast import BroadcastSettings, measure_broadcast
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -222,15 +223,15 @@ def broadcast(
 
 def msgstream(
     *,
-    intervals: Annotated[int, typer.Option(min=4, help="How many intervals to watch.")] = 50,
-    interval_ms: Annotated[int, typer.Option(min=10, max=60_000, help="Length of an interval.")] = 200,
-    pause_ms: Annotated[float, typer.Option(min=0, help="How long the producer waits between packs.")] = 5,
+    intervals: Annotated[int, typer.Option(min=4, help="Number of intervals to measure.")] = 50,
+    interval_ms: Annotated[int, typer.Option(min=10, max=60_000, help="Milliseconds per interval.")] = 200,
+    pause_ms: Annotated[float, typer.Option(min=0, help="Milliseconds between packs of the producer.")] = 5,
     size: _SizeOption = 100,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Delay of the packs of two time-tick streams over eight channels, of which two are silent."""
+    """Measure the delay of packs of two time-tick streams over eight channels, two of them without messages."""
     from tidelog_server.cli.bench.msgstream import MsgstreamSettings, measure_msgstream
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -249,7 +250,7 @@ def scan(
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Messages per second into Python bytes, and megabytes per second as raw batches."""
+    """Measure messages per second into Python bytes, and megabytes per second as raw batches."""
     from tidelog_server.cli.bench.scan import measure_scan
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -265,22 +266,25 @@ def consume(
     *,
     messages: _MessagesOption = 8_000_000,
     size: _SizeOption = 100,
-    members: Annotated[int, typer.Option(min=1, help="Processes that share the group.")] = 4,
-    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels of the channel; a multiple of the members.")] = 8,
+    members: Annotated[int, typer.Option(min=1, help="Number of members, each a process.")] = 4,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels; a multiple of --members.")] = 8,
     commit_every: Annotated[
-        int, typer.Option(min=1, max=MAX_MESSAGES_PER_BATCH, help="Messages of a batch; each is committed.")
+        int, typer.Option(min=1, max=MAX_MESSAGES_PER_BATCH, help="Messages per batch; each batch is committed.")
     ] = 1_000,
     waits: Annotated[bool, typer.Option("--waits", help="Wait for each commit before the next batch.")] = False,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Messages per second through a consumer group, with durable commits, against a scan of the same log."""
+    """Measure messages per second through a consumer group, with durable commits, against a scan of the same log."""
     from tidelog_server.cli.bench.consume import ConsumeSettings, measure_consume
     from tidelog_server.cli.bench.server_process import running_target
 
     if vchannels % members:
-        raise CommandError(f"{vchannels} vchannels cannot be shared evenly by {members} members", ExitCode.USAGE)
+        raise CommandError(
+            f"{members} members cannot share {vchannels} vchannels evenly: make --vchannels a multiple of --members",
+            ExitCode.USAGE,
+        )
     settings = ConsumeSettings(messages, size, members, vchannels, commit_every, waits)
     with _bench_folder(folder) as bench, running_target(endpoint, bench, _needs(size)) as target:
         _report(lambda: event_loop.run(measure_consume(target, settings)), as_json=json)
@@ -288,17 +292,17 @@ def consume(
 
 def rebalance(
     *,
-    seconds: Annotated[float, typer.Option(min=1, help="How long members are killed and added.")] = 60.0,
-    members: Annotated[int, typer.Option(min=2, help="Processes that share the group at a time.")] = 4,
-    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels of the channel.")] = 8,
-    rate: Annotated[int, typer.Option(min=1, help="Messages per second that are appended.")] = 2_000,
-    kill_every: Annotated[float, typer.Option(min=0.1, help="Seconds from one kill to the next.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of the choice of who is killed.")] = 0,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds during which members are killed and added.")] = 60.0,
+    members: Annotated[int, typer.Option(min=2, help="Number of concurrent members, each a process.")] = 4,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 8,
+    rate: Annotated[int, typer.Option(min=1, help="Messages appended per second.")] = 2_000,
+    kill_every: Annotated[float, typer.Option(min=0.1, help="Seconds between kills.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice of the killed member.")] = 0,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Messages lost and doubled, and the longest pause, while members of a group are killed and added."""
+    """Count lost and duplicate messages, and measure the longest pause, while members are killed and added."""
     from tidelog_server.cli.bench.rebalance import RebalanceSettings, measure_rebalance
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -309,14 +313,16 @@ def rebalance(
 
 def channels(
     *,
-    channels: Annotated[int, typer.Option(min=200, max=MAX_CHANNELS, help="How many, in hundreds.")] = MAX_CHANNELS,
+    channels: Annotated[
+        int, typer.Option(min=200, max=MAX_CHANNELS, help="Number of channels, a multiple of 100.")
+    ] = MAX_CHANNELS,
     messages: Annotated[
-        int, typer.Option("--messages", min=0, help="Messages in each, appended one by one, for the restart.")
+        int, typer.Option("--messages", min=0, help="Messages per channel, appended one by one before a restart.")
     ] = 100,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Milliseconds to create, describe, change and list channels and groups, the server's memory, and its restarts."""
+    """Measure creating, describing, altering and listing channels and groups, the server's memory, and restarts."""
     from tidelog_server.cli.bench.channels import ChannelsSettings, measure_channels
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -329,13 +335,13 @@ def channels(
 
 def retention(
     *,
-    seconds: Annotated[float, typer.Option(min=1, help="How long is appended with retention.")] = 300,
-    cap: Annotated[str, typer.Option(help="What the channel may keep, such as 1GiB.")] = "1GiB",
-    vchannels: Annotated[int, typer.Option(min=1, max=64, help="Vchannels of the channel, with a producer each.")] = 2,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds of appends with retention.")] = 300,
+    cap: Annotated[str, typer.Option(help="Retention of the channel in bytes, such as 1GiB.")] = "1GiB",
+    vchannels: Annotated[int, typer.Option(min=1, max=64, help="Number of vchannels, with a producer each.")] = 2,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """What the disk holds of a channel with a cap that is appended to at full speed, 100 bytes to 1 KiB a message."""
+    """Measure disk usage of a channel with retention during appends at full speed; messages of 100 bytes to 1 KiB."""
     from tidelog import Retention
     from tidelog_server.cli.bench.retention import RetentionSettings, measure_retention
     from tidelog_server.cli.bench.server_process import running_target
@@ -355,11 +361,11 @@ def metadata(
     messages: _MessagesOption = 6_000_000,
     size: _SizeOption = 100,
     batch_messages: _BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
-    etcd: Annotated[str | None, typer.Option(help="host:port of an etcd; one of our own without.")] = None,
+    etcd: Annotated[str | None, typer.Option(help="host:port of an etcd. Default: start one.")] = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Messages per second to disk with metadata in etcd, against embedded metadata by turns."""
+    """Measure durable messages per second with metadata in etcd, against embedded metadata, in turns."""
     from tidelog_server.cli.bench.metadata import measure_metadata, running_etcd
 
     def measure(bench: Path, endpoint: str) -> Report:
@@ -376,15 +382,15 @@ def metadata(
 
 def backup(
     *,
-    gigabytes: Annotated[float, typer.Option(min=0.01, help="Size of the log that is backed up, in GB.")] = 5,
+    gigabytes: Annotated[float, typer.Option(min=0.01, help="Size of the log to back up, in GB.")] = 5,
     size: _SizeOption = 1 << 10,
-    rate: Annotated[str, typer.Option(help="Bytes a second that the backup reads at most.")] = "32MiB",
-    rounds: Annotated[int, typer.Option(min=1, help="How many backups are taken.")] = 2,
+    rate: Annotated[str, typer.Option(help="Maximum bytes per second that the backup reads.")] = "32MiB",
+    rounds: Annotated[int, typer.Option(min=1, help="Number of backups.")] = 2,
     plain_s: Annotated[float, typer.Option(min=0.1, help="Seconds without a backup before and after each.")] = 20,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Appends while a backup is taken, against those without; and the restored copy against the log, byte for byte."""
+    """Measure appends during a backup, against appends without one; and compare the restored copy with the log."""
     from tidelog_server.cli.bench.backup import BackupSettings, measure_backup
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -399,12 +405,12 @@ def spark(
     *,
     messages: _MessagesOption = 5_000_000,
     size: _SizeOption = 100,
-    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels to read.")] = 4,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 4,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Rows per second into Spark, against the same rows from Parquet."""
+    """Measure rows per second into Spark, against the same rows from Parquet."""
     from tidelog_server.cli.bench.server_process import running_target
     from tidelog_server.cli.bench.spark import measure_spark
 
@@ -415,16 +421,16 @@ def spark(
 
 def stream(
     *,
-    rate: Annotated[int, typer.Option(min=50, help="Messages appended each second.")] = 200_000,
+    rate: Annotated[int, typer.Option(min=50, help="Messages appended per second.")] = 200_000,
     size: _SizeOption = 100,
-    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels to append to and to read.")] = 4,
-    seconds: Annotated[int, typer.Option(min=1, help="How long is appended.")] = 30,
-    trigger: Annotated[float, typer.Option(min=0.1, help="Seconds from one micro-batch to the next.")] = 2.0,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 4,
+    seconds: Annotated[int, typer.Option(min=1, help="Seconds of appends.")] = 30,
+    trigger: Annotated[float, typer.Option(min=0.1, help="Trigger interval of micro-batches, in seconds.")] = 2.0,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """A streaming query in Spark on what is appended steadily: time of batches, and delay of messages."""
+    """Measure a streaming query in Spark during steady appends: duration of batches, and delay of messages."""
     from tidelog_server.cli.bench.server_process import running_target
     from tidelog_server.cli.bench.stream import StreamSettings, measure_stream
 
@@ -438,12 +444,12 @@ def pipeline(
     *,
     messages: _MessagesOption = 2_000_000,
     size: _SizeOption = 100,
-    vchannels: Annotated[int, typer.Option(min=1, help="Vchannels to archive.")] = 4,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 4,
     endpoint: _EndpointOption = None,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Archive, verify and trim with Spark; producer, log and archive must have the same digest."""
+    """Measure archiving, verifying and trimming with Spark; producer, log and archive must have the same digest."""
     from tidelog_server.cli.bench.pipeline import measure_pipeline
     from tidelog_server.cli.bench.server_process import running_target
 
@@ -456,11 +462,11 @@ def pipeline(
 
 def run_all(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the messages.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use a tenth of the messages.")] = False,
     folder: _FolderOption = Path(),
     json: _JsonOption = False,
 ) -> None:
-    """Run each benchmark once, one after the other."""
+    """Run the benchmarks one after the other."""
     share = 10 if quick else 1
     runs: list[Callable[[], None]] = [
         *(
@@ -485,13 +491,13 @@ def run_all(
 
 
 def _report(measure: Callable[[], Report], *, as_json: bool) -> None:
-    """Print what ``measure`` returns, and what others had of the CPU meanwhile."""
+    """Print the report that ``measure`` returns, with the share of CPU that was stolen meanwhile."""
     stolen = StolenTime()
     print_report(stolen.noted(measure()), as_json=as_json)
 
 
 def _default_messages(size: int) -> int:
-    """Return how many messages a run needs to be longer than the disk's moods, and much larger than the memtables."""
+    """Return a number of messages that averages out the disk's variation and is much larger than the memtables."""
     return max(1_000, min(8_000_000, (1 << 30) // size))
 
 
@@ -500,7 +506,7 @@ def _per_batch(size: int, batch_messages: int, batch_bytes: int) -> int:
 
 
 def _needs(size: int) -> dict[str, str]:
-    """Return the settings without which a server would refuse messages of this size, or a disk of this machine."""
+    """Return the settings with which a server accepts messages of this size and a nearly full disk."""
     limits = {"limits.min_free_disk_bytes": "0"}
     if size > 1 << 20:
         limits |= {
@@ -513,10 +519,10 @@ def _needs(size: int) -> dict[str, str]:
 
 @contextmanager
 def _bench_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder that is removed at the end, whatever happens."""
+    """Yield a new temporary folder, which is always removed at the end."""
     try:
         folder = tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
-        raise CommandError(f"cannot make a folder in {parent.absolute()}: {error.strerror}") from error
+        raise CommandError(f"cannot create a folder in {parent.absolute()}: {error.strerror}") from error
     with folder as path:
         yield Path(path)

@@ -26,15 +26,15 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ConsumeSettings:
-    """What to consume, and how.
+    """Settings of ``bench consume``.
 
     Attributes:
-        messages: In all.
-        size: Bytes of each payload.
-        members: Processes that share the group.
-        vchannels: Of the channel.
-        commit_every: Messages of a batch; each is committed, durably, before the next one is asked for.
-        waits: Whether a member waits for each commit.
+        messages: Total number of messages.
+        size: Bytes per payload.
+        members: Number of members, each a process.
+        vchannels: Number of vchannels.
+        commit_every: Messages per batch; each batch is committed durably.
+        waits: True if a member waits for each commit before the next batch.
     """
 
     messages: int
@@ -47,7 +47,7 @@ class ConsumeSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What the members of a group are to do: consume a channel up to its ends, exclusive ticks by vchannel."""
+    """The work of a group's members: consume a channel up to ``ends``, exclusive ticks by vchannel."""
 
     endpoint: str
     group: str
@@ -57,7 +57,7 @@ class _Order:
 
 
 async def measure_consume(target: Target, settings: ConsumeSettings) -> Report:
-    """Append messages, then scan them and consume them by turns; medians over the rounds."""
+    """Append messages, then scan and consume them in turns; returns medians over the rounds."""
     async with AsyncClient(target.grpc) as client, bench_vchannels(client, settings.vchannels) as vchannels:
         load = Load(settings.messages, settings.commit_every, vchannels, producers=settings.vchannels)
         await append_lists(client, distinct_payloads(settings.size), load)
@@ -91,7 +91,7 @@ async def measure_consume(target: Target, settings: ConsumeSettings) -> Report:
 
 
 async def _scan_seconds(client: AsyncClient, vchannels: list[str], messages: int) -> float:
-    """Scan every payload into a bytes object of its own, as ``bench scan`` does."""
+    """Scan every payload into its own bytes object, as ``bench scan`` does."""
     start = time.perf_counter()
     count = 0
     async with client.scan(vchannels, until=At.watermark()) as scan:
@@ -102,7 +102,7 @@ async def _scan_seconds(client: AsyncClient, vchannels: list[str], messages: int
 
 
 async def _consume_seconds(client: AsyncClient, order: _Order) -> tuple[float, int]:
-    """Let members consume everything; return the seconds from the first to the last of them, and their commits."""
+    """Consume all messages with a group; return the seconds from start to end of all members, and their commits."""
     settings, group = order.settings, order.group
     await client.create_group(group, order.channel)
     try:
@@ -129,7 +129,7 @@ async def _consume_seconds(client: AsyncClient, order: _Order) -> tuple[float, i
 
 
 async def _wait_for_shares(client: AsyncClient, order: _Order) -> None:
-    """Wait until all members have joined, and each has an equal share."""
+    """Wait until all members have joined and have equal shares."""
     settings = order.settings
     while True:
         described = await client.describe_group(order.group)

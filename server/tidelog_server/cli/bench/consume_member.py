@@ -1,4 +1,4 @@
-"""A member of ``bench consume``, as a process of its own: joins, says so, and consumes its share when told to."""
+"""A member process of ``bench consume``: joins, and consumes its share after a line on standard input."""
 
 import asyncio
 import json
@@ -10,14 +10,14 @@ from tidelog_server.cli import event_loop
 
 
 async def consume(order: dict[str, Any]) -> None:
-    """Consume up to the ends, and commit each batch."""
+    """Consume up to ``ends``, and commit each batch."""
     ends: dict[str, int] = order["ends"]
     async with AsyncClient(order["endpoint"]) as client:
         consumer = client.consumer(order["group"], order["channel"], auto_commit=False)
         async with consumer:
             await _wait_for_start(consumer)
             messages = commits = 0
-            # A member that was told first may have consumed its whole share and left it to this one.
+            # A member that started earlier may have consumed its whole share, left, and passed its vchannels on.
             left = {vchannel: ends[vchannel] for vchannel, tick in consumer.positions.items() if tick < ends[vchannel]}
             while left:
                 batch = await anext(consumer)
@@ -34,7 +34,7 @@ async def consume(order: dict[str, Any]) -> None:
 
 
 async def _wait_for_start(consumer: AsyncConsumer) -> None:
-    """Wait for a line on standard input, and share with other members meanwhile."""
+    """Wait for a line on standard input, and take part in rebalances meanwhile."""
     line = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
     while not line.done():
         await consumer.wait_rebalance(0.1)

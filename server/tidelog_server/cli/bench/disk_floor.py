@@ -1,4 +1,4 @@
-"""The floors of the write path: what RocksDB alone, and what the disk alone, do with the same bytes."""
+"""The floor of the write path: RocksDB alone with the same bytes."""
 
 import itertools
 import shutil
@@ -16,10 +16,10 @@ _MAX_DISTINCT_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """How the server grouped what it was sent.
+    """How the server grouped the appends.
 
     Attributes:
-        messages_per_batch, batches_per_group: On average.
+        messages_per_batch, batches_per_group: Averages.
     """
 
     messages_per_batch: float
@@ -27,9 +27,9 @@ class Grouping:
 
 
 def grouping_between(before: Mapping[str, float], after: Mapping[str, float], messages: int) -> Grouping:
-    """Return how ``messages`` were grouped between two readings of the server's metrics.
+    """Return how ``messages`` were grouped, from two readings of the server's metrics.
 
-    Without metrics (a server that is not ours) each batch is taken to be a group.
+    Without metrics (a server that the benchmark did not start), assume one batch of 1,000 messages per group.
     """
     batches = _growth("tidelog_commit_batches_total", before, after)
     groups = _growth("tidelog_commit_groups_total", before, after)
@@ -41,10 +41,10 @@ def grouping_between(before: Mapping[str, float], after: Mapping[str, float], me
 def measure_disk_floor(
     folder: Path, payloads: list[bytes], grouping: Grouping, *, messages: int, warm_up: int, synced: bool
 ) -> list[float]:
-    """Return the seconds in which rocksdict alone, in a fresh process, writes ``messages`` grouped likewise, by tenths.
+    """Return the seconds that rocksdict alone, in a new process, takes for ``messages`` in the same groups, by tenths.
 
-    Before the clock starts it writes ``warm_up`` messages, for the server was not new either. The batches have the
-    size that the server's had on average, and go into a new database below ``folder``.
+    It first writes ``warm_up`` messages, because the server was not new either. The batches have the average size of
+    the server's batches, and are written to a new database below ``folder``.
     """
     per_batch = max(1, round(grouping.messages_per_batch))
     batch_bytes = per_batch * len(payloads[0])

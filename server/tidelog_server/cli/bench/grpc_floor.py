@@ -1,6 +1,6 @@
-"""The floor under every call: gRPC alone, from one process to another and back.
+"""The floor of every call: gRPC alone, from one process to another and back.
 
-As gRPC and asyncio come, or as our processes run them (``grpc_stack.py``, ``event_loop.py``).
+With the defaults of gRPC and asyncio, or with our settings (``grpc_stack.py``, ``event_loop.py``).
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from tidelog_server.cli.exit_codes import CommandError, ExitCode
 from tidelog_server.cli.grpc_stack import without_choice
 
 TUNED: Final = "--tuned"
-"""Asks a process of a floor for the event loop that ours run on."""
+"""Argument with which a process of a floor uses our settings."""
 
 _PACKAGE: Final = "tidelog_server.cli.bench"
 
 
 class GrpcFloor:
-    """A bare gRPC server and its client, each in a process of its own."""
+    """A bare gRPC server and its client, each in its own process."""
 
     def __init__(self, folder: Path, *, is_tuned: bool) -> None:
         self._server = _start("grpc_floor_server", str(folder), is_tuned=is_tuned)
@@ -40,11 +40,11 @@ class GrpcFloor:
         return await asyncio.to_thread(self._measure, "Echo", count, size_bytes)
 
     async def synced_echo_s(self, *, count: int, size_bytes: int) -> float:
-        """Return the same with each message written to a file and synced, in a thread, before it is sent back."""
+        """Return the same as ``echo_s``, with each message written and synced on a thread before its answer."""
         return await asyncio.to_thread(self._measure, "SyncedEcho", count, size_bytes)
 
     async def stream_megabytes_per_second(self, *, count: int, size_bytes: int) -> float:
-        """Return how fast ``count`` messages come that the server streams."""
+        """Return the megabytes per second of ``count`` messages that the server streams."""
         return await asyncio.to_thread(self._measure, "Stream", count, size_bytes)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class GrpcFloor:
 async def grpc_floor(folder: Path, *, is_tuned: bool) -> AsyncIterator[GrpcFloor]:
     """Yield a floor whose processes write to ``folder`` and end with the context.
 
-    ``is_tuned`` runs gRPC and the event loop as our own processes do, not as they come.
+    ``is_tuned``: True to run gRPC and the event loop with our settings instead of the defaults.
     """
     floor = await asyncio.to_thread(partial(GrpcFloor, folder, is_tuned=is_tuned))
     try:
@@ -73,7 +73,7 @@ async def grpc_floor(folder: Path, *, is_tuned: bool) -> AsyncIterator[GrpcFloor
 
 
 def run(main: Coroutine[Any, Any, None], *, is_tuned: bool) -> None:
-    """Run a process of a floor."""
+    """Run ``main`` in a process of a floor."""
     (event_loop.run if is_tuned else asyncio.run)(main)
 
 
@@ -90,5 +90,5 @@ def _line_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise CommandError("a process that measures bare gRPC ended too early: see above", ExitCode.FAILURE)
+        raise CommandError("a process that measures bare gRPC ended early: see its error above", ExitCode.FAILURE)
     return line

@@ -1,8 +1,8 @@
 """The client of the bare gRPC server: ``python -m tidelog_server.cli.bench.grpc_floor_client <port> [--tuned]``.
 
-Reads one JSON object a line, ``{"measure": "Echo" | "SyncedEcho" | "Stream", "count": N, "size_bytes": N}``, and prints
-one number for each: the median seconds of a round trip, or the megabytes per second of a stream. Ends with its standard
-input.
+Reads a JSON object per line, ``{"measure": "Echo" | "SyncedEcho" | "Stream", "count": N, "size_bytes": N}``, and prints
+a number for each: the median seconds of a round trip, or the megabytes per second of a stream. Exits at the end of
+standard input.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A gRPC server that only moves bytes: ``python -m tidelog_server.cli.bench.grpc_floor_server <folder> [--tuned]``.
+"""A gRPC server that only copies bytes: ``python -m tidelog_server.cli.bench.grpc_floor_server <folder> [--tuned]``.
 
-One of its methods also writes what it moves to a file in the folder. Prints its port on one line and serves until its
-standard input ends, so that it never outlives its parent.
+One of its methods also writes the bytes to a file in the folder. Prints its port on one line and serves until the end
+of its standard input, so that it never outlives its parent.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ async def echo(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[b
 
 
 class SyncedEcho:
-    """Writes every message to a file, syncs it in a thread, and sends it back: the least that a durable log can do.
+    """Writes every message to a file, syncs it on a thread, and sends it back: the minimum work of a durable log.
 
-    Why a thread: a sync on the event loop would stop everybody else for as long as the disk takes.
+    Why a thread: a sync on the event loop would block all other work for the duration of the sync.
     """
 
     def __init__(self, folder: Path) -> None:
         self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed by ``close``
-        # As the probe that measures a sync alone does.
+        # As in the probe that measures syncs.
         os.posix_fallocate(self._file.fileno(), 0, _PREALLOCATED_BYTES)
         self._queue: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class SyncedEcho:
 
 
 async def stream(request: bytes, _context: Any) -> AsyncIterator[bytes]:
-    """Send messages of one size; the request holds (count, bytes of each)."""
+    """Send messages of equal size; the request holds (count, bytes per message)."""
     count, size_bytes = STREAM_REQUEST.unpack(request)
     message = bytes(size_bytes)
     for _ in range(count):

@@ -12,20 +12,20 @@ from tidelog_server.cli.bench.server_process import Target
 
 MIB: Final = 1 << 20
 _VCHANNELS: Final = 4
-# Of the plain appends that it is compared with: enough for a rate, and less disk.
+# Fraction of the messages in the floor's plain appends: enough for a rate, with less disk space.
 _FLOOR_SHARE: Final = 4
 _COMMIT_TIMEOUT_S: Final = 300.0
-# About what a message takes beside its payload.
+# Approximate bytes per message in addition to its payload.
 _MESSAGE_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class LargeTxnSettings:
-    """What was asked for.
+    """Settings of the large transaction.
 
     Attributes:
-        mebibytes: Size of the transaction.
-        size: Bytes of each message.
+        mebibytes: Size of the transaction in MiB.
+        size: Bytes per message.
     """
 
     mebibytes: int
@@ -33,11 +33,11 @@ class LargeTxnSettings:
 
 
 async def measure_large_txn(target: Target, settings: LargeTxnSettings) -> Report:
-    """Stage and commit one large transaction, and append a share of it plainly."""
+    """Stage and commit one large transaction, and append a fraction of its messages without one."""
     per_append = max(1, MIB // (settings.size + _MESSAGE_BYTES))
     pool = distinct_payloads(settings.size)
     messages = [pool[i % len(pool)] for i in range(per_append)]
-    # A little less than asked for: the whole counts the columns' own bytes too.
+    # Slightly less than requested, because the limit counts the overhead of the columns too.
     appends = max(1, settings.mebibytes * MIB * 99 // 100 // (per_append * (settings.size + _MESSAGE_BYTES)))
     async with AsyncClient(target.grpc, timeout_s=_COMMIT_TIMEOUT_S) as client:
         async with bench_vchannels(client, _VCHANNELS) as vchannels:

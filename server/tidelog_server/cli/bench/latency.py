@@ -1,4 +1,4 @@
-"""``bench latency``: one synced append at a time, against a gRPC echo and a sync of the disk."""
+"""``bench latency``: one synced append at a time, against a gRPC echo plus a sync of the disk."""
 
 import asyncio
 import statistics
@@ -14,15 +14,15 @@ from tidelog_server.cli.bench.report import Floor, Report, percentiles
 from tidelog_server.cli.bench.server_process import Target
 from tidelog_server.cli.probes import measure_sync
 
-# Many short rounds, so that a machine that changes its pace does so for all.
+# Many short rounds, so that variations of the machine's speed affect all measurements alike.
 _ROUNDS: Final = 20
 _WARM_UP: Final = 200
-# What a request with one message carries besides its payload, about.
+# Approximate bytes of a request with one message in addition to its payload.
 _REQUEST_OVERHEAD_BYTES: Final = 70
 
 
 async def measure_latency(target: Target, folder: Path, *, messages: int, size: int) -> Report:
-    """Append one message after the other, and measure echo and sync by turns with it; medians over the rounds."""
+    """Append one message after the other, in turns with echo and sync; returns medians over the rounds."""
     share = max(1, messages // _ROUNDS)
     durations: list[float] = []
     floors: list[_Floors] = []
@@ -54,10 +54,10 @@ class _Floors(NamedTuple):
     """Medians of a round, in seconds.
 
     Attributes:
-        echo: A round trip through gRPC and asyncio as they come.
-        sync: A write and a sync.
-        tuned_echo: A round trip through both as we run them.
-        tuned_synced_echo: The same with a write and a sync in a thread before the answer.
+        echo: Round trip through gRPC and asyncio with default settings.
+        sync: Write and sync.
+        tuned_echo: Round trip with our settings.
+        tuned_synced_echo: Round trip with our settings, with a write and a sync on a thread before the answer.
     """
 
     echo: float

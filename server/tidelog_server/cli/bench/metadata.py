@@ -1,6 +1,6 @@
-"""``bench metadata``: what metadata in etcd costs appends, against the embedded one, by turns in one run.
+"""``bench metadata``: appends with metadata in etcd, against embedded metadata, in turns in one run.
 
-No append talks to etcd: what may cost is the look at the lease, and the renewals beside it.
+Appends do not call etcd: possible costs are the check of the lease, and its renewals.
 """
 
 import socket
@@ -33,14 +33,15 @@ _KINDS: Final = ("embedded", "etcd")
 
 @contextmanager
 def running_etcd(folder: Path) -> Iterator[str]:
-    """Yield the address of an etcd of our own, with its data below ``folder``.
+    """Start an etcd with its data below ``folder``, and yield its address.
 
     Raises:
-        CommandError: There is none on this machine, or it does not start.
+        CommandError: etcd is not installed, or does not start.
     """
     if which("etcd") is None:
         raise CommandError(
-            "there is no etcd: install it (Debian and Ubuntu: apt-get install etcd-server), or name one with --etcd",
+            "etcd is not installed: install it (Debian and Ubuntu: apt-get install etcd-server), or set --etcd "
+            "host:port",
             ExitCode.NOT_FOUND,
         )
     client, peer = (f"127.0.0.1:{_free_port()}" for _ in range(2))
@@ -54,8 +55,8 @@ def running_etcd(folder: Path) -> Iterator[str]:
             deadline_s = time.monotonic() + _START_WITHIN_S
             while not _is_healthy(client):
                 if process.poll() is not None or time.monotonic() > deadline_s:
-                    raise CommandError("etcd did not start", ExitCode.UNAVAILABLE)
-                # etcd tells nobody when it is ready.
+                    raise CommandError(f"etcd did not start within {_START_WITHIN_S:.0f} s", ExitCode.UNAVAILABLE)
+                # etcd does not signal when it is ready.
                 time.sleep(_POLL_S)
             yield client
         finally:
@@ -87,7 +88,7 @@ async def measure_metadata(folder: Path, etcd: str, *, messages: int, size: int,
         latency_us=ours,
         server_rss_bytes=servers["etcd"].peak_rss_bytes(),
         floor=Floor("the same with embedded metadata", "messages_per_second", rates["embedded"]),
-        # The median over pairs of turns: a disk drifts, and single turns meet its flushes.
+        # The median over pairs of turns: a disk's speed drifts, and flushes slow down single turns.
         ratio=statistics.median(
             embedded / on for embedded, on in zip(seconds["embedded"], seconds["etcd"], strict=True)
         ),
@@ -111,7 +112,7 @@ async def _by_turns(
         loads = {kind: Load(messages // _TURNS, per_batch, vchannels[kind]) for kind in servers}
         singles = {kind: Load(_SINGLES_PER_TURN, 1, vchannels[kind]) for kind in servers}
         for turn in range(_WARM_UP_TURNS + _TURNS):
-            # Neither is always the first.
+            # In alternating order.
             for kind in _KINDS if turn % 2 else reversed(_KINDS):
                 timed = await append_lists(clients[kind], payloads, loads[kind])
                 _, each = await append_singles(clients[kind], payloads, singles[kind])

@@ -1,4 +1,4 @@
-"""``bench msgstream``: how late the packs of a time-tick stream come, and what producing them costs."""
+"""``bench msgstream``: the delay of packs of a time-tick stream, and the time to produce them."""
 
 import asyncio
 import statistics
@@ -28,13 +28,13 @@ _PRODUCED: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class MsgstreamSettings:
-    """What ``bench msgstream`` was asked for.
+    """Settings of ``bench msgstream``.
 
     Attributes:
-        intervals: How many intervals to watch.
-        interval_ms: Length of each.
-        pause_ms: How long the producer waits between packs.
-        size: Bytes of each row.
+        intervals: Number of intervals to measure.
+        interval_ms: Milliseconds per interval.
+        pause_ms: Milliseconds between packs of the producer.
+        size: Bytes per row.
     """
 
     intervals: int
@@ -45,11 +45,11 @@ class MsgstreamSettings:
 
 @dataclass(slots=True)
 class _Watched:
-    """What one consumer got.
+    """The packs that one consumer received.
 
     Attributes:
-        packs: Those that have messages.
-        delays_s: From the end of the interval to the pack, of all packs; by this machine's clock, the server's as well.
+        packs: Packs with messages.
+        delays_s: Seconds from the end of the interval to the arrival, of all packs. Server and client share a clock.
     """
 
     packs: list[MsgPack] = field(default_factory=list)
@@ -57,9 +57,9 @@ class _Watched:
 
 
 async def measure_msgstream(target: Target, settings: MsgstreamSettings) -> Report:
-    """Produce to six of eight channels while two consumers follow all of them; then read everything once more.
+    """Produce to six of eight channels while two consumers follow all of them; then read everything again.
 
-    A delay is in intervals, from the end of a pack's interval to its arrival: no message of it could come before.
+    A delay is measured in intervals, from the end of a pack's interval, before which it cannot arrive, to its arrival.
     """
     async with AsyncClient(target.grpc) as client, bench_vchannels(client, CHANNELS) as channels:
         factory = AsyncRmqMsgStreamFactory(client)
@@ -97,12 +97,12 @@ async def measure_msgstream(target: Target, settings: MsgstreamSettings) -> Repo
 async def _watch(
     factory: AsyncRmqMsgStreamFactory, producer: AsyncMsgStream, channels: list[str], settings: MsgstreamSettings
 ) -> tuple[int, tuple[_Watched, _Watched]]:
-    """Return how many messages were produced, and what two consumers got of them."""
+    """Return the number of messages produced, and the packs of two consumers."""
     payloads = distinct_payloads(settings.size)
     async with factory.new_tt_msg_stream() as first, factory.new_tt_msg_stream() as second:
         for number, stream in enumerate((first, second)):
             await stream.as_consumer(channels, f"watch-{number}", SubscriptionPosition.LATEST)
-        # Both begin with the same interval.
+        # Both consumers begin with the same interval.
         begin = max([(await stream.consume()).end_ts for stream in (first, second)])
         end = begin + (settings.intervals * settings.interval_ms << 18)
         watching = [asyncio.create_task(_watch_until(stream, begin, end)) for stream in (first, second)]
@@ -112,7 +112,7 @@ async def _watch(
 
 
 async def _produce_until(producer: AsyncMsgStream, end: int, payloads: list[bytes], settings: MsgstreamSettings) -> int:
-    """Produce packs of six rows, which go to all channels of the producer, until the interval before the last."""
+    """Produce packs of six rows, one per channel of the producer, until the interval before the last."""
     stop_ms = Tick(end).physical_ms - settings.interval_ms
     produced = 0
     for number in count(1):
@@ -131,7 +131,7 @@ async def _watch_until(stream: AsyncMsgStream, begin: int, end: int) -> _Watched
         now_s = time.time()
         if pack.begin_ts < begin:
             continue
-        # The next interval begins with the tick behind the pack.
+        # The next interval begins with the tick after the pack.
         watched.delays_s.append(now_s - Tick(pack.end_ts + 1).physical_ms / 1_000)
         watched.packs += [] if pack.is_empty else [pack]
         if pack.end_ts >= end:
@@ -139,7 +139,7 @@ async def _watch_until(stream: AsyncMsgStream, begin: int, end: int) -> _Watched
 
 
 async def _produce_one_by_one(producer: AsyncMsgStream, settings: MsgstreamSettings) -> tuple[float, float]:
-    """Return the median time of a pack for one channel, which is an append, and of one for all, a transaction."""
+    """Return the median microseconds of a pack for one channel, an append, and for all channels, a transaction."""
     payloads = distinct_payloads(settings.size)
     single: list[float] = []
     several: list[float] = []
@@ -153,7 +153,7 @@ async def _produce_one_by_one(producer: AsyncMsgStream, settings: MsgstreamSetti
 
 
 async def _is_the_same_again(factory: AsyncRmqMsgStreamFactory, channels: list[str], packs: list[MsgPack]) -> bool:
-    """Return whether a consumer that begins at the beginning gets the same packs."""
+    """Return whether a consumer that starts at the beginning receives the same packs."""
     async with factory.new_tt_msg_stream() as stream:
         await stream.as_consumer(channels, "again")
         again: list[MsgPack] = []

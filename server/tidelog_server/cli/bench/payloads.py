@@ -1,4 +1,4 @@
-"""What benchmarks append: payloads that cannot be compressed, in lists as a producer has them."""
+"""Payloads for benchmarks: incompressible, in lists for a producer."""
 
 import itertools
 import os
@@ -17,7 +17,7 @@ def distinct_payloads(size_bytes: int) -> list[bytes]:
 
 
 def payload_lists(payloads: list[bytes], *, count: int, per_batch: int) -> Iterator[list[bytes]]:
-    """Yield lists of ``per_batch`` payloads, ``count`` payloads in all; the last list may be shorter."""
+    """Yield lists of ``per_batch`` payloads, in total ``count`` payloads; the last list may be shorter."""
     source = itertools.cycle(payloads)
     while count > 0:
         size = min(count, per_batch)
@@ -26,7 +26,7 @@ def payload_lists(payloads: list[bytes], *, count: int, per_batch: int) -> Itera
 
 
 def encoded_batches(payloads: list[bytes], *, per_batch: int, count: int) -> list[bytes]:
-    """Return ``count`` batches as they travel and as the server stores them, for floors; the CRC is not computed."""
+    """Return ``count`` batches in the format of the wire and the store, for floors, without a computed CRC."""
     batches = []
     for batch in payload_lists(payloads, count=per_batch * count, per_batch=per_batch):
         offsets = array("i", itertools.accumulate(map(len, batch), initial=0)).tobytes()

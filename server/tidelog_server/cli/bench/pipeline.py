@@ -1,4 +1,4 @@
-"""``bench pipeline``: archive and verify, and whether producer, log and archive agree on what was appended."""
+"""``bench pipeline``: archiving and verifying, and whether producer, log and archive have the same content."""
 
 import os
 import time
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from tidelog.spark.pipelines import Digest, VerifyReport
 
 _PER_BATCH: Final = 5_000
-# What the producer counts for a message beside its payload.
+# Bytes that the producer counts per message in addition to its payload.
 _OVERHEAD_BYTES: Final = 8
 
 _Result = TypeVar("_Result")
 
 
 def measure_pipeline(target: Target, folder: Path, *, messages: int, size: int, vchannels: int) -> Report:
-    """Append messages that are all different, archive them twice, verify log and archive, trim, and verify again.
+    """Append distinct messages, archive them twice, verify log and archive, trim, and verify again.
 
     Raises:
-        CommandError: Producer, log and archive do not agree, or the second run archived something.
+        CommandError: Producer, log and archive differ, or the second run archived something.
     """
     channel = f"bench-pipeline-{os.getpid()}"
     names = [f"{channel}/{index}" for index in range(vchannels)]
     started = time.perf_counter()
-    # No client stays open: Spark starts its Java by a fork, in which gRPC must have nothing open.
+    # No client may be open: Spark starts Java with a fork, during which gRPC must have no open connections.
     expected = event_loop.run(fill(target.grpc, channel, names, messages // vchannels, size))
     append_s = time.perf_counter() - started
     try:
@@ -54,7 +54,7 @@ def measure_pipeline(target: Target, folder: Path, *, messages: int, size: int, 
 
 
 async def fill(endpoint: str, channel: str, vchannels: Sequence[str], each: int, size: int) -> "Digest":
-    """Append ``each`` messages to each vchannel, and return the content digest of all, as the producer knows it."""
+    """Append ``each`` messages to each vchannel, and return the content digest as computed by the producer."""
     from tidelog.spark.pipelines import Digest, digest_contents
 
     digest = Digest()
@@ -71,7 +71,7 @@ async def fill(endpoint: str, channel: str, vchannels: Sequence[str], each: int,
 
 
 def run_jobs(spark: "SparkSession", endpoint: str, channel: str, root: Path, expected: "Digest") -> Mapping[str, float]:
-    """Run the jobs, and return how long each took, in seconds.
+    """Run the jobs, and return the seconds of each.
 
     Raises:
         CommandError: See ``measure_pipeline``.
@@ -91,7 +91,9 @@ def run_jobs(spark: "SparkSession", endpoint: str, channel: str, root: Path, exp
     done = timed("archive_s", lambda: archive(spark, root, options))
     again = timed("archive_again_s", lambda: archive(spark, root, options))
     if again.commit or done.digests.content != expected:
-        raise CommandError(f"the archive has {done.digests.content}, the producer {expected}; again: {again}")
+        raise CommandError(
+            f"the digest of the archive is {done.digests.content}, that of the producer {expected}; second run: {again}"
+        )
     log = timed("verify_log_s", lambda: verify(spark, options, content_digest=str(expected)))
     alone = {**archived, "archiveOnly": "true"}
     kept = timed("verify_archive_s", lambda: verify(spark, alone, digest=str(log.digests.full)))

@@ -1,8 +1,8 @@
-"""``bench rebalance``: members of a group are killed and added all the time; what is lost, doubled, and held up?
+"""``bench rebalance``: lost and duplicate messages, and pauses, while members of a group are killed and added.
 
-A producer appends numbers at a steady rate. Members, each a process of its own, consume them and append each to an
-output in a transaction that commits their positions. The output then tells everything: a number that is missing was
-lost, one that is there twice was committed twice, and the gaps between the outputs of one vchannel are the pauses.
+A producer appends numbers at a steady rate. Members, each a process, consume them and append each to an output in a
+transaction that commits their positions. In the output, a missing number was lost, a duplicate number was committed
+twice, and the gaps between the outputs of one vchannel are the pauses.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ _POLL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RebalanceSettings:
-    """What to do.
+    """Settings of ``bench rebalance``.
 
     Attributes:
-        seconds: How long.
-        members: Processes at a time.
-        vchannels: Of the input.
-        messages_per_second: Appended to it.
-        kill_every_s: So often a member is killed, and another one added.
-        seed: Of the choice of the victims.
+        seconds: Duration of the run.
+        members: Number of concurrent members, each a process.
+        vchannels: Number of vchannels of the input.
+        messages_per_second: Rate of appends to the input.
+        kill_every_s: Seconds between kills; a member is added for each killed one.
+        seed: Seed of the random choice of the killed member.
     """
 
     seconds: float
@@ -49,7 +49,7 @@ class RebalanceSettings:
 
 @dataclass(slots=True)
 class _Storm:
-    """What is going on."""
+    """The state of a run."""
 
     target: Target
     settings: RebalanceSettings
@@ -57,7 +57,7 @@ class _Storm:
     output: str
     group: str
     members: list[asyncio.subprocess.Process] = field(default_factory=list)
-    # When members were killed, in milliseconds since the epoch.
+    # Times of the kills, in milliseconds since the epoch.
     kills_ms: list[float] = field(default_factory=list)
     produced: int = 0
     is_over: bool = False
@@ -71,10 +71,10 @@ class _Storm:
         self.members.append(await start_child(_MEMBER_MODULE, order))
 
     async def kill_member(self, chance: random.Random) -> None:
-        """Kill a member, and wait until it is gone."""
+        """Kill a random member, and wait until it has ended."""
         victim = self.members.pop(chance.randrange(len(self.members)))
         if victim.returncode is not None:
-            raise RuntimeError(f"a member ended by itself, with exit code {victim.returncode}")
+            raise RuntimeError(f"a member failed, with exit code {victim.returncode}")
         victim.kill()
         self.kills_ms.append(time.time() * 1_000)
         await victim.wait()
@@ -88,10 +88,10 @@ class _Storm:
 
 
 async def measure_rebalance(target: Target, settings: RebalanceSettings) -> Report:
-    """Kill and add members under load, then look at the output.
+    """Kill and add members under load, then check the output.
 
     Returns:
-        A report whose details have ``lost`` and ``doubled`` messages, both 0 if all is well, and the pauses.
+        A report whose details have ``lost`` and ``doubled`` messages, both 0 without errors, and the longest pause.
     """
     async with (
         AsyncClient(target.grpc) as client,
@@ -126,7 +126,7 @@ async def measure_rebalance(target: Target, settings: RebalanceSettings) -> Repo
 
 
 async def _run(client: AsyncClient, storm: _Storm) -> None:
-    """Let members come and go while messages are appended, and then consume the rest."""
+    """Kill and add members while messages are appended, then wait until the rest is consumed."""
     settings, chance = storm.settings, random.Random(storm.settings.seed)
     for _ in range(settings.members):
         await storm.add_member()
@@ -144,7 +144,7 @@ async def _run(client: AsyncClient, storm: _Storm) -> None:
         storm.is_over = True
         await producing
     async with asyncio.timeout(_DRAIN_WITHIN_S):
-        while (await client.describe_group(storm.group)).lag_messages:  # noqa: ASYNC110 - nobody tells it unasked
+        while (await client.describe_group(storm.group)).lag_messages:  # noqa: ASYNC110 - it must be polled
             await asyncio.sleep(_POLL_S)
 
 
@@ -155,7 +155,7 @@ async def _wait_for_members(client: AsyncClient, storm: _Storm) -> None:
 
 
 async def _produce(client: AsyncClient, storm: _Storm) -> None:
-    """Append numbers at the rate, a few to each vchannel at a time."""
+    """Append numbers at the given rate, a few to each vchannel at a time."""
     settings = storm.settings
     share = max(1, round(settings.messages_per_second * _PRODUCE_EVERY_S / settings.vchannels))
     next_s = time.monotonic()
@@ -173,7 +173,7 @@ async def _produce(client: AsyncClient, storm: _Storm) -> None:
 
 
 async def _read(client: AsyncClient, storm: _Storm) -> tuple[Counter[bytes], dict[bytes, list[int]]]:
-    """Return how often each number is in the output, and when the outputs of each vchannel came, in milliseconds."""
+    """Return the count of each number in the output, and the times of each vchannel's outputs in milliseconds."""
     found: Counter[bytes] = Counter()
     ticks_ms: dict[bytes, list[int]] = {}
     async with client.scan(storm.output, until=At.watermark()) as scan:
@@ -186,7 +186,7 @@ async def _read(client: AsyncClient, storm: _Storm) -> tuple[Counter[bytes], dic
 
 
 def _pause_ms(ticks_ms: Sequence[int], kills_ms: Sequence[float]) -> float:
-    """Return the longest time without an output that a kill fell into."""
+    """Return the longest time without an output during which a member was killed."""
     gaps_ms = [
         after - before
         for before, after in pairwise(ticks_ms)

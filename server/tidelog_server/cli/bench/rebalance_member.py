@@ -1,4 +1,4 @@
-"""A member of ``bench rebalance``, as a process: consumes, and appends with its positions, until it is killed."""
+"""A member process of ``bench rebalance``: consumes, and appends with its positions, until it is killed."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ async def consume(order: dict[str, Any]) -> None:
     ):
         async for batch in consumer:
             key = batch.vchannel.encode()
-            # Another member has the vchannel by now, and appends these.
+            # If fenced, another member owns the vchannel now and appends these messages.
             with suppress(GroupFencedError):
                 async with client.txn() as txn:
                     await txn.append(order["output"], [Message(payload, key=key) for payload in batch.payloads])

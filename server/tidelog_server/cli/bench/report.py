@@ -1,4 +1,4 @@
-"""What a benchmark reports, for programs and for people."""
+"""The report of a benchmark, as JSON or as a table."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ PERCENTILES: Final = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What the same machine does without Tidelog, measured in the same run.
+    """A measurement of the same work without Tidelog, on the same machine in the same run.
 
     Attributes:
-        name: What was measured.
-        unit: The key of the report that the figure is compared with.
-        figure: In that unit.
+        name: Description of the measurement.
+        unit: Key of the report's figure that it is compared with.
+        figure: Result in that unit.
     """
 
     name: str
@@ -28,14 +28,14 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome of one benchmark. Absent figures are None.
+    """The result of one benchmark. Absent figures are None.
 
     Attributes:
-        name: The benchmark.
-        settings: What it was run with.
+        name: Name of the benchmark.
+        settings: Settings of the run.
         latency_us: ``p50``, ``p99`` and ``p999``, in microseconds.
-        server_rss_bytes: The most that the server held in memory; None for a server that is not ours.
-        ratio: Ours to the floor; smaller is better for latencies only.
+        server_rss_bytes: Peak resident memory of the server; None if the benchmark did not start it.
+        ratio: Ratio to the floor; smaller is better for latencies, greater for rates.
         details: Further figures, by name with unit.
     """
 
@@ -50,7 +50,7 @@ class Report:
     details: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the report as one JSON object. Keys without a figure are left out, the floor's are not."""
+        """Return the report as one JSON object. Keys without a figure are omitted, except in the floor."""
         figures: dict[str, object] = {
             "name": self.name,
             "settings": dict(self.settings),
@@ -68,7 +68,7 @@ class Report:
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    """Return the percentiles of durations, in microseconds. Needs at least one."""
+    """Return the percentiles of durations, in microseconds. ``seconds`` must not be empty."""
     ordered = sorted(seconds)
     return {
         name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e6 for name, share in PERCENTILES.items()

@@ -1,6 +1,6 @@
-"""``bench retention``: appends at full speed to a channel with a cap, and what the disk holds meanwhile.
+"""``bench retention``: appends at full speed to a channel with retention, and the disk usage meanwhile.
 
-A consumer group follows in a process of its own: retention must keep what it has not committed, so it gets everything.
+A consumer group follows in its own process. Retention must keep what it has not committed, so it receives everything.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ _MEMBER_MODULE: Final = "tidelog_server.cli.bench.retention_member"
 _BATCH_BYTES: Final = 1 << 20
 _MIN_PAYLOAD_BYTES: Final = 100
 _MAX_PAYLOAD_BYTES: Final = 1 << 10
-# Of the time with retention, such a part is appended without, which fills the disk.
+# The floor, appends without retention, takes this fraction of the time, because it fills the disk.
 _FLOOR_SHARE: Final = 4
 _MAX_FLOOR_S: Final = 10.0
 _MIN_FLOOR_S: Final = 1.0
-# By the end of a file's name.
+# Kinds of files, by suffix.
 _KINDS: Final = {".blob": "blob", ".log": "wal", ".sst": "table"}
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """What was asked for.
+    """Settings of ``bench retention``.
 
     Attributes:
-        seconds: How long is appended with retention.
-        cap_bytes: What the channel may keep, as ``retention.bytes``.
-        vchannels: Of the channel; each has a producer.
+        seconds: Duration of appends with retention.
+        cap_bytes: Retention of the channel, ``retention.bytes``.
+        vchannels: Number of vchannels, with a producer each.
     """
 
     seconds: float
@@ -56,14 +56,14 @@ class RetentionSettings:
 
 @dataclass(slots=True)
 class _Disk:
-    """What a folder took, sampled each second."""
+    """The disk usage of a folder, sampled each second."""
 
     folder: Path
     samples: list[int] = field(default_factory=list)
     at_peak: Counter[str] = field(default_factory=Counter)
 
     async def watch(self) -> None:
-        """Sample for ever."""
+        """Sample until cancelled."""
         while True:
             by_kind = await asyncio.to_thread(_disk_use, self.folder)
             if by_kind.total() > max(self.samples, default=0):
@@ -72,7 +72,7 @@ class _Disk:
             await asyncio.sleep(_SAMPLE_INTERVAL_S)
 
     def figures(self, cap_bytes: int) -> dict[str, float]:
-        """Return what the samples tell, against the cap."""
+        """Return maximum and mean of the samples, and their ratios to ``cap_bytes``."""
         return {
             "disk_max_bytes": max(self.samples),
             "disk_max_to_cap": max(self.samples) / cap_bytes,
@@ -82,10 +82,10 @@ class _Disk:
 
 
 async def measure_retention(target: Target, data_folder: Path, settings: RetentionSettings) -> Report:
-    """Append without retention for a while, then with it for as long as was asked for.
+    """Append without retention, then with it.
 
     Raises:
-        CommandError: Retention removed what it must keep.
+        CommandError: Retention removed messages that it must keep.
     """
     payloads = [os.urandom(random.randint(_MIN_PAYLOAD_BYTES, _MAX_PAYLOAD_BYTES)) for _ in range(DISTINCT)]
     floor_s = max(_MIN_FLOOR_S, min(_MAX_FLOOR_S, settings.seconds / _FLOOR_SHARE))
@@ -117,7 +117,7 @@ class _Rate:
 
 
 async def _append(channel: AsyncChannel, payloads: Sequence[bytes], *, seconds: float, vchannels: int) -> _Rate:
-    """Append to each vchannel as fast as it goes."""
+    """Append to each vchannel at full speed."""
     per_batch = _BATCH_BYTES // (_MIN_PAYLOAD_BYTES + _MAX_PAYLOAD_BYTES) * 2
     start = time.perf_counter()
 
@@ -138,13 +138,13 @@ async def _append(channel: AsyncChannel, payloads: Sequence[bytes], *, seconds: 
 
 
 async def _order(client: AsyncClient, target: Target) -> dict[str, object]:
-    """Make a group on the channel, and return what its member is to do."""
+    """Create a group on the channel, and return the order for its member."""
     await client.create_group("bench-group", "bench-with")
     return {"endpoint": target.grpc, "group": "bench-group", "channel": "bench-with"}
 
 
 async def _check_consumed(client: AsyncClient, member: asyncio.subprocess.Process, messages: int) -> None:
-    """Tell the member where the vchannels end, and compare what it got. Raises CommandError."""
+    """Send the member the ends of the vchannels, and check the number of its messages. Raises CommandError."""
     [channel] = await client.describe_channels(["bench-with"])
     ends = {vchannel.name: int(vchannel.last_tick) + 1 for vchannel in channel.vchannels}
     assert member.stdin is not None
@@ -152,21 +152,21 @@ async def _check_consumed(client: AsyncClient, member: asyncio.subprocess.Proces
     async with asyncio.timeout(_CONSUME_WITHIN_S):
         consumed = json.loads(await line_of(member))["messages"]
     if consumed != messages:
-        raise CommandError(f"the group got {consumed} messages, expected the {messages} that were appended")
+        raise CommandError(f"the group received {consumed} messages, but {messages} were appended")
     if any(vchannel.cut is not None for vchannel in channel.vchannels):
-        raise CommandError("retention cut past the group, which it must not without a hard cap")
+        raise CommandError("retention removed messages that the group had not committed, without a hard cap")
 
 
 async def _until_small(folder: Path, below_bytes: int) -> None:
-    """Wait until the columns of the channel before were given back; the write-ahead log has a size of its own."""
+    """Wait until the disk space of the destroyed channel's columns is reclaimed. The write-ahead log does not count."""
     async with asyncio.timeout(_RECLAIM_WITHIN_S):
         while (await asyncio.to_thread(_disk_use, folder))["blob"] > below_bytes:  # noqa: ASYNC110 - a disk has no events
             await asyncio.sleep(_LOOK_AT_DISK_EVERY_S)
 
 
 async def _check_kept(client: AsyncClient, name: str, cap_bytes: int) -> int:
-    """Read what is left from its first message on, and return its bytes."""
-    # Once this has answered, nothing more goes.
+    """Read the remaining messages of a channel, check their number and size, and return their bytes."""
+    # After this call, retention removes no further messages.
     [channel] = await client.alter_channels([name], retention=Retention())
     kept_bytes = sum(vchannel.bytes for vchannel in channel.vchannels)
     for vchannel in channel.vchannels:
@@ -177,12 +177,12 @@ async def _check_kept(client: AsyncClient, name: str, cap_bytes: int) -> int:
             raise CommandError(f"{vchannel.name} has {found} messages, expected {vchannel.messages}")
     appended = any(vchannel.trim_tick for vchannel in channel.vchannels)
     if appended and kept_bytes < cap_bytes:
-        raise CommandError(f"{name} has {kept_bytes} bytes left, retention must keep {cap_bytes}")
+        raise CommandError(f"{name} has {kept_bytes} bytes left, but retention must keep {cap_bytes}")
     return kept_bytes
 
 
 def _disk_use(folder: Path) -> Counter[str]:
-    """Return the bytes that files take on the disk, by kind."""
+    """Return the disk usage of the files in bytes, by kind."""
     found: Counter[str] = Counter()
     for path in folder.rglob("*"):
         try:

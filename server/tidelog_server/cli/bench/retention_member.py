@@ -1,4 +1,4 @@
-"""A consumer of ``bench retention``, as a process of its own: counts what it gets, up to the ends that it is told."""
+"""A consumer process of ``bench retention``: counts messages up to the ends that it reads from standard input."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ _POLL_S = 0.2
 
 
 async def consume(order: dict[str, Any]) -> None:
-    """Consume, and commit what was counted, until everything before the ends was."""
+    """Consume and commit until all messages before the ends are counted."""
     async with (
         AsyncClient(order["endpoint"], timeout_s=60.0) as client,
         client.consumer(order["group"], order["channel"]) as consumer,

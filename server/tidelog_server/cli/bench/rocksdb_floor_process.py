@@ -1,4 +1,4 @@
-"""The RocksDB floor in a process of its own: ``python -m tidelog_server.cli.bench.rocksdb_floor_process``.
+"""The RocksDB floor in its own process: ``python -m tidelog_server.cli.bench.rocksdb_floor_process``.
 
 Reads a RocksdbFloorRun from standard input as one JSON line, then the batches with their lengths; prints the seconds of
 each tenth as a JSON list.
@@ -20,7 +20,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class RocksdbFloorRun:
-    """What to measure; as in ``storage.rocksdb_floor.measure_rocksdb_floor``."""
+    """Arguments of ``storage.rocksdb_floor.measure_rocksdb_floor``."""
 
     folder: str
     count: int
@@ -30,7 +30,7 @@ class RocksdbFloorRun:
 
 
 def run_in_child(run: RocksdbFloorRun, batches: Sequence[bytes]) -> list[float]:
-    """Measure in a fresh process, as the server is one, and return the seconds of each tenth."""
+    """Measure in a new process, like that of the server, and return the seconds of each tenth."""
     lines = [json.dumps(asdict(run)).encode() + b"\n"]
     lines += [part for batch in batches for part in (_LENGTH.pack(len(batch)), batch)]
     done = subprocess.run(
@@ -48,7 +48,7 @@ def _read_batches(stream: BinaryIO) -> list[bytes]:
 
 
 def _main() -> None:
-    # Imported here: the parent that starts this process needs no RocksDB.
+    # Imported here because the parent process does not need RocksDB.
     from tidelog_server.storage.rocksdb_floor import measure_rocksdb_floor
 
     run = RocksdbFloorRun(**json.loads(sys.stdin.buffer.readline()))

@@ -25,10 +25,10 @@ _SCAN_METHOD: Final = "/tidelog.v1.WalService/Scan"
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """One figure for each round: messages per second of ``payloads``, megabytes per second of the others.
+    """A figure per round: messages per second for ``payloads``, megabytes per second for the others.
 
     Attributes:
-        floor, tuned_floor: A bare stream through gRPC as it comes, and as we run it.
+        floor, tuned_floor: A bare gRPC stream with default settings, and with our settings.
     """
 
     payloads: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class _Rates:
 
 
 async def measure_scan(target: Target, folder: Path, *, messages: int, size: int, per_batch: int) -> Report:
-    """Append messages, then scan them by turns with the floor; medians over the rounds.
+    """Append messages, then scan them in turns with the floor; returns medians over the rounds.
 
     Returns:
         Messages per second into bytes objects, and megabytes per second as raw batches against a bare gRPC stream.
@@ -66,7 +66,7 @@ async def measure_scan(target: Target, folder: Path, *, messages: int, size: int
 
 
 async def _payload_seconds(client: AsyncClient, vchannel: str, messages: int) -> float:
-    """Scan every payload into a bytes object of its own."""
+    """Scan every payload into its own bytes object."""
     start = time.perf_counter()
     count = size_bytes = 0
     async with client.scan(vchannel, until=At.watermark()) as scan:
@@ -81,13 +81,13 @@ async def _payload_seconds(client: AsyncClient, vchannel: str, messages: int) ->
 
 
 async def _raw_shape(raw: grpc.aio.Channel, vchannel: str) -> tuple[int, int]:
-    """Return number of responses and bytes in all of a scan as it travels; this is its warm-up too."""
+    """Return the number of responses and the total bytes of a scan. Also serves as the warm-up."""
     sizes = [len(response) async for response in _raw_scan(raw, vchannel)]
     return len(sizes), sum(sizes)
 
 
 async def _raw_rate(raw: grpc.aio.Channel, vchannel: str) -> float:
-    """Return the megabytes per second of a scan whose responses are counted and not looked into."""
+    """Return the megabytes per second of a scan whose responses are counted but not decoded."""
     start = time.perf_counter()
     size_bytes = 0
     async for response in _raw_scan(raw, vchannel):
@@ -96,7 +96,7 @@ async def _raw_rate(raw: grpc.aio.Channel, vchannel: str) -> float:
 
 
 def _raw_scan(raw: grpc.aio.Channel, vchannel: str) -> AsyncIterator[bytes]:
-    """Open a scan whose responses stay bytes."""
+    """Open a scan that returns serialised responses."""
     request = wal_service_pb2.ScanRequest(
         sources=[wal_service_pb2.ScanSource(vchannel=vchannel)],
         end=wal_service_pb2.ScanEnd(watermark=wal_service_pb2.ScanEndWatermark()),

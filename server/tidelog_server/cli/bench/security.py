@@ -1,4 +1,4 @@
-"""``bench security``: what TLS and a token cost, and what a client keeps beside idle streams and a hostile one."""
+"""``bench security``: the cost of TLS and a token, and the rate of a client during idle streams and an attack."""
 
 import json
 import statistics
@@ -14,7 +14,7 @@ from tidelog_server.cli.bench.security_server import BenchServer
 from tidelog_server.cli.bench.server_process import ServerProcess
 
 _ROUNDS: Final = 8
-# So many single messages in each round at most, or this share of all messages if that is fewer.
+# Maximum single messages per round; or the number of messages divided by _SINGLES_SHARE if that is smaller.
 _MAX_SINGLES: Final = 400
 _SINGLES_SHARE: Final = 1_000
 _WARM_UP_SHARE: Final = 4
@@ -25,13 +25,13 @@ _TASKS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """What ``bench security`` was asked for.
+    """Settings of ``bench security``.
 
     Attributes:
-        messages, size: How many, of how many bytes each, with each of plaintext and TLS.
-        per_batch: Messages in one list of the producer.
-        streams: Idle ones.
-        seconds: How long the hostile client attacks.
+        messages, size: Number of messages each in plaintext and with TLS, and bytes per payload.
+        per_batch: Messages per list that the producer sends.
+        streams: Number of idle streams.
+        seconds: Duration of the attack.
     """
 
     messages: int
@@ -42,7 +42,7 @@ class SecuritySettings:
 
 
 async def measure_tls(plain: ServerProcess, secured: BenchServer, settings: SecuritySettings) -> Report:
-    """Append with and without TLS and token by turns, then one message at a time; the ratio is the median."""
+    """Append with and without TLS and token in turns, then one message at a time; the ratio is the median."""
     payloads = distinct_payloads(settings.size)
     async with AsyncClient(plain.grpc) as open_client, secured.client() as closed_client:
         clients = [open_client, closed_client]
@@ -81,9 +81,9 @@ async def measure_tls(plain: ServerProcess, secured: BenchServer, settings: Secu
 
 
 async def measure_siege(secured: BenchServer, settings: SecuritySettings) -> Report:
-    """Measure what a client keeps while there are idle streams and a hostile client, each in a process of its own.
+    """Measure the rate of a client during idle streams and an attack, each from its own process.
 
-    The hostile client has no certificate: a server that asks for one ends its connections before their first stream.
+    The hostile client has no certificate: a server that requires one closes its connections before their first stream.
     """
     payloads = distinct_payloads(settings.size)
     assert secured.tls is not None
@@ -110,7 +110,7 @@ async def measure_siege(secured: BenchServer, settings: SecuritySettings) -> Rep
             idle.stdin.close()
             standing = json.loads(await line_of(idle))["standing"]
         after = await _rate(client, payloads, settings.seconds / 2)
-    # The machine drifts: what the client has alone is looked at before and after.
+    # The machine's speed drifts: the rate without other load is measured before and after.
     quiet = (alone.rate + after.rate) / 2
     return Report(
         "security siege, certificates" if has_certificates else "security siege",
@@ -129,14 +129,14 @@ async def measure_siege(secured: BenchServer, settings: SecuritySettings) -> Rep
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """How fast single messages were appended, and how long each took."""
+    """Rate of single appends in messages per second, and their latencies."""
 
     rate: float
     latency_us: dict[str, float]
 
 
 async def _rate(client: AsyncClient, payloads: list[bytes], seconds: float) -> _Rate:
-    """Append single messages from several tasks for about so long."""
+    """Append single messages from several tasks for about ``seconds``."""
     spent_s, durations = 0.0, []
     while spent_s < seconds:
         took_s, each = await append_singles(client, payloads, Load(_TASKS * 50, 1, [_CHANNEL], _TASKS))

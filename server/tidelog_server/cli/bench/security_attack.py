@@ -1,4 +1,4 @@
-"""What a good client keeps beside an attack, against what it keeps beside a process that burns the same CPU."""
+"""The rate of a good client during an attack, against its rate beside a process that uses the same CPU time."""
 
 import asyncio
 import json
@@ -27,18 +27,18 @@ _BURNER: Final = "tidelog_server.cli.bench.security_burner"
 _BURNERS: Final = os.cpu_count() or 1
 _WARM_UP_S: Final = 1.0
 _UNDER_WAY_WITHIN_S: Final = 120.0
-# The good client must fail within the benchmark's time, not within a minute, when the server is gone.
+# The good client must fail within the benchmark's duration, not after a minute, if the server has ended.
 _RETRY: Final = Retry(give_up_s=20)
 
 
 @dataclass(frozen=True, slots=True)
 class AttackSettings:
-    """How an attack is measured.
+    """Settings of the measurement of an attack.
 
     Attributes:
-        seconds: How long each rate is measured, in each round.
-        rounds: How often the attack and the floor are measured in turn.
-        size: Bytes of a payload of the good client.
+        seconds: Seconds of each measurement in a round.
+        rounds: Number of rounds of attack and floor.
+        size: Bytes per payload of the good client.
     """
 
     seconds: float
@@ -48,7 +48,7 @@ class AttackSettings:
 
 @dataclass(slots=True)
 class _Measured:
-    """The rounds of an attack."""
+    """The results of all rounds."""
 
     attacked: list[Rate] = field(default_factory=list)
     floors: list[Rate] = field(default_factory=list)
@@ -58,7 +58,7 @@ class _Measured:
 
 
 async def measure_attack(attack: Attack, folder: Path, settings: AttackSettings) -> Report:
-    """Run ``attack`` against a server of its own below ``folder``."""
+    """Run ``attack`` against a new server with its data below ``folder``."""
     log = folder / "server.log"
     limit = _disk_limit(attack, folder)
     flags = {"limits.min_free_disk_bytes": str(limit), **attack.settings, **attack.configure(folder)}
@@ -125,7 +125,7 @@ async def _measure(
     burners: list[asyncio.subprocess.Process],
     settings: AttackSettings,
 ) -> _Measured:
-    """Measure beside the attack, alone, and beside the floor, in each round: the machine drifts."""
+    """Measure during the attack, alone, and beside the floor, in each round, because the machine's speed drifts."""
     measured = _Measured()
     for _ in range(settings.rounds):
         await _tell(attacker, "attack")
@@ -135,11 +135,11 @@ async def _measure(
         measured.attacked.append(await good.rate(settings.seconds))
         share = (_cpu_s(attacker) - begin_cpu_s) / (time.monotonic() - begin_s)
         if (code := server.process.exit_code()) is not None:
-            raise CommandError(f"the server ended with exit code {code} under the attack: {good.last_failure}")
+            raise CommandError(f"the server ended with exit code {code} during the attack: {good.last_failure}")
         await _tell(attacker, "rest")
         measured.counts = json.loads(await line_of(attacker))
         measured.shares.append(share)
-        # Between the two, so that what the server still has to clean up is not counted for the floor.
+        # Between the two, so that the server's clean-up after the attack does not slow down the floor.
         measured.alone.append(await good.rate(settings.seconds / 2))
         await _burn(burners, share)
         measured.floors.append(await good.rate(settings.seconds))
@@ -148,7 +148,7 @@ async def _measure(
 
 
 async def _burn(burners: list[asyncio.subprocess.Process], share: float) -> None:
-    """Have the burners take ``share`` of one core together."""
+    """Set the total CPU usage of the burners to ``share`` cores."""
     for burner in burners:
         await _tell(burner, str(min(1.0, share)))
         await line_of(burner)
@@ -162,7 +162,7 @@ async def _tell(child: asyncio.subprocess.Process, line: str) -> None:
 
 
 def _cpu_s(child: asyncio.subprocess.Process) -> float:
-    """Return the CPU seconds that a process has taken, with the children that it has now."""
+    """Return the CPU seconds of a process and its current children."""
     process = psutil.Process(child.pid)
     times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return sum(each.user + each.system for each in times)

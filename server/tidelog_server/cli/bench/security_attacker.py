@@ -1,7 +1,7 @@
-"""The hostile process of ``bench security``: runs one attack, on and off, as its standard input tells.
+"""The hostile process of ``bench security``: starts and stops one attack, controlled by standard input.
 
-The line ``attack`` begins; the answer ``{"is_under_way": true}`` comes once the attack has its full strength. The line
-``rest`` ends it; the answer is what the attack has counted so far.
+The line ``attack`` starts it; the answer ``{"is_under_way": true}`` follows when the attack has its full strength. The
+line ``rest`` stops it; the answer has the attack's counters.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tidelog_server.cli.bench.security_burner import NICENESS
 
 
 async def obey(attack: Attack, order: Order) -> None:
-    """Attack and rest until standard input ends."""
+    """Attack and rest as commanded until the end of standard input."""
     counts: Counter[str] = Counter()
     while await _line() == "attack":
         start = _Start()
@@ -27,7 +27,7 @@ async def obey(attack: Attack, order: Order) -> None:
         resting = asyncio.ensure_future(_line())
         await asyncio.wait((running, resting), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
-            # An attack that fails is a defect of the benchmark; one that has nothing left to do may end.
+            # Raises if the attack failed, which is a defect of the benchmark; an attack may end by itself.
             running.result()
             start.tell()
         await resting
@@ -37,13 +37,13 @@ async def obey(attack: Attack, order: Order) -> None:
 
 
 class _Start:
-    """Tells the benchmark once that an attack is under way."""
+    """Reports once to the benchmark that an attack is under way."""
 
     def __init__(self) -> None:
         self._is_told = False
 
     def tell(self) -> None:
-        """Print it, the first time."""
+        """Print the report at the first call."""
         if not self._is_told:
             self._is_told = True
             print(json.dumps({"is_under_way": True}), flush=True)

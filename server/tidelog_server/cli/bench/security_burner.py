@@ -1,7 +1,7 @@
-"""A process of ``bench security`` that burns CPU as an attack does, and has no connection to the server.
+"""A process of ``bench security`` that uses CPU time like an attack, without a connection to the server.
 
-Each line on standard input is the share of one core that it is to take from now on; each is answered with the CPU
-seconds that it has taken so far.
+Each line on standard input is the share of one core to use from then on; each is answered with the CPU seconds used so
+far.
 """
 
 import os
@@ -11,17 +11,17 @@ import time
 from typing import Final
 
 NICENESS: Final = 5
-"""Of an attack and of what burns the same: it stands for another machine, so it yields to the client measured."""
+"""Niceness of attackers and burners: they represent another machine, so they yield to the measured client."""
 
 _TURN_S: Final = 0.002
 
 
 def main() -> None:
-    """Burn until standard input ends."""
+    """Use CPU time until the end of standard input."""
     os.nice(NICENESS)
     share, since_s, burnt_s = 0.0, time.monotonic(), time.process_time()
     while True:
-        # What was owed and not got, because others had the core, is made up for: an attack would do the same.
+        # CPU time that other processes took is made up for later, as an attack would.
         owed_s = share * (time.monotonic() - since_s) - (time.process_time() - burnt_s)
         wait_s = max(0.0, -owed_s) if share else None
         if owed_s > 0:

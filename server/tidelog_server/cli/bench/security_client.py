@@ -1,4 +1,4 @@
-"""The good client of ``bench security``: it appends numbered batches, and later looks whether each is there once."""
+"""The good client of ``bench security``: appends numbered messages, and later checks that each is there once."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ _PAUSE_AFTER_FAILURE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Messages per second, and how long each batch took."""
+    """Messages per second, and percentiles of the time per batch."""
 
     messages_per_second: float
     latency_us: dict[str, float]
@@ -26,14 +26,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is wrong with the log: messages that were acknowledged and are missing, and such that are there twice."""
+    """Errors in the log: the numbers of acknowledged messages that are missing, and of duplicates."""
 
     lost: int
     doubled: int
 
 
 class GoodClient:
-    """Appends from several tasks; each has a producer of its own and awaits one batch at a time."""
+    """Appends from several tasks; each has its own producer and awaits one batch at a time."""
 
     def __init__(self, client: AsyncClient, size: int) -> None:
         self._client = client
@@ -45,11 +45,11 @@ class GoodClient:
         self.last_failure = ""
 
     async def open(self) -> None:
-        """Make the channel."""
+        """Create the channel."""
         await self._client.ensure_channel(CHANNEL)
 
     async def rate(self, seconds: float) -> Rate:
-        """Append for about ``seconds`` and return how fast that went."""
+        """Append for about ``seconds``, and return the rate."""
         durations: list[float] = []
         begin_s = time.perf_counter()
         counts = await asyncio.gather(*(self._append(task, begin_s + seconds, durations) for task in range(_TASKS)))
@@ -63,7 +63,7 @@ class GoodClient:
                 await producer.aclose()
 
     async def look(self, client: AsyncClient) -> Found:
-        """Read everything and compare it with what was acknowledged."""
+        """Read all messages, and compare them with the acknowledged ones."""
         seen: Counter[bytes] = Counter()
         async with client.scan(CHANNEL) as scan:
             async for batch in scan:
@@ -82,7 +82,7 @@ class GoodClient:
             except TidelogError as error:
                 self.failed += 1
                 self.last_failure = str(error)
-                # A producer that failed stops; the next batch is sent by a new one.
+                # A failed producer cannot be reused; a new one sends the next batch.
                 self._producers[task] = None
                 await asyncio.sleep(_PAUSE_AFTER_FAILURE_S)
                 continue

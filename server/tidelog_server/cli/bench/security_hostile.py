@@ -1,6 +1,6 @@
-"""The hostile client of ``bench security``, as a process: no credentials, and three ways to be a nuisance by turns.
+"""The hostile client process of ``bench security``: without credentials, with three attacks in turns.
 
-Malformed frames, metadata far above every bound, and streams that are opened and reset as fast as they can be.
+The attacks are malformed frames, metadata far above the limit, and streams that are opened and reset at full speed.
 """
 
 import json
@@ -20,7 +20,7 @@ _OVERSIZE: Final = 20
 _RESETS: Final = 2_000
 _OVERSIZE_BYTES: Final = 64 << 10
 _TIMEOUT_S: Final = 2.0
-# It stands for another machine, so it yields to the client that is measured.
+# It represents another machine, so it yields to the measured client.
 _NICENESS: Final = 5
 _HEADERS: Final = [
     (":method", "POST"), (":scheme", "https"), (":authority", "bench"), ("te", "trailers"),  # codespell:ignore te
@@ -44,14 +44,14 @@ def oversize() -> bytes:
     connection = _preface()
     for number in range(_OVERSIZE):
         path = (":path", "/tidelog.v1.WalService/GetWalName")
-        # Another text each time, or the header table would make it small.
+        # A different text each time; otherwise header compression would shrink it.
         padding = ("x-padding", f"{number:04}" * (_OVERSIZE_BYTES // 4))
         connection.send_headers(1 + 2 * number, [*_HEADERS[:3], path, *_HEADERS[3:], padding], end_stream=True)
     return connection.data_to_send()
 
 
 def flood() -> bytes:
-    """Return streams that are opened and reset at once."""
+    """Return frames that open streams and reset them immediately."""
     connection = _preface()
     for number in range(_RESETS):
         path = (":path", "/tidelog.v1.WalService/AppendStream")
@@ -67,7 +67,7 @@ def _preface() -> H2Connection:
 
 
 class Attacker:
-    """Makes connections and counts what it did. What it sends was made before: attacking is cheap."""
+    """Opens connections and counts its attacks. The content is built in advance, so attacking is cheap."""
 
     def __init__(self, endpoint: str, ca: str) -> None:
         host, _, port = endpoint.rpartition(":")
@@ -79,7 +79,7 @@ class Attacker:
         self.counts = dict.fromkeys(self._attacks, 0)
 
     def attack_all(self) -> None:
-        """Make a connection for each kind of attack; that the server ends it early is what it should do."""
+        """Open a connection for each kind of attack. The server is expected to close it early."""
         for name, (content, count) in self._attacks.items():
             with (
                 suppress(OSError),
@@ -88,12 +88,12 @@ class Attacker:
             ):
                 self.counts[name] += count
                 sock.sendall(content)
-                # What the server says is not waited for, beyond its being there.
+                # Wait for the beginning of the answer only.
                 sock.recv(65_536)
 
 
 def attack(order: dict[str, Any]) -> None:
-    """Attack for so many seconds, then tell what was done."""
+    """Attack for ``order["seconds"]``, then print the counters."""
     os.nice(_NICENESS)
     attacker = Attacker(order["endpoint"], order["ca"])
     print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""Idle streams of ``bench security``, as a process: following scans of a channel that nobody appends to."""
+"""Idle streams of ``bench security``, in their own process: following scans of a channel without appends."""
 
 import asyncio
 import json
@@ -8,14 +8,14 @@ from typing import Any
 from tidelog import AsyncClient, At, TlsOptions
 from tidelog_server.cli import event_loop
 
-# So many are opened at once; the server's own bound of calls that wait is far above.
+# Streams that are opened at once, far below the server's limit of pending calls.
 _AT_ONCE = 100
 _LOOK_AGAIN_S = 0.01
 _WATERMARK_INTERVAL_S = 60.0
 
 
 async def idle(order: dict[str, Any]) -> None:
-    """Open the streams, say so, and keep them until standard input ends; then tell how many still stand."""
+    """Open the streams, print ``ready``, keep them until the end of standard input, and print the number still open."""
     async with AsyncClient(
         order["endpoint"],
         tls=TlsOptions(order["ca"], order.get("cert"), order.get("key")),
@@ -31,8 +31,8 @@ async def idle(order: dict[str, Any]) -> None:
             part = scans[begin : begin + _AT_ONCE]
             await asyncio.gather(*(scan.__aenter__() for scan in part))
             waiting += [asyncio.ensure_future(anext(scan)) for scan in part]
-            # A following scan is told its watermark at once: until then it is not idle, it is being opened.
-            while not all(scan.watermark for scan in part):  # noqa: ASYNC110 - a scan tells nobody
+            # A following scan receives its watermark first: until then it is not idle, but being opened.
+            while not all(scan.watermark for scan in part):  # noqa: ASYNC110 - a scan has no event for it
                 await asyncio.sleep(_LOOK_AGAIN_S)
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

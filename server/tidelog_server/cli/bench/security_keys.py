@@ -1,4 +1,4 @@
-"""A certificate for loopback that vouches for itself, for servers that benchmarks start."""
+"""A self-signed certificate for loopback, for servers that benchmarks start."""
 
 import datetime
 import ipaddress
@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:
-    """Write a new certificate (ECDSA P-256, one day) with its key into ``folder``; return both paths."""
+    """Write a new certificate (ECDSA P-256, valid for one day) and its key into ``folder``; return both paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tidelog bench")])
     now = datetime.datetime.now(datetime.UTC)

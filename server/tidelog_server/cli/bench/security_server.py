@@ -1,4 +1,4 @@
-"""The servers of ``bench security``: with TLS and tokens, or open to every client on loopback."""
+"""The servers of ``bench security``: with TLS and tokens, or without authentication on loopback."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,13 +18,13 @@ _GRANTS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class BenchServer:
-    """A server that a benchmark of security started, and what a client needs to use it.
+    """A server that a security benchmark started, with the credentials for it.
 
     Attributes:
-        process: The server.
-        tls: How to reach it; None for plaintext.
-        token: A token that may use every channel, group, transaction and broadcast; None for a server without tokens.
-        admin: The server's first token, for administration only; valid for 15 minutes.
+        process: Process of the server.
+        tls: TLS options of clients; None for plaintext.
+        token: Token that may use all channels, groups, transactions and broadcasts; None for a server without tokens.
+        admin: Bootstrap token of the server, for administration only; valid for 15 minutes.
     """
 
     process: ServerProcess
@@ -34,15 +34,15 @@ class BenchServer:
 
     @property
     def ca(self) -> str | None:
-        """The file of the authority that vouches for the server; None for plaintext."""
+        """The CA file for the server's certificate; None for plaintext."""
         return None if self.tls is None else str(self.tls.ca)
 
     def client(self, token: str | None = None, *, retry: Retry | None = None) -> AsyncClient:
-        """Return a client that shows ``token``, by default the one that may use everything."""
+        """Return a client with ``token``, by default the token of this server."""
         return AsyncClient(self.process.grpc, tls=self.tls, token=token or self.token, retry=retry or Retry())
 
     async def new_token(self, description: str, grants: Sequence[str]) -> str:
-        """Return a new token, of a principal of its own."""
+        """Return a new token, which is a principal of its own."""
         async with self.client(self.admin) as client:
             return (await client.create_token(description, grants)).token
 
@@ -56,13 +56,13 @@ async def secured_server(
     max_files: int | None = None,
     log: Path | None = None,
 ) -> AsyncIterator[BenchServer]:
-    """Run a server with TLS and tokens, and with certificates of clients if asked for."""
+    """Run a server with TLS and tokens, which requires client certificates if ``asks_for_certificates``."""
     cert, key = await asyncio.to_thread(write_certificate, folder)
     flags = {"tls.cert": str(cert), "tls.key": str(key), "auth.kind": "on", **(settings or {})}
     tls = TlsOptions(cert)
     if asks_for_certificates:
         flags["tls.client_ca"] = str(cert)
-        # The certificate of the server is self-signed, so it also serves as that of a client.
+        # The server's certificate is self-signed, so it also works as a client certificate.
         tls = TlsOptions(cert, cert, key)
     data = folder / "secured"
     async with _running(data, flags, max_files, log) as process:
@@ -79,7 +79,7 @@ async def open_server(
     max_files: int | None = None,
     log: Path | None = None,
 ) -> AsyncIterator[BenchServer]:
-    """Run a server without TLS and tokens, as one on loopback is by default."""
+    """Run a server without TLS and tokens, as is the default on loopback."""
     async with _running(folder / "open", settings or {}, max_files, log) as process:
         yield BenchServer(process)
 
@@ -88,13 +88,13 @@ async def open_server(
 async def _running(
     data: Path, settings: Mapping[str, str], max_files: int | None, log: Path | None
 ) -> AsyncIterator[ServerProcess]:
-    # A stop does not wait for what a hostile client has left open.
+    # Do not wait at shutdown for streams that a hostile client has left open.
     flags = {"server.shutdown_grace_s": "1", **settings}
     process = await asyncio.to_thread(ServerProcess, data, flags, max_files, log)
     try:
         yield process
     except BaseException:
-        # The first failure is the one that the caller must see.
+        # The caller must see the first failure.
         await asyncio.to_thread(process.kill)
         raise
     await asyncio.to_thread(process.stop)

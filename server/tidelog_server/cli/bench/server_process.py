@@ -1,4 +1,4 @@
-"""A server of one's own: started on free ports, watched while it runs, stopped by its handle."""
+"""A server process for a benchmark: started on free ports, monitored while it runs, and stopped by its handle."""
 
 import json
 import subprocess
@@ -27,24 +27,24 @@ class Target:
     """The server that a benchmark runs against.
 
     Attributes:
-        grpc: Its endpoint.
-        process: Its process, when the benchmark started it.
+        grpc: Endpoint of the server.
+        process: Process of the server; None if the benchmark did not start it.
     """
 
     grpc: str
     process: "ServerProcess | None"
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the server's metrics by name; none for a server that is not ours."""
+        """Return the server's metrics by name; empty if the benchmark did not start it."""
         return self.process.metrics() if self.process is not None else {}
 
     def peak_rss_bytes(self) -> int | None:
-        """Return the most memory that the server held so far, if it is ours."""
+        """Return the peak resident memory of the server; None if the benchmark did not start it."""
         return self.process.peak_rss_bytes() if self.process is not None else None
 
 
 class ServerProcess:
-    """A running ``tidelog serve`` with its data in a folder of ours."""
+    """A running ``tidelog serve``."""
 
     def __init__(
         self, data_dir: Path, settings: Mapping[str, str], max_files: int | None = None, log: Path | None = None
@@ -52,10 +52,10 @@ class ServerProcess:
         """Start a server.
 
         Args:
-            data_dir: Its data folder.
-            settings: Its settings, by their full names.
-            max_files: Its limit of open files; None for that of this process.
-            log: Where the log of level info is appended; None for errors only, on standard error.
+            data_dir: Data folder.
+            settings: Settings by ``section.name``.
+            max_files: Limit of open files; None for that of this process.
+            log: File to which the log of level info is appended; None to log errors only, on standard error.
         """
         self._log = log
         self._wrapper = [] if max_files is None else ["/bin/sh", "-c", 'ulimit -n "$0"; exec "$@"', str(max_files)]
@@ -69,10 +69,10 @@ class ServerProcess:
         """Start the process and return the seconds until it was ready.
 
         Raises:
-            CommandError: It ended, or was not ready in time; its own words are on stderr.
+            CommandError: It ended, or was not ready within 60 s; its errors are on stderr.
         """
         start = time.perf_counter()
-        # Only errors on stderr: the log of a server that a benchmark started is not the benchmark's output.
+        # Only errors on stderr: the server's log does not belong in the benchmark's output.
         level = "error" if self._log is None else "info"
         with ExitStack() as stack:
             stderr = None if self._log is None else stack.enter_context(self._log.open("ab"))
@@ -88,10 +88,10 @@ class ServerProcess:
         return time.perf_counter() - start
 
     def stop(self) -> None:
-        """Stop the process gracefully, or kill it when that takes too long. Idempotent.
+        """Stop the process gracefully, or kill it after 60 s. Idempotent.
 
         Raises:
-            CommandError: It did not exit with 0; its own words are on stderr.
+            CommandError: It did not exit with 0; its errors are on stderr.
         """
         self._stopping.set()
         self._sampler.join()
@@ -104,10 +104,10 @@ class ServerProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         if self._process.returncode != ExitCode.OK:
-            raise CommandError(f"the server ended with exit code {self._process.returncode} instead of 0")
+            raise CommandError(f"the server ended with exit code {self._process.returncode}, expected 0")
 
     def kill(self) -> None:
-        """End the process with SIGKILL and wait until it is gone, for ``start`` to recover what it left."""
+        """Kill the process with SIGKILL and wait until it has ended. ``start`` recovers its data."""
         self._stopping.set()
         self._sampler.join()
         self._process.kill()
@@ -116,20 +116,20 @@ class ServerProcess:
         self._process.stdout.close()
 
     def exit_code(self) -> int | None:
-        """Return how the process ended; None while it runs."""
+        """Return the exit code of the process; None while it runs."""
         return self._process.poll()
 
     def rss_bytes(self) -> int:
-        """Return the resident memory of now."""
+        """Return the current resident memory."""
         return int(psutil.Process(self._process.pid).memory_info().rss)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the figures of ``/metrics`` that have no labels, by name."""
+        """Return the samples of ``/metrics`` without labels, by name."""
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as response:
             return parse_metrics(response.read().decode())
 
     def peak_rss_bytes(self) -> int:
-        """Return the most resident memory seen, over all starts; sampled every 50 ms."""
+        """Return the peak resident memory over all starts, sampled every 50 ms."""
         return self._peak_rss_bytes
 
     def _read_ready_line(self) -> dict[str, str]:
@@ -158,7 +158,7 @@ class ServerProcess:
 
 @contextmanager
 def running_target(endpoint: str | None, folder: Path, settings: Mapping[str, str]) -> Iterator[Target]:
-    """Yield the server at ``endpoint``, or one of our own with its data below ``folder``."""
+    """Yield the server at ``endpoint``, or start one with its data below ``folder``."""
     if endpoint is not None:
         yield Target(endpoint, None)
         return
@@ -166,7 +166,7 @@ def running_target(endpoint: str | None, folder: Path, settings: Mapping[str, st
     try:
         yield Target(process.grpc, process)
     except BaseException:
-        # What went wrong first is what the caller shall see.
+        # The caller must see the first failure.
         with suppress(CommandError):
             process.stop()
         raise

@@ -1,4 +1,4 @@
-"""``bench spark``: rows per second out of the log and into it, against Parquet, in one Spark session."""
+"""``bench spark``: rows per second read from the log and written to it, against Parquet, in one Spark session."""
 
 import os
 import re
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 _ROUNDS: Final = 3
 _PER_BATCH: Final = 5_000
-# Proves once that the bytes are the same.
+# Compared once, to prove that the rows are equal.
 _DIGEST: Final = ("count(*)", "sum(crc32(payload))", "sum(tick % 1000003)")
 
 
 def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vchannels: int) -> Report:
-    """Append messages, then read and write them and the same rows in Parquet by turns, warm; medians of three.
+    """Append messages, then read and write them and the same rows in Parquet, in turns after a warm-up.
 
-    Why no client stays open meanwhile: Spark starts its Java by a fork, in which gRPC must have nothing open.
+    Returns medians of three rounds. No client may be open meanwhile: Spark starts Java with a fork, during which gRPC
+    must have no open connections.
 
     Raises:
-        CommandError: The two reads do not agree.
+        CommandError: The log and Parquet have different rows.
     """
     channel = f"bench-spark-{os.getpid()}"
     names = [f"{channel}/{index}" for index in range(vchannels)]
@@ -71,7 +72,7 @@ def measure_spark(target: Target, folder: Path, *, messages: int, size: int, vch
 
 
 class _Seconds(NamedTuple):
-    """Medians: reading Parquet, the log, its archive, and a source in Python that reads nothing; writing both."""
+    """Medians of reading Parquet, the log, its archive and a Python source without input, and of writing both."""
 
     floor: float
     ours: float
@@ -82,12 +83,12 @@ class _Seconds(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """What a session was measured at, and the most that one of its Python workers had in memory.
+    """The times of a session, and the peak memory of its Python workers.
 
     Attributes:
-        times: As they are.
-        reader_peak_bytes: Once the log was read as a whole, twice.
-        archiver_peak_bytes: Once it was archived as well.
+        times: Median times.
+        reader_peak_bytes: Peak memory of a worker after the whole log was read twice.
+        archiver_peak_bytes: Peak memory of a worker after the log was archived too.
     """
 
     times: _Seconds
@@ -107,12 +108,12 @@ async def _remove(endpoint: str, channel: str) -> None:
 
 
 def _copy_of(channel: str) -> str:
-    """Return the channel that is written to."""
+    """Return the name of the channel that Spark writes to."""
     return f"{channel}-copy"
 
 
 def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, size: int) -> _Measured:
-    """Return how long it takes to read and to write the rows."""
+    """Measure reading and writing the rows."""
     from tidelog.spark.pipelines import archive, read_table
     from tidelog_server.cli.bench.spark_ceiling import FORMAT, CeilingDataSource
 
@@ -142,7 +143,7 @@ def _measure(endpoint: str, vchannels: list[str], folder: Path, messages: int, s
 
 
 def _worker_peak_bytes() -> int:
-    """Return the most that a Python worker of this process' Spark has had in memory."""
+    """Return the peak memory of the Python workers of this process's Spark, in bytes."""
     workers = [child for child in psutil.Process().children(recursive=True) if _is_worker(child)]
     statuses = (Path(f"/proc/{worker.pid}/status") for worker in workers)
     peaks = [
@@ -155,17 +156,17 @@ def _is_worker(process: psutil.Process) -> bool:
     try:
         return "pyspark.daemon" in " ".join(process.cmdline())
     except psutil.Error:
-        # It has ended meanwhile.
+        # The process has ended meanwhile.
         return False
 
 
 def _require_equal(ours: tuple[object, ...], theirs: tuple[object, ...], messages: int) -> None:
     if ours != theirs or ours[0] != messages:
-        raise CommandError(f"the log and Parquet disagree on {messages} messages: {ours} and {theirs}")
+        raise CommandError(f"the log and Parquet differ, with {messages} messages expected: {ours} and {theirs}")
 
 
 def _interleaved(*runs: Callable[[], object]) -> list[float]:
-    """Return the median seconds of each, after a warm-up of each, taking turns since machines drift."""
+    """Return the median seconds of each run, after a warm-up, in turns because a machine's speed drifts."""
     for run in runs:
         run()
     rounds = [[_seconds(run) for run in runs] for _ in range(_ROUNDS)]
@@ -173,9 +174,9 @@ def _interleaved(*runs: Callable[[], object]) -> list[float]:
 
 
 def _read(frame: "DataFrame") -> None:
-    """Make rows of all columns and drop them, as Spark's own benchmarks of its readers do.
+    """Read all columns and discard the rows, as Spark's own benchmarks of its readers do.
 
-    An aggregation would be timed with the read, and could take longer than reading Parquet does (D-030).
+    The time of an aggregation would be included, and could exceed that of reading Parquet (D-030).
     """
     frame.write.format("noop").mode("overwrite").save()
 

@@ -1,6 +1,6 @@
-"""What Spark can take from any source written in Python: rows that are made once and handed over again and again.
+"""The maximum rate of a Spark source in Python: it creates a batch once and returns it repeatedly.
 
-It has the columns of Tidelog's source and reads nothing, so what it takes is Spark's own path from Arrow to rows.
+It has the columns of Tidelog's source and reads nothing, so it measures Spark's own path from Arrow to rows.
 """
 
 import os
@@ -19,7 +19,7 @@ from tidelog.spark.arrow import BatchRun, to_record_batch
 from tidelog.spark.source import SCHEMA
 
 FORMAT: Final = "tidelog-bench-ceiling"
-# As Tidelog's source makes them.
+# The same as in Tidelog's source.
 _ROWS_PER_BATCH: Final = 32_768
 _BYTES_PER_BATCH: Final = 4 << 20
 

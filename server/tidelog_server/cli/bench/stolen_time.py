@@ -1,4 +1,4 @@
-"""How much CPU the hypervisor gave to others meanwhile: above a few hundredths, a run says more of them than of us."""
+"""The share of CPU that the hypervisor gave to other machines. Above a few hundredths, a result is not meaningful."""
 
 from dataclasses import replace
 
@@ -6,13 +6,13 @@ from tidelog_server.cli.bench.report import Report
 
 
 class StolenTime:
-    """Begins to measure when it is made."""
+    """Measures stolen CPU time since its construction."""
 
     def __init__(self) -> None:
         self._before = _cpu_seconds()
 
     def noted(self, report: Report) -> Report:
-        """Return ``report`` with ``stolen_cpu_share``, 0 to 1; as it is where the system does not tell."""
+        """Return ``report`` with ``stolen_cpu_share``, 0 to 1; unchanged if the system does not report stolen time."""
         before, after = self._before, _cpu_seconds()
         if before is None or after is None:
             return report
@@ -20,14 +20,14 @@ class StolenTime:
 
 
 def share_of(before: tuple[float, float], after: tuple[float, float]) -> float:
-    """Return the share of CPU that was stolen between two readings of (stolen, all) seconds."""
+    """Return the share of CPU time that was stolen between two readings of (stolen, total) seconds."""
     stolen, total = after[0] - before[0], after[1] - before[1]
     return stolen / total if total > 0 else 0.0
 
 
 def _cpu_seconds() -> tuple[float, float] | None:
-    """Return stolen and all CPU seconds since the machine started; None where nobody counts the stolen ones."""
-    # Here: the tree of commands shall do without what only a server has.
+    """Return stolen and total CPU seconds since the machine started; None if stolen time is not reported."""
+    # Imported here because importing the commands must not need packages of the server.
     import psutil
 
     times = psutil.cpu_times()

@@ -1,4 +1,4 @@
-"""``bench stream``: a query on a channel that grows steadily: does it keep up, and how late is each message?"""
+"""``bench stream``: a streaming query during steady appends: whether it keeps up, and the delay of messages."""
 
 import json
 import os
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _PRODUCER: Final = "tidelog_server.cli.bench.stream_producer"
-# While Java compiles what it runs, batches take longer.
+# Batches that take longer because Java compiles its code.
 _WARM_UP: Final = 3
 _FLOOR_BATCHES: Final = 8
 _MS_PER_BUCKET: Final = 10
-# Batches of which Spark shall know how long they took.
+# Batches for which Spark keeps the durations.
 _REMEMBERED: Final = 100_000
 _PATIENCE_S: Final = 120.0
 _POLL_S: Final = 0.05
@@ -38,14 +38,14 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What to run.
+    """Settings of ``bench stream``.
 
     Attributes:
-        rate: Messages appended each second.
-        size: Bytes of each payload.
-        vchannels: How many.
-        seconds: How long is appended.
-        trigger_s: Seconds from one micro-batch to the next.
+        rate: Messages appended per second.
+        size: Bytes per payload.
+        vchannels: Number of vchannels.
+        seconds: Seconds of appends.
+        trigger_s: Trigger interval of micro-batches, in seconds.
     """
 
     rate: int
@@ -57,12 +57,12 @@ class StreamSettings:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the micro-batches had.
+    """Measurements of the micro-batches.
 
     Attributes:
-        rows: In all.
-        batch_s: How long each took that had rows, as Spark says.
-        delays: Messages by how old they were when their batch was done, in hundredths of a second.
+        rows: Total number of rows.
+        batch_s: Seconds of each batch with rows, as reported by Spark.
+        delays: Number of messages by age at the end of their batch, in hundredths of a second.
     """
 
     rows: int = 0
@@ -70,7 +70,7 @@ class _Seen:
     delays: "Counter[int]" = field(default_factory=Counter)
 
     def take(self, frame: "DataFrame", _number: int) -> None:
-        """Read a micro-batch, all columns of it, and count its messages by age."""
+        """Read all columns of a micro-batch, and count its messages by age."""
         buckets = frame.selectExpr(f"unix_millis(timestamp) DIV {_MS_PER_BUCKET} AS at").groupBy("at").count().collect()
         now = time.time_ns() // 1_000_000 // _MS_PER_BUCKET
         for bucket in buckets:
@@ -78,7 +78,7 @@ class _Seen:
             self.delays[now - bucket["at"]] += bucket["count"]
 
     def delay_s(self, share: float) -> float:
-        """Return the delay that this share of the messages did not exceed."""
+        """Return the delay in seconds that a fraction ``share`` of the messages did not exceed."""
         left = self.delays.total() * share
         for delay, count in sorted(self.delays.items()):
             left -= count
@@ -88,10 +88,10 @@ class _Seen:
 
 
 def measure_stream(target: Target, folder: Path, settings: StreamSettings) -> Report:
-    """Append steadily while a query reads; the floor is the same query on Spark's own source of made-up rows.
+    """Append steadily while a query reads; the floor is the same query on Spark's rate source.
 
     Raises:
-        CommandError: The query failed, did not catch up, or read another number of rows than was appended.
+        CommandError: The query failed, did not catch up, or read a different number of rows than was appended.
     """
     channel = f"bench-stream-{os.getpid()}"
     vchannels = [f"{channel}/{index}" for index in range(settings.vchannels)]
@@ -145,7 +145,7 @@ def _report(target: Target, settings: StreamSettings, seen: _Seen, appended: dic
 
 
 def _floor(session: "SparkSession", folder: Path, settings: StreamSettings) -> float:
-    """Return the median seconds of a batch of rows that Spark makes up, as many as come in a trigger."""
+    """Return the median seconds of a batch of Spark's rate source with the same number of rows per trigger."""
     rows = session.readStream.format("rate").option("rowsPerSecond", settings.rate).load()
     seen = _Seen()
     with _running(rows, folder / "floor", settings, seen) as query:
@@ -164,7 +164,7 @@ def _running(frame: "DataFrame", checkpoint: Path, settings: StreamSettings, see
 
 
 def _batch_seconds(query: "StreamingQuery") -> list[float]:
-    """Return how long each batch with rows took; Spark remembers as many as it was told to."""
+    """Return the seconds of each batch with rows; Spark keeps the last _REMEMBERED batches."""
     return [
         progress["durationMs"]["triggerExecution"] / 1_000
         for progress in query.recentProgress
@@ -173,14 +173,14 @@ def _batch_seconds(query: "StreamingQuery") -> list[float]:
 
 
 def _until(condition: Callable[[], bool], query: "StreamingQuery") -> None:
-    """Wait for something that the query brings about. Raises CommandError if it failed or does not."""
+    """Wait until the query has fulfilled ``condition``. Raises CommandError if it fails or takes over _PATIENCE_S."""
     give_up_at = time.monotonic() + _PATIENCE_S
     while not condition():
         if not query.isActive:
             raise CommandError(f"the query failed: {query.exception()}")
         if time.monotonic() > give_up_at:
-            raise CommandError(f"the query is not where it should be after {_PATIENCE_S:.0f} s: {query.lastProgress}")
-        # A query tells its progress to who asks for it only.
+            raise CommandError(f"the query did not catch up within {_PATIENCE_S:.0f} s: {query.lastProgress}")
+        # The progress of a query must be polled.
         time.sleep(_POLL_S)
 
 
@@ -198,14 +198,14 @@ def _producer(order: dict[str, object]) -> "Iterator[subprocess.Popen[str]]":
 
 
 def _tell(producer: "subprocess.Popen[str]", word: str) -> dict[str, Any]:
-    """Start a producer that is ready, and return what it did."""
+    """Start a producer when it is ready, and return its result."""
     assert producer.stdin is not None
     assert producer.stdout is not None
     producer.stdout.readline()
     print(word, file=producer.stdin, flush=True)
     line = producer.stdout.readline()
     if not line:
-        raise CommandError(f"the producer ended with exit code {producer.wait()}")
+        raise CommandError(f"the producer ended early, with exit code {producer.wait()}")
     done: dict[str, Any] = json.loads(line)
     return done
 

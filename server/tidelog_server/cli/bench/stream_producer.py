@@ -1,4 +1,4 @@
-"""The producer of ``bench stream``, a process of its own: appends at a steady rate for a while, once it is told to."""
+"""The producer process of ``bench stream``: appends at a steady rate after a line on standard input."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ _TURNS_PER_SECOND: Final = 50
 
 
 async def produce(order: dict[str, Any]) -> None:
-    """Append a fiftieth of a second's messages to each vchannel in turn, never ahead of the clock."""
+    """Append each vchannel's share of the rate fifty times a second, never ahead of the clock."""
     payloads = distinct_payloads(order["size"])
     vchannels: list[str] = order["vchannels"]
     turns = order["seconds"] * _TURNS_PER_SECOND

@@ -1,4 +1,4 @@
-"""``bench txn``: commits per second, against plain appends of the same messages under the same load."""
+"""``bench txn``: commits per second, against plain appends of the same messages with the same concurrency."""
 
 import asyncio
 import itertools
@@ -15,20 +15,20 @@ from tidelog_server.cli.bench.payloads import distinct_payloads
 from tidelog_server.cli.bench.report import Floor, Report, percentiles
 from tidelog_server.cli.bench.server_process import Target
 
-# Transactions and appends by turns, because a machine changes its pace.
+# Transactions and appends alternate, because the speed of a machine varies.
 _ROUNDS: Final = 6
 _WARM_UP_SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TxnSettings:
-    """What ``bench txn`` was asked for.
+    """Settings of ``bench txn``.
 
     Attributes:
-        transactions: How many, in all rounds together.
-        messages, size: Of each: how many, of how many bytes.
-        concurrency: Tasks that await one commit each.
-        channels, vchannels: How many vchannels each transaction is on, of how many channels.
+        transactions: Number of transactions in all rounds.
+        messages, size: Messages per transaction, and bytes per message.
+        concurrency: Number of concurrent transactions.
+        channels, vchannels: Channels and vchannels per transaction.
     """
 
     transactions: int
@@ -43,7 +43,7 @@ _Act = Callable[[list[bytes]], Awaitable[object]]
 
 
 async def measure_txn(target: Target, settings: TxnSettings) -> Report:
-    """Commit transactions, and append as many messages in as many appends, by turns; medians over the rounds."""
+    """Commit transactions, and append as many messages in as many appends, in turns; returns medians of the rounds."""
     async with AsyncClient(target.grpc) as client, AsyncExitStack() as stack:
         per_channel = settings.vchannels // settings.channels
         vchannels = [
@@ -75,14 +75,14 @@ async def measure_txn(target: Target, settings: TxnSettings) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """How many times something was done a second, and how long each took."""
+    """Operations per second, and the seconds of each."""
 
     per_second: float
     durations: Sequence[float]
 
 
 async def _run(act: _Act, payloads: list[bytes], settings: TxnSettings, share: int) -> _Timed:
-    """Let each task do ``act`` so many times, one after the other."""
+    """Run ``act`` ``share`` times in each task, one after the other."""
     durations: list[float] = []
 
     async def client_task(number: int) -> None:
