@@ -237,7 +237,7 @@ async def _create(
 
 
 async def _keep(stub: Any, checkpoint_id: str) -> None:
-    """Renew a checkpoint's lease until cancelled. A failed call raises; the call waits for a server that is away."""
+    """Renew a checkpoint's lease until cancelled. A call waits up to 10 s for a server that is away, then raises."""
     from tidelog.v1 import backup_service_pb2 as pb
 
     while True:

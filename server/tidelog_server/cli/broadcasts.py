@@ -28,7 +28,12 @@ VchannelsArgument = Annotated[
     typer.Argument(metavar="VCHANNEL...", help="CHANNEL/INDEX, or CHANNEL for all its vchannels.", show_default=False),
 ]
 _MAX_ID: Final = (1 << 63) - 1
-IdArgument = Annotated[int, typer.Argument(metavar="BROADCAST_ID", min=1, max=_MAX_ID, show_default=False)]
+IdArgument = Annotated[
+    int,
+    typer.Argument(
+        metavar="BROADCAST_ID", min=1, max=_MAX_ID, help="Broadcast id, as printed by send.", show_default=False
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:

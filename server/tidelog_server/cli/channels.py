@@ -17,9 +17,11 @@ from tidelog_server.cli.vchannel_names import full_name
 
 _DEFAULT_TIMEOUT_S = 30.0
 _NOTHING = "nothing was removed"
-_NONE = "; none removes the bound."
+_NONE = "; none for no bound."
 
-NamesArgument = Annotated[list[str], typer.Argument(metavar="CHANNEL...", show_default=False)]
+NamesArgument = Annotated[
+    list[str], typer.Argument(metavar="CHANNEL...", help="Names of channels.", show_default=False)
+]
 AgeOption = Annotated[
     str | None,
     typer.Option(
@@ -65,7 +67,11 @@ def create(
     *,
     vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels (partitions) of each channel.")] = 1,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Succeed if a channel of the same shape already exists.")
+        bool,
+        typer.Option(
+            "--if-not-exists",
+            help="Succeed if a channel of the same shape already exists; its settings are not changed.",
+        ),
     ] = False,
     owner: Annotated[str, typer.Option(help="Owner of the channel: free text, shown by ls.")] = "",
     retention_age: AgeOption = None,

@@ -70,7 +70,7 @@ def health(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOptio
 
 @app.command(epilog=CHECK_CODES)
 def ready(*, http: _HttpOption, timeout: _TimeoutOption = 2.0, json: _JsonOption = False) -> None:
-    """Check that the server accepts requests. Do not send it requests while this fails."""
+    """Check that the server accepts requests. For a load balancer: route no requests to it while this fails."""
     _answer("ready", lambda: _probe(http, "/readyz", timeout), as_json=json)
 
 

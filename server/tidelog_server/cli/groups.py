@@ -16,8 +16,10 @@ from tidelog_server.cli.positions import START_HELP, parse_start
 
 _DEFAULT_TIMEOUT_S = 30.0
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
-GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.", show_default=False)]
+GroupsArgument = Annotated[
+    list[str], typer.Argument(metavar="GROUP...", help="Names of consumer groups.", show_default=False)
+]
 VchannelsOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -258,7 +258,10 @@ def stats(
     quiet: QuietOption = False,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Count messages, bytes, sizes and keys over time windows. A table shows only channels; JSON shows everything."""
+    """Count messages, bytes, sizes and keys over time windows.
+
+    A table shows channels and their most frequent keys; JSON also shows windows, sizes and types.
+    """
     job = _Job("stats", master, conf, is_shown=show_progress(no_progress=no_progress, quiet=quiet))
     options = _options(channels, endpoint, option, archive, archive_only=archive_only, as_of_tick=as_of_tick)
 

@@ -11,7 +11,12 @@ from tidelog_server.cli.output import OutputOption, QuietOption, Record, note, p
 
 _DEFAULT_TIMEOUT_S = 30.0
 
-IdsArgument = Annotated[list[int], typer.Argument(metavar="TXN_ID...", min=1, max=(1 << 63) - 1, show_default=False)]
+IdsArgument = Annotated[
+    list[int],
+    typer.Argument(
+        metavar="TXN_ID...", min=1, max=(1 << 63) - 1, help="Transaction ids, as printed by ls.", show_default=False
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
