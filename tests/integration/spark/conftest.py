@@ -1,4 +1,4 @@
-"""What all Spark tests share: one session on two cores, and one server."""
+"""Fixtures of all Spark tests: one session on two cores, and one server."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    # Spark's workers are processes of their own and must find the same packages.
+    # Spark's workers are separate processes and must find the same packages.
     path = str(Path(tidelog.__file__).parents[1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -77,5 +77,5 @@ def channel(client: Client) -> str:
 
 @pytest.fixture
 def options(server: RunningServer, channel: str) -> dict[str, Any]:
-    """Return the options of a job over that channel."""
+    """Return the options of a job on the channel."""
     return {"endpoint": server.endpoint, "channel": channel}

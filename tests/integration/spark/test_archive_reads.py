@@ -1,4 +1,4 @@
-"""Goal: a read of archive and log as one table has each row once, or says which it cannot have.
+"""Goal: a read of archive and log as one table returns each row once, or reports the rows that were lost.
 
 Method: a real server, archives in temporary folders, a run of `archive` between the plan of a read and its rows, and
 archives whose files or manifests were changed by hand.
@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has none
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -26,7 +26,7 @@ Options = dict[str, Any]
 
 @pytest.fixture
 def archived(spark: SparkSession, client: Client, channel: str, options: Options, tmp_path: Path) -> Options:
-    """Archive two files of one vchannel, of two commits, and return options that read them and the log."""
+    """Archive two files of one vchannel in two commits, and return options that read them and the log."""
     for text in ("a", "b"):
         append(client, f"{channel}/0", text, text * 2)
         archive(spark, tmp_path, options)
@@ -55,7 +55,7 @@ def test_what_is_archived_and_trimmed_after_the_plan_is_an_error_and_no_gap(
     with pytest.raises(PySparkException, match="trimmed"):
         planned.count()
     assert payloads(tolerant) == ["a"]
-    # Whoever plans now finds it in the archive.
+    # A new plan finds the messages in the archive.
     assert payloads(read_table(spark, both)) == payloads(load(spark, both)) == ["a", "b", "c"]
 
 

@@ -1,6 +1,6 @@
-"""Goal: a snapshot is the latest message of each key, made once, and never taken for that of something else.
+"""Goal: a snapshot has the latest message of each key, is written once, and is not reused for other options.
 
-Method: a real server and one Spark session; a snapshot that a run left half done is one whose note was removed.
+Method: a real server and one Spark session; removing the metadata file simulates an incomplete snapshot.
 """
 
 from pathlib import Path
@@ -47,13 +47,13 @@ def test_compaction_keeps_the_latest_of_each_key(
     assert (Path(first.path) / "_SUCCESS").is_file()
     with pytest.raises(CompactError, match="with other values of tombstones"):
         compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
-    # What a run left that died before its end does not count.
+    # The snapshot of a run that died is ignored.
     (Path(first.path) / "_tidelog.json").unlink()
     kept = compact(spark, tmp_path, {**options, "asOfTick": cut}, tombstones="keep")
     assert (kept.rows, kept.written) == (3, True)
     last = compact(spark, tmp_path, options, unkeyed="keep")
     assert (last.rows, last.written) == (3, True)
-    # Nothing came since; then with other options; then with something new.
+    # Without new messages; then with other options; then with a new message.
     same = compact(spark, tmp_path, options, unkeyed="keep")
     assert (same.tick, same.path, same.rows, same.written) == (last.tick, last.path, 3, False)
     assert compact(spark, tmp_path, {**options, "types": "0"}, unkeyed="keep").tick > last.tick

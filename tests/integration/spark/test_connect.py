@@ -1,7 +1,7 @@
 """Goal: the source reads and writes through Spark Connect, whose client has no Java.
 
-Method: a program of its own, for a process has one kind of session; it starts a Connect server on loopback and talks to
-it as to any other.
+Method: a separate program, because a process has only one kind of session. It starts a Connect server on loopback, and
+connects to it as to a remote one.
 """
 
 import os
@@ -14,7 +14,7 @@ from tidelog import Client
 from tidelog_server.testing import RunningServer
 from tidelog_testing.processes import ROOT
 
-# It starts a second Spark.
+# Starts a second Spark session.
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 PROGRAM = """
@@ -41,7 +41,7 @@ def test_a_client_of_spark_connect_reads_and_writes(server: RunningServer, clien
     path = os.pathsep.join(str(ROOT / part) for part in ("client", "server"))
     environment = {
         **os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
-        # Takes a free port.
+        # Uses a free port.
         "SPARK_TESTING": "1",
     }  # fmt: skip
 

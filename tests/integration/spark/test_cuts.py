@@ -1,8 +1,8 @@
-"""Goal: a cut in Spark never shows a part of a transaction, while many of them are being written.
+"""Goal: a cut in Spark never has a part of a transaction while many transactions are written.
 
-Method: producers move amounts between channels, each move a transaction; meanwhile the channels are read as of ticks,
-of now and of before. The sums of each cut are zero, each transaction is there with all of its messages, and what is
-read again later, after more was written, is the same.
+Method: producers move amounts between channels, one transaction per move. Meanwhile the channels are read as of
+current and earlier ticks. The sum of each cut is zero, each transaction is complete, and a later read of the same cut
+returns the same rows.
 
 Promises of GUARANTEES.md: G11, G22.
 """
@@ -25,7 +25,7 @@ LARGE_EVERY = 40
 
 
 class Bank:
-    """Accounts, one for each channel, and producers that move amounts between them."""
+    """Accounts, one per channel, and producers that move amounts between them."""
 
     def __init__(self, server: RunningServer, name: str) -> None:
         self._endpoint = server.endpoint
@@ -53,7 +53,7 @@ class Bank:
         chance = random.Random(number)
         try:
             with Client(self._endpoint) as client:
-                # A pause, so that reads do not grow without end.
+                # A pause limits the amount of data to read.
                 while not self._stopped.wait(0.005):
                     self._move(client, chance, is_large=self.moves[number] % LARGE_EVERY == 0)
                     self.moves[number] += 1
@@ -66,7 +66,7 @@ class Bank:
         with client.txn() as txn:
             txn.append(source, b"%d" % -amount)
             if is_large:
-                # It is staged, and lies on many batches.
+                # Large enough to be staged and to span many batches.
                 txn.append(target, [b"0" + b" " * 50_000] * 30)
             txn.append(target, b"%d" % amount)
 

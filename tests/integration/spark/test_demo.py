@@ -1,6 +1,6 @@
-"""Goal: the demonstration does what it says, and notices when what came back is not what was appended.
+"""Goal: the demonstration succeeds, and detects that the rows read differ from the messages appended.
 
-Method: the real program with a few flights, as a user runs it but without a terminal; and its comparison alone.
+Method: the real program with a few flights, as a user runs it but without a terminal; and its comparison separately.
 """
 
 import os

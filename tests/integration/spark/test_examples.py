@@ -1,6 +1,6 @@
-"""Goal: the program that shows Spark on flights runs from its first cell to its last.
+"""Goal: the example program for Spark runs from its first cell to its last.
 
-Method: as a user runs it, with a server and a Spark of its own.
+Method: run it as a user does, with a server and a Spark session of its own.
 """
 
 import os

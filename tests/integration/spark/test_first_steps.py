@@ -1,6 +1,6 @@
-"""What people do first in Spark works or says what to do: SQL, names of other sources, a Python that is not activated.
+"""A user's first steps in Spark work or fail with advice: SQL, other sources' options, a Python that is not activated.
 
-Method: one Spark session for SQL and errors; programs of their own where the session itself is what is tested.
+Method: one Spark session for SQL and errors; separate programs to test the session itself.
 """
 
 import os
@@ -30,10 +30,10 @@ spark.stop()
 
 
 def run_program(text: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program under this Python, in an environment in which ``python3`` is another one."""
+    """Run a program with this Python, in an environment in which ``python3`` is another one."""
     stranger = folder / "bin"
     stranger.mkdir()
-    # As the Python of a system, which has no tidelog: what it is asked to import is missing.
+    # Like a system's Python, which does not have tidelog: -S disables site-packages.
     (stranger / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     (stranger / "python3").chmod(0o755)
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "TIDELOG_"))}

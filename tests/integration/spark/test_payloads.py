@@ -1,6 +1,6 @@
-"""Goal: payloads come as text or as the fields of JSON objects, and what is none of these is there to be looked at.
+"""Goal: payloads are decoded as text or as fields of JSON objects, and the bytes of all others are available.
 
-Method: a real server and Spark, a few messages each, of which some cannot be decoded.
+Method: a real server and Spark, with a few messages each, some of which cannot be decoded.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ JSON = (
     b'{"id":1,"name":"\\u00fc","rate":0.5,"price":12.5,"day":"2026-03-01","at":"2026-03-01T12:00:00.25+01:00",'
     b'"raw":"eHg=","tags":["a",null],"inner":{"ok":true,"small":-128,"more":1},"counts":{"x":1},"more":{}}'
 )
-# As Spark gives it back: without an offset, in the session's zone, which is UTC.
+# As Spark returns it: without an offset, in the session's zone, which is UTC.
 AT = datetime(2026, 3, 1, 11, 0, 0, 250_000, UTC).replace(tzinfo=None)
 ROW = Row(
     id=1, name="ü", rate=0.5, price=Decimal("12.50"), day=date(2026, 3, 1), at=AT,
@@ -50,7 +50,7 @@ def test_text_is_a_string_and_what_is_none_is_null_and_told(client: Client, read
     assert plain.schema["payload"].nullable
     assert found(plain, "payload") == [("ü",), ("",), (None,)]
     assert found(told, "payload", "_corrupt_record") == [("ü", None), ("", None), (None, bytearray(b"a\xff"))]
-    # Spark would drop a filter that the source has taken.
+    # Spark would not evaluate a filter that the source has accepted.
     pushing = read(channel, payloadFormat="string", pushFilters="true")
     assert found(pushing.where("payload IS NOT NULL"), "payload") == [("ü",), ("",)]
     failed = error_of(read(channel, payloadFormat="string", mode="failfast").collect)
@@ -137,7 +137,7 @@ def test_partitions_follow_sizes(client: Client, read: Read, channel: str) -> No
 
     frame = read(channel, minPartitions=1, maxBytesPerPartition="200k")
 
-    # Of batches of 100,000 bytes each, two fit.
+    # Two batches of 100,000 bytes each fit into a partition.
     assert Counter(row.vchannel for row in frame.select("vchannel", spark_partition_id()).distinct().collect()) == {
         0: 4, 1: 1,
     }  # fmt: skip

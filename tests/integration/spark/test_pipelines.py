@@ -1,8 +1,8 @@
-"""Goal: the jobs do what SPARK_PIPELINES.md says, once, whatever happens in between, and find the damage that there is.
+"""Goal: the jobs do what SPARK_PIPELINES.md says, once, even after failures, and detect damage.
 
-Method: a real server with small channels, archives in temporary folders, and one Spark session. A run that dies between
-writing and committing is one that was staged and never committed; files are damaged by hand; the numbers of `stats` are
-compared with those that plain Python counts.
+Method: a real server with small channels, archives in temporary folders, and one Spark session. A staged run without a
+commit simulates a run that dies between writing and committing; files are damaged by hand; the numbers of `stats` are
+compared with those of plain Python.
 """
 
 import json
@@ -58,7 +58,7 @@ Options = dict[str, Any]
 
 
 def last_byte_of(path: Path, column: str) -> int:
-    """Return the place of the last byte of a column's pages in a file of one row group."""
+    """Return the offset of the last byte of a column's pages in a file with one row group."""
     group = pq.ParquetFile(path).metadata.row_group(0)
     [chunk] = [chunk for i in range(group.num_columns) if (chunk := group.column(i)).path_in_schema == column]
     begin = chunk.dictionary_page_offset or chunk.data_page_offset
@@ -85,7 +85,7 @@ def test_each_message_is_archived_once_and_read_from_there_when_it_is_trimmed(
     archived = {**options, "archive": str(tmp_path)}
 
     assert (first.commit, first.messages, again.commit, again.messages) == (1, 6, 0, 0)
-    # A run that adds nothing tells what there is.
+    # A run that adds nothing still reports the totals of the archive.
     assert again.archive == first.archive == ArchiveTotals(1, 6, first.bytes, first.files, first.digests)
     assert again.as_record()["archive"] == {
         name: value for name, value in first.as_record().items() if name in first.archive.as_record()
@@ -143,7 +143,7 @@ def test_no_cut_tears_a_transaction_that_is_archived(
         assert payloads(load(spark, archived, asOfTick=cut)) == ["a"]
         assert payloads(read_table(spark, {**archived, "asOfTick": cut})) == ["a"]
     assert payloads(load(spark, archived, asOfTick=last)) == ["a", "t1", "t2", "t3"]
-    # A filter is no cut.
+    # A filter is not a cut: it may divide a transaction.
     assert payloads(load(spark, archived).where(f"tick <= {first}")) == ["a", "t1"]
     with pytest.raises(PySparkException, match="the archive ends before tick"):
         load(spark, archived, archiveOnly="true", asOfTick=last + (1 << 40)).collect()
@@ -157,7 +157,7 @@ def test_a_run_that_dies_before_its_commit_leaves_nothing_that_counts(
     with manifest.writing(tmp_path):
         dead = stage(spark, manifest.load(tmp_path, must_exist=False), read)
     assert len(data_files(tmp_path)) == len(dead.files) > 0
-    stranger = data_files(tmp_path)[0].with_name("of-somebody-else.parquet")
+    stranger = data_files(tmp_path)[0].with_name("of-another-program.parquet")
     stranger.write_bytes(b"x")
     append(client, f"{channel}/1", "c")
 
@@ -218,14 +218,14 @@ def test_the_delta_table_has_what_the_archive_has_whoever_died(
         }
         for row in alone.orderBy("tick").collect()
     ]
-    # The table is there: a run keeps it up unasked, before it trims, and what a loss of power took comes back.
+    # An existing table is updated without `delta`, before the trim, and commits lost by a power failure are restored.
     append(client, f"{channel}/0", "c")
     last = tmp_path / manifest.DELTA_LOG / f"{2:020d}.json"
     last.unlink()
     second = archive(spark, tmp_path, options, trim=True)
     assert (second.commit, second.delta_version, archive(spark, tmp_path, options).delta_version) == (3, 3, 3)
     assert [row["payload"] for row in rows_in_delta(tmp_path)] == [b"a", b"b", b"c"]
-    # A run that cannot keep it up does nothing at all.
+    # A run that cannot update the table does nothing.
     append(client, f"{channel}/0", "d")
     last.write_text("{")
     with pytest.raises(ArchiveError, match=r"the Delta table at .* cannot be read or written"):
@@ -258,7 +258,7 @@ def test_what_was_trimmed_before_it_was_archived_is_lost_aloud(
 ) -> None:
     append(client, f"{channel}/0", "a")
     archive(spark, tmp_path, options)
-    # What removes nothing behind the archive loses nothing.
+    # A trim that removes no unarchived message loses nothing.
     client.trim(f"{channel}/0", everything=True)
     assert payloads(load(spark, {**options, "archive": str(tmp_path)})) == ["a"]
     ticks = append(client, f"{channel}/0", "b", "c")
@@ -368,7 +368,7 @@ def test_each_kind_of_damage_is_a_finding(spark: SparkSession, client: Client, c
     assert {finding.kind for finding in report.findings} == {
         "repeated", "overlap", "transaction_gap", "broadcast_ticks", "sequence_repeated", "sequence_gap",
     }  # fmt: skip
-    # Of a part of the channels nobody can tell.
+    # Without all channels, a gap in a transaction is undecided.
     part = verify_frame(frame.where("payload <> 't2'"))
     assert part.ok
     assert len(part.undecided) == 1
@@ -389,12 +389,12 @@ def test_statistics_are_those_of_a_plain_count(
         spark, options, window_s=1, top=3, output=tmp_path / "windows", on_progress=lambda *news: told.append(news)
     )
 
-    # As of a tick between what was counted and what comes now.
+    # The message comes after the tick of the report, and so is not counted.
     client.append(f"{channel}/0", b"later")
     assert report.as_record() == stats(spark, {**options, "asOfTick": report.tick}, window_s=1, top=3).as_record()
     [one] = report.channels
     assert (one["messages"], one["bytes"], one["max_size"]) == (100, sum(sizes), max(sizes))
-    # One append is of one time, most likely, and that is no rate.
+    # The messages of one append usually have the same time, and then there is no rate.
     assert (one["messages_per_second"] is None) == (one["first"] == one["last"])
     assert (one["unkeyed"], one["distinct_keys"]) == (sum(message.key is None for message in sent), len(keys))
     assert one["p50_size"] == sorted(sizes)[49]
@@ -407,7 +407,7 @@ def test_statistics_are_those_of_a_plain_count(
     best = sorted(keys.items(), key=lambda item: (-item[1], item[0]))[:3]
     assert [(each["key"], each["messages"]) for each in report.top_keys] == [(k.decode(), n) for k, n in best]
     assert spark.read.parquet(str(tmp_path / "windows")).agg({"messages": "sum"}).first()[0] == 100  # type: ignore[index]  # a sum has a row
-    # Over all stages: neither number falls.
+    # Over all stages, both numbers are monotonic.
     assert {what for what, _, _ in told} == {"counting"}
     for numbers in ([done for _, done, _ in told], [total for _, _, total in told]):
         assert numbers == sorted(numbers)
@@ -453,7 +453,7 @@ def test_the_command_reports_findings_and_its_exit_code(
 def test_what_fails_is_told_in_one_line_whether_spark_met_it_or_we(
     spark: SparkSession, server: RunningServer, tmp_path: Path, job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    del spark  # The job takes the session that runs.
+    del spark  # The job uses the active session.
     folder = [str(tmp_path / job)] if job in ("archive", "compact") else []
 
     code = run_job([job, *folder, "-o", f"endpoint={server.endpoint}", "-o", "channel=nope"])
@@ -526,7 +526,7 @@ def test_the_module_runs_where_there_is_only_the_client(
 def test_the_example_of_the_page_prints_what_the_page_says(
     server: RunningServer, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    del spark  # The example takes the session that runs.
+    del spark  # The example uses the active session.
 
     run_example("SPARK_PIPELINES.md", {ENDPOINT: server.endpoint, "/mnt": str(tmp_path)})
 

@@ -1,7 +1,7 @@
-"""Goal: what Spark reads is exactly what the options and filters say, and what cannot be read says why.
+"""Goal: Spark reads exactly the rows that the options and filters select, and a failed read reports the reason.
 
-Method: a real server with small channels, and one real Spark session on two cores. What the server sent is taken from
-its own metrics, so that a filter that is said to be pushed down is seen to be.
+Method: a real server with small channels, and one real Spark session on two cores. The server's metrics show how many
+messages it sent, which proves that a filter was pushed down.
 
 Promises of GUARANTEES.md: G11.
 """
@@ -166,7 +166,7 @@ def test_a_cut_in_the_future_is_refused(client: Client, read: Read, channel: str
 
     said = error_of(read(channel, asOfTick=tick + (1 << 40)).collect)
     assert f"asOfTick={tick + (1 << 40)} lies in the future" in said
-    # Spark shows the whole traceback, and ours is where it called us.
+    # Spark prints the whole traceback, in which only one frame is left: that of the call into the source.
     assert said.count('File "') == 1
 
 
@@ -284,7 +284,7 @@ def test_what_was_trimmed_while_it_was_read_is_passed_over_however_often(
     batches = read_partition(whole, pa.schema([("tick", pa.int64())]), AS_THEY_ARE)
     read: list[int] = []
 
-    # Each trim removes what the scan, which receives ahead by a bounded number of bytes, has not come to.
+    # Each trim removes messages that the scan has not prefetched yet: its prefetch is bounded in bytes.
     for first_left in (30, 60):
         read += next(batches).column("tick").to_pylist()
         client.trim(f"{channel}/0", Tick(ticks[first_left]))
@@ -373,7 +373,7 @@ def test_filters_are_pushed_only_where_spark_is_told_to(
 def test_the_example_of_the_page_prints_what_the_page_says(
     server: RunningServer, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    del spark  # The example takes the session that runs.
+    del spark  # The example uses the active session.
 
     run_example("SPARK.md", {ENDPOINT: server.endpoint})
 

@@ -1,7 +1,6 @@
-"""Goal: one query reads channels of several nodes as one consistent cut, wherever it asks first, and a write finds its
-node.
+"""Goal: one query reads channels of several nodes as one cut, from any endpoint, and a write finds the owner.
 
-Method: two real nodes on a real etcd, which share the channels out, and the Spark session of the other tests.
+Method: two real nodes on a real etcd, each of which owns some channels, and the Spark session of the other tests.
 """
 
 from collections.abc import Iterator
@@ -53,7 +52,7 @@ def append_everywhere(cluster: Cluster, text: str) -> list[int]:
 
 
 def read(spark: SparkSession, endpoint: str, **options: object) -> DataFrame:
-    return spark.read.format("tidelog").option("endpoint", endpoint).options(**options).load()  # type: ignore[arg-type]  # a number will do
+    return spark.read.format("tidelog").option("endpoint", endpoint).options(**options).load()  # type: ignore[arg-type]  # numbers work, too
 
 
 def of(text: str) -> list[str]:
@@ -80,11 +79,11 @@ def test_one_cut_over_all_nodes(nodes: ClusterOfProcesses, cluster: Cluster, spa
     for node in nodes.nodes.values():
         text = node.grpc.rpartition(":")[2]
         first = append_everywhere(cluster, f"{text}-1-")
-        # What was acknowledged anywhere is there, at once, whichever node is asked.
+        # Every acknowledged message of every node is read at once, from any endpoint.
         whole = read(spark, node.grpc, channelPattern="shop.*", startingTick=min(first))
         assert payloads(whole) == of(f"{text}-1-")
         second = append_everywhere(cluster, f"{text}-2-")
-        # A tick of any node is a cut of all; also one that the node that is asked has not heard of.
+        # A tick of any node is a cut of all nodes, even if the queried node has not seen it yet.
         cut = read(spark, node.grpc, channels=",".join(NAMES), startingTick=min(first), asOfTick=second[0])
         expected = [
             f"{text}-{number}-{name}"
@@ -134,7 +133,7 @@ def test_batches_of_a_stream_end_on_all_nodes_at_one_tick(nodes: ClusterOfProces
         rows = [rows for partition in reader.partitions(start, end) for rows in reader.read(partition)]
         found.append([payload.decode() for part in rows for payload in part.column("payload").to_pylist()])
         start = end
-        # Batches may be empty while messages are far apart, but each gets on.
+        # Batches may be empty if messages are far apart, but each makes progress.
         assert len(found) < 50
     reader.stop()
 
@@ -150,7 +149,7 @@ def test_a_node_that_is_down_is_named(nodes: ClusterOfProcesses, cluster: Cluste
     theirs = {name: cluster.owner_of(name).node_id for name in NAMES}
     n2.kill()
 
-    # The first of the seeds does not answer, the other one does.
+    # The first seed does not respond, the other one does.
     mine = ",".join(name for name in NAMES if theirs[name] == "n1")
     frame = read(spark, f"{n2.grpc},{n1.grpc}", channels=mine)
     assert frame.where("CAST(payload AS STRING) LIKE 'down-%'").count() == 2

@@ -1,7 +1,7 @@
-"""What Spark planned to read of a channel is read of that channel, or fails: never of another one of the same name.
+"""A planned read of a channel reads that channel or fails, and never reads a re-created channel of the same name.
 
-Method: a channel is destroyed and created again between a plan and its tasks: of a frame, of a micro-batch, of a run of
-``archive``; and before a read whose start or cut names a tick of the channel that is gone.
+Method: a channel is destroyed and re-created between a plan and its tasks: of a frame, of a micro-batch, of a run of
+``archive``; and before a read whose start or cut is a tick of the destroyed channel.
 
 Promises of GUARANTEES.md: G11.
 """
@@ -44,7 +44,7 @@ def rows_of(frame: DataFrame) -> list[bytes]:
 
 def test_a_frame_that_was_planned_before_fails(client: Client, channel: str, old: int, read: Any) -> None:
     frame = read(channel)
-    # Plans it; what is collected then is this plan.
+    # Plans the frame; `collect` uses this plan.
     assert frame.rdd.getNumPartitions() >= 1
 
     create_again(client, channel)
@@ -85,7 +85,7 @@ def test_a_run_of_archive_commits_nothing_of_a_channel_that_was_created_again(
     spark: SparkSession, client: Client, channel: str, old: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
     def on_progress(what: str, done: int, total: int) -> None:
-        # The first call comes behind the plan and before the tasks.
+        # The first call comes after the plan and before the tasks.
         if what == "archiving" and not created:
             created.append(what)
             create_again(client, channel)
@@ -116,7 +116,7 @@ def test_a_run_of_archive_looks_again_before_it_commits_and_trims_nothing_of_ano
             check_still_there(staged, read)
         assert trim_archived(spark, load(root), read) == {}
     client.destroy_channels([channel])
-    # What is there no longer can still be archived: all of it was read.
+    # A destroyed channel that was read completely can still be archived.
     check_still_there(staged, read)
 
 
@@ -130,7 +130,7 @@ def test_a_start_in_a_channel_that_is_gone_fails_unless_losses_are_accepted(
     assert payloads(read(channel, startingTick=old, failOnDataLoss="false")) == new
     assert payloads(read(channel, startingTick=0)) == payloads(read(channel, startingTick=1)) == new
     assert payloads(read(channel, startingTimestamp=old >> 18)) == new
-    # Of a pattern, a channel that was created later is a new one.
+    # A channel that matches a pattern and was created later is new, and not a loss.
     client.create_channel(f"{channel}.later")
     client.append(f"{channel}.later", b"later")
     assert payloads(read(channelPattern=f"{channel}.*", startingTick=old)) == ["later"]

@@ -39,7 +39,7 @@ from tidelog_testing.spark_rows import load
 pytestmark = pytest.mark.spark
 
 FAILURES = (TidelogError, ArchiveError, PySparkException, Py4JJavaError)
-"""What a read fails with; the last one is what ``toLocalIterator`` raises."""
+"""Errors of a failed read; ``toLocalIterator`` raises the last one."""
 
 
 Way = Callable[[Round], None]
@@ -47,7 +47,7 @@ Way = Callable[[Round], None]
 
 @dataclass
 class Readers:
-    """The ways of reading: each announces its events to a round, and gives it the payloads."""
+    """The ways of reading: each announces its events to a round, and adds the payloads to it."""
 
     spark: SparkSession
     options: dict[str, Any]
@@ -57,11 +57,11 @@ class Readers:
     def batch(self, each: Round, **options: str) -> None:
         each.event()
         frame = load(self.spark, self.options, minPartitions=4, **options).select("payload")
-        # This plans the frame.
+        # Plans the frame.
         assert frame.rdd.getNumPartitions() >= 1
         each.event()
         rows = []
-        # Spark runs one job for each partition, when its rows are asked for.
+        # Spark runs one job per partition, when its rows are requested.
         for row in frame.toLocalIterator():
             rows.append(bytes(row.payload))
             each.event()
@@ -84,7 +84,7 @@ class Readers:
 
     def stream(self, each: Round) -> None:
         def take(frame: DataFrame, _: int) -> None:
-            # What a micro-batch reads is planned before this is called.
+            # The micro-batch was planned before this call.
             each.event()
             each.take(frame)
             each.event()

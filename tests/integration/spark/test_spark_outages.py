@@ -1,7 +1,7 @@
-"""Streams, frames and runs of ``archive`` continue after the server was away, with default settings; nothing is lost.
+"""Streams, frames and runs of ``archive`` continue after an outage of the server, with default settings, without loss.
 
-Method: the server is killed and started again later, while writers write all the time and a query copies what comes; a
-frame and a run of ``archive`` are planned and read while it is away. Default settings everywhere.
+Method: the server is killed and later restarted, while writers append continuously and a query copies their messages. A
+frame and a run of ``archive`` are planned and read during the outage.
 
 Promises of GUARANTEES.md: G10, G11.
 """
@@ -27,7 +27,7 @@ Row = tuple[str, int, bytes]
 
 
 class Copied:
-    """What a query has handed out."""
+    """The rows that a query has returned."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -90,5 +90,5 @@ async def test_a_frame_and_an_archive_that_are_planned_while_the_server_is_away_
 
     assert sorted(rows) == sorted(payloads)
     assert result.messages == load_archive(tmp_path / "archive").messages == len(payloads)
-    # The frame is planned in a process of Spark's, which has a log of its own.
+    # From the run of `archive`: the frame is planned in a process of Spark, which has its own log.
     assert "waiting for the server at" in caplog.text

@@ -1,8 +1,8 @@
 """Goal: a streaming query reads each message once, in micro-batches that end on all channels at one tick.
 
-Method: real queries with ``Trigger.AvailableNow``, each with a checkpoint of its own; each micro-batch is collected by
-``foreachBatch``, which runs in this process. A crash of the driver is a batch that fails after it was collected, and
-a restart from the checkpoint. One query runs on while messages are appended.
+Method: real queries with ``Trigger.AvailableNow``, each with its own checkpoint; each micro-batch is collected by
+``foreachBatch``, which runs in this process. A batch that fails after it was collected, and a restart from the
+checkpoint, simulate a crash of the driver. One query keeps running while messages are appended.
 
 Promises of GUARANTEES.md: G11.
 """
@@ -33,12 +33,12 @@ WITHIN_S = 60
 
 
 class CrashError(Exception):
-    """Stands for the end of the driver."""
+    """Simulates a crash of the driver."""
 
 
 @dataclass
 class Stream:
-    """A query that can be run again and again from its checkpoint; what each micro-batch had, by its number."""
+    """A query that can be restarted from its checkpoint; ``batches`` has the rows of each micro-batch by number."""
 
     spark: SparkSession
     endpoint: str
@@ -51,13 +51,13 @@ class Stream:
 
     def start(self, **trigger: Any) -> StreamingQuery:
         source = self.spark.readStream.format("tidelog").option("endpoint", self.endpoint).options(**self.options)
-        # Fewer columns, and all that the tests look at.
+        # Only the columns that the tests check.
         frame = source.schema("channel string NOT NULL, tick bigint NOT NULL, payload binary NOT NULL").load()
         writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.folder))
         return writer.trigger(**(trigger or self.trigger)).start()
 
     def run(self) -> list[str]:
-        """Run until all that was there at the start is read; return the payloads of this run in order of tick."""
+        """Run until all messages that existed at the start are read; return the payloads of this run in tick order."""
         known = set(self.batches)
         query = self.start()
         assert query.awaitTermination(WITHIN_S)
@@ -121,7 +121,7 @@ def test_a_query_that_is_triggered_once_reads_what_is_there_and_goes_on_behind_i
     query = stream(channel=channel)
     query.trigger = {"once": True}
 
-    # Killed before the first batch was noted as done: it is repeated from where it began.
+    # Killed before the first batch was recorded as done: it is repeated from the same start.
     query.crashes_at = 0
     assert "CrashError" in query.fails()
     append(client, f"{channel}/1", "d")
@@ -152,7 +152,7 @@ def test_limits_divide_a_backlog_and_no_batch_tears_a_transaction(
     sums = [sum(map(int, rows)) for rows in query.batches.values()]
     assert sums == [0] * len(sums)
     sizes = [len(rows) for rows in query.batches.values() if rows]
-    # The last transaction is more than a batch may have, and is one all the same.
+    # The last transaction exceeds the limit, and is one batch.
     assert sizes.pop() == 32
     assert all(size <= 6 for size in sizes)
     assert len(sizes) <= 8
@@ -304,7 +304,7 @@ def test_a_query_that_cannot_start_says_why(
 def test_the_example_of_the_page_prints_what_the_page_says(
     server: RunningServer, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    del spark  # The example takes the session that runs.
+    del spark  # The example uses the active session.
 
     run_example("SPARK_STREAMING.md", {ENDPOINT: server.endpoint, "/tmp/tidelog-example": str(tmp_path)})
 

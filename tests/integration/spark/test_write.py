@@ -1,4 +1,4 @@
-"""Goal: what Spark writes is in the log exactly as the rows say, all of a batch or nothing, and once.
+"""Goal: a batch that Spark writes is in the log exactly as its rows, atomically and once.
 
 Method: a real server and a real Spark session; streams read files. The log is read back with the client.
 
@@ -94,7 +94,7 @@ def test_rows_of_all_tasks_are_one_transaction(spark: SparkSession, client: Clie
     assert sorted(int(payload) for batch in batches for payload in batch.payloads) == list(range(1_000))
     ticks = sorted(tick for batch in batches for tick in batch.ticks)
     assert ticks == list(range(ticks[0], ticks[0] + 1_000))
-    # Equal keys are on one vchannel, and both have some.
+    # Equal keys are on the same vchannel, and both vchannels have keys.
     homes = {(key, batch.vchannel) for batch in batches for key in batch.keys}
     assert len(homes) == 10
     assert len({vchannel for _, vchannel in homes}) == 2
@@ -149,7 +149,7 @@ def test_nothing_is_in_the_log_of_a_write_of_which_a_task_fails(
     assert "broken" in error_of(lambda: write(frame, channel, txnAppId=channel, txnVersion=1, txnTimeout=1))
 
     assert payloads(client, f"{channel}/0", f"{channel}/1") == []
-    # A task that Spark hears nothing of any more may have prepared its rows; they end by themselves.
+    # A task that Spark has lost may have prepared its rows; they end by timeout.
     deadline_s = time.monotonic() + 30
     while left_behind(client, channel):
         assert time.monotonic() < deadline_s
@@ -166,7 +166,7 @@ def test_rows_that_are_written_at_least_once_are_there_without_a_commit_of_the_d
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, channel: str) -> Iterator[Client]:
-    """A client of a server of its own that remembers one application, so that others of this process forget nothing."""
+    """A client of a separate server that remembers one application, so that other servers here evict none."""
     monkeypatch.setattr(app_commits, "MAX_APPS", 1)
     monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 1)
     running = start()
@@ -255,7 +255,7 @@ def test_a_log_is_not_overwritten(spark: SparkSession, channel: str, server: Run
 
 
 class Lines:
-    """A folder of text files that a stream reads, one file for each batch."""
+    """A folder of text files that a stream reads, one file per batch."""
 
     def __init__(self, spark: SparkSession, folder: Path, server: RunningServer, channel: str) -> None:
         self._spark, self._folder, self._server, self._channel = spark, folder, server, channel
@@ -267,7 +267,7 @@ class Lines:
         (self._folder / "lines" / f"{self._files}.txt").write_text("\n".join(lines), encoding="utf-8")
 
     def write(self, checkpoint: str = "checkpoint", **options: Any) -> None:
-        """Write what is there and was not written under the checkpoint yet, a batch for each file."""
+        """Write the files that the checkpoint does not have yet, one batch per file."""
         frame = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._folder / "lines"))
         query = (
             frame.withColumnRenamed("value", "payload").writeStream.format("tidelog")
@@ -292,7 +292,7 @@ def test_a_stream_writes_each_batch_once_however_often_it_is_repeated(
     lines.write(txnAppId=channel)
     assert Counter(payloads(client, *both)) == Counter([b"1", b"2", b"3"])
 
-    # As after a crash between the commit of the last batch and the note of it in the checkpoint.
+    # Simulates a crash between the commit of the last batch and its record in the checkpoint.
     for note in (tmp_path / "checkpoint" / "commits").glob("*1*"):
         note.unlink()
     lines.add("4")
@@ -321,7 +321,7 @@ def test_the_first_batch_of_a_new_checkpoint_is_not_taken_for_that_of_the_one_be
     lines.add("1")
     lines.write(txnAppId=channel)
 
-    # The same number of rows, for the same channel, under the same number: only the checkpoint is another one.
+    # Same number of rows, same channel, same version: only the checkpoint differs.
     assert "Choose a txnAppId for this checkpoint" in error_of(lambda: lines.write("another", txnAppId=channel))
 
     assert payloads(client, f"{channel}/0", f"{channel}/1") == [b"1"]
@@ -376,7 +376,7 @@ def test_batches_of_a_stream_that_are_written_as_frames_are_those_of_their_query
         )  # fmt: skip
         query.awaitTermination(120)
 
-    # One name for two targets, as Delta Lake allows, whose tables each count for themselves.
+    # One txnAppId for two targets, as Delta Lake allows, where each table has its own versions.
     assert "Choose a txnAppId for each target" in error_of(lambda: run("one", channel, channel))
     assert payloads(client, f"{other}/0") == []
     run("two", f"{channel}-a", f"{channel}-b")
@@ -412,7 +412,7 @@ def test_what_was_read_can_be_written_to_another_channel(
 def test_the_example_of_the_page_works(
     server: RunningServer, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    del spark  # The example takes the session that runs.
+    del spark  # The example uses the active session.
 
     run_example("SPARK_WRITING.md", {ENDPOINT: server.endpoint})
 

@@ -1,4 +1,4 @@
-"""What an archive names is read if it is a regular file below the archive, and refused otherwise."""
+"""A file that an archive names is read only if it is a regular file below the archive."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ FILE = ArchivedFile(f"{manifest.lane_folder('a/0')}/0.parquet", "a/0", 0, 9, 1, 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return where the file of an archive lies."""
+    """Return the path of an archive's file."""
     path = tmp_path / "archive" / FILE.path
     path.parent.mkdir(parents=True)
     path.write_bytes(b"PAR1")

@@ -1,7 +1,7 @@
-"""Goal: the rows that Spark gets are the messages that were appended, whatever columns their batches have.
+"""Goal: the rows that Spark receives are the appended messages, for all combinations of columns in their batches.
 
-Method: hypothesis draws messages, the client's codec packs them into entries, and the record batch over all of them
-is compared, row by row, with the messages. Arrow itself validates the batch in full.
+Method: hypothesis draws messages, the client's codec packs them into entries, and their record batch is compared with
+the messages, row by row. Arrow validates the whole batch.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Goal: what a task of `verify` says of its rows is what is in them, however they are cut into batches.
+"""Goal: the parts that a task of `verify` yields are right for its rows, for any division into batches.
 
-Method: hypothesis draws ticks and where batches end; plain Python says what should be found. Transactions and sequences
-by hand. Pages are looked at as text.
+Method: hypothesis draws ticks and the ends of batches; plain Python computes the expected findings. Transactions and
+sequences are written by hand. Pages are checked as text.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Goal: the Delta table of an archive has exactly what the archive's commits have, whatever died in between.
+"""Goal: the Delta table of an archive has exactly the rows of the archive's commits, even after a run has died.
 
 Method: archives of real Parquet files, written as tasks write them and committed without Spark; delta-rs reads them
-back. A run that died is commits that nobody published, or a Delta log whose last file is gone.
+back. A run that died leaves unpublished commits, or a Delta log whose last file is missing.
 """
 
 import json
@@ -114,7 +114,7 @@ def test_filters_pass_over_files(tmp_path: Path) -> None:
     there = commit(tmp_path, 2, *NAMES)
     delta.publish(there)
 
-    # Files that are not there are noticed as soon as they are read.
+    # Missing files are noticed only when they are read.
     for file in there.files:
         if file.vchannel != "orders/1" or file.first_tick < 2_000 << LOGICAL_BITS:
             (tmp_path / file.path).unlink()
@@ -130,13 +130,13 @@ def test_what_a_run_left_out_is_published_by_the_next_one(tmp_path: Path) -> Non
     there = commit(tmp_path, 3, "orders/0", "orders/1")
 
     assert delta.publish(there) == 3
-    # A loss of power took the last ones, and then all of them.
+    # A power failure lost the last files, and then all of them.
     for path in log_files(tmp_path)[-2:]:
         path.unlink()
     assert len(in_delta(tmp_path)) == 10
     assert delta.publish(there) == 3
     assert in_delta(tmp_path) == archived(there)
-    # Or left a file without its text, which then is a version that adds nothing.
+    # Or it left an empty file, which Delta reads as a version without actions.
     log_files(tmp_path)[-1].write_text("")
     assert delta.publish(there) == 4
     assert in_delta(tmp_path) == archived(there)
@@ -213,7 +213,7 @@ def test_a_column_that_comes_later_is_null_in_older_files(tmp_path: Path, monkey
     delta.publish(there)
 
     assert in_delta(tmp_path) == archived(there)
-    # A column that somebody else added is left alone, and one of another type is not.
+    # A column that another program added is kept; a column with another type is refused.
     DeltaTable(tmp_path).alter.add_columns([Field("theirs", PrimitiveType("long"))])
     delta.publish(commit(tmp_path, 3, "orders/0"))
     assert [row["theirs"] for row in in_delta(tmp_path)] == [None] * 30
@@ -232,7 +232,7 @@ def test_delta_deletes_no_file_of_the_archive(tmp_path: Path) -> None:
     staged = write(tmp_path, "orders/0", range(5_000 << LOGICAL_BITS, (5_000 << LOGICAL_BITS) + 1))
     table = DeltaTable(tmp_path)
 
-    # OPTIMIZE lets go of our files, and VACUUM deletes what nothing refers to.
+    # OPTIMIZE replaces our files, and VACUUM deletes unreferenced files.
     assert table.optimize.compact()["numFilesRemoved"] == 4
     assert table.vacuum(dry_run=False, full=True) == []
     with pytest.raises(DeltaError, match="Invalid retention period"):

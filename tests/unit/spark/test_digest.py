@@ -1,7 +1,7 @@
-"""Goal: digests are what their definition says, whoever computes them, and depend on nothing else.
+"""Goal: all implementations of the digests follow their definition, and depend on nothing else.
 
-Method: XXH64 against its published values and a plain program of its definition; digests against the chain that the
-documentation gives; hypothesis draws messages, their order, and how they are divided.
+Method: XXH64 is compared with its published values and a plain implementation; digests with the documented chain.
+Hypothesis draws messages, their order, and their division into batches.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def mixed(accumulated: int, word: int) -> int:
 
 
 def xxh64(data: bytes, seed: int) -> int:
-    """The definition, a byte string at a time."""
+    """The plain implementation, for one byte string."""
     words = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data) - 7, 8)]
     striped = len(data) // 32 * 4
     if striped:
@@ -59,7 +59,7 @@ def xxh64(data: bytes, seed: int) -> int:
 
 
 def content(channel: bytes, key: bytes | None, payload: bytes) -> tuple[int, int]:
-    """As the documentation of the digest has it."""
+    """The content digest of a message, as documented."""
     first, second = 42, xxh64((1).to_bytes(8, "little"), 42)
     for field in (channel, key, payload):
         if field is not None:
@@ -145,7 +145,7 @@ def test_the_full_digest_goes_on_with_numbers_and_properties_by_name(properties:
     row = a_row(vchannel=3, tick=tick, type=-2, key=b"k", properties=properties)
 
     assert digest_batch(a_batch([row])).full == Digest(*chained)
-    # Beside rows that have none, and cut out of a larger batch.
+    # Among rows without properties, and as a slice of a larger batch.
     among = a_batch([a_row(), row, a_row(properties={"z": "1"})])
     assert digest_batch(among.slice(1, 1)).full == Digest(*chained)
 

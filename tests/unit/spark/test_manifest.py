@@ -1,6 +1,6 @@
-"""Goal: an archive is exactly what its commits say; a commit is there whole or not at all, and one of each number.
+"""Goal: an archive has exactly the files of its commits; a commit is atomic, and its number is unique.
 
-Method: real folders. Hypothesis draws runs of commits; damage is made by hand.
+Method: real folders. Hypothesis draws sequences of commits; damage is made by hand.
 """
 
 import json
@@ -72,7 +72,7 @@ def test_a_file_that_is_not_of_its_commit_is_an_error_and_no_gap(file: ArchivedF
 
 def test_commits_are_read_back_in_order(tmp_path: Path) -> None:
     write(tmp_path, a_commit(1, 0, 10), a_commit(2, 10, 20, "a/0"))
-    # A run that died in the midst of a commit leaves this.
+    # A run that died during a commit leaves this file.
     (tmp_path / manifest.FOLDER / ".0123").write_text("{")
 
     found = manifest.load(tmp_path)
@@ -187,7 +187,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_first_run_left_that_died_is_an_archive(tmp_path: Path) -> None:
-    # A disk of its own.
+    # As on a separate file system.
     (tmp_path / "lost+found").mkdir()
     with manifest.writing(tmp_path):
         (tmp_path / manifest.DATA).mkdir()
@@ -196,7 +196,7 @@ def test_what_a_first_run_left_that_died_is_an_archive(tmp_path: Path) -> None:
 
 
 def forged(change: dict[str, object], **parts: object) -> str:
-    """Return the text of a commit whose one file has other values."""
+    """Return the text of a commit with changed values of its only file."""
     fields = json.loads(a_commit(1, 0, 10).to_json())
     fields["files"][0].update(change)
     return json.dumps({**fields, **parts})

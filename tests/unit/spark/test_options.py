@@ -1,6 +1,6 @@
-"""Goal: an option means what the table in tidelog.spark.options says, and a wrong one says how to mend it.
+"""Goal: options have the documented meaning, and the error of an invalid one says how to fix it.
 
-Method: parse single sets of options as Spark hands them over, in small letters and as text.
+Method: parse single sets of options as Spark hands them over, in lower case and as text.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Goal: a page tells where its figures come from, and which of them are no exact ones.
+"""Goal: a page has the source of its figures, and marks those that are approximate.
 
 Method: reports made by hand, and the text of their pages.
 """

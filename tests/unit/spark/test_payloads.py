@@ -1,7 +1,7 @@
-"""Goal: a payload means the same whether it is decoded with others or alone, and what is corrupt is told, row by row.
+"""Goal: a payload decodes to the same value with others or alone, and corrupt ones are reported, row by row.
 
-Method: hypothesis draws JSON that fits, JSON that nearly fits, and tokens in any order; whatever the decoder by columns
-accepts, the one row by row must have decoded to the same. What each type takes is a table.
+Method: hypothesis draws JSON that fits, JSON that nearly fits, and tokens in any order. The decoder by columns must
+decline, or return the same as the one row by row. A table has the accepted values of each type.
 """
 
 import json
@@ -104,9 +104,9 @@ def objects(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 def fitting(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return values of JSON that are taken for ``kind``."""
+    """Return JSON values that are accepted as ``kind``."""
     if pa.types.is_struct(kind):
-        # A field may be missing, and there may be others.
+        # Fields may be missing, and there may be unknown ones.
         known = {field.name: fitting(field.type) for field in kind}
         return st.fixed_dictionaries({}, optional=known | {"other": st.none() | st.text(max_size=3)})
     if pa.types.is_list(kind):
@@ -127,7 +127,7 @@ def fitting(kind: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def check_same(payloads: list[bytes]) -> bool:
-    """Tell whether the payloads were decoded by columns; then it must be as row by row."""
+    """Return whether the payloads were decoded by columns; if so, check that the rows are the same as row by row."""
     together = COLUMNS.decode(pa.array(payloads, pa.binary()))
     rows, corrupt = ROWS.decode(payloads)
     rows.validate(full=True)

@@ -1,7 +1,7 @@
-"""Goal: what is pushed down never loses a row that passes, and what is accepted never lets one through that does not.
+"""Goal: a pushed filter never loses a row that passes, and an accepted one never returns a row that does not.
 
-Method: hypothesis draws filters and rows; the rows that the pushdown leaves are compared with those that pass the
-filters by SQL's own rules, written down here once more in the plainest way.
+Method: hypothesis draws filters and rows; the rows that the pushdown reads are compared with those that pass the
+filters by SQL's rules, which are implemented here in the simplest way.
 """
 
 import operator

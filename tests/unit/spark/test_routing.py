@@ -1,4 +1,4 @@
-"""Rows go to the vchannels that they say, or that their key says, each once and in their order."""
+"""Rows are routed by their column `vchannel`, or else by their key, each once and in order."""
 
 from collections import defaultdict
 from typing import Any

@@ -1,6 +1,6 @@
-"""Goal: spans of time are right on days on which the clocks of this machine change.
+"""Goal: time spans are right on days on which the local clocks change.
 
-Method: rows as Spark hands them over, with times of a zone with summer time, in that zone.
+Method: rows as Spark hands them over, with local times of a zone that has daylight saving time.
 """
 
 import time
@@ -31,7 +31,7 @@ def october_25(hour: int = 0, minute: int = 0, *, fold: int = 0) -> datetime:
     ("last", "span_s", "text"),
     [
         (october_25(2, 30), 9_000.0, "2026-10-25T00:30:00.000Z"),
-        # The same time of day, an hour later.
+        # The same local time, one hour later.
         (october_25(2, 30, fold=1), 12_600.0, "2026-10-25T01:30:00.000Z"),
         (october_25(12), 46_800.0, "2026-10-25T11:00:00.000Z"),
     ],

@@ -1,8 +1,8 @@
-"""Goal: a micro-batch ends in no transaction, holds no more than the limits allow, and always gets on.
+"""Goal: a micro-batch never ends within a transaction, respects the limits, and always makes progress.
 
-Method: a log in memory of batches and transactions on several vchannels, planned as the server plans; hypothesis draws
-logs and limits. Where the server counts what it plans, limits are exact; where it has too much to count, batches still
-get on.
+Method: an in-memory log of batches and transactions on several vchannels, planned as the server does; hypothesis draws
+logs and limits. If the server counts the messages of a plan, limits are exact; if it estimates them, batches still make
+progress.
 """
 
 import itertools
@@ -15,15 +15,15 @@ from tidelog import Plan, Split, Tick
 from tidelog.spark.stream_admission import COARSE, Limits, admit, furthest
 
 SIZE = 100
-"""Bytes of each message."""
+"""Bytes per message."""
 LANES = 4
 CHUNK = 3
-"""Batches in a chunk of the index."""
+"""Batches per chunk of the index."""
 
 
 @dataclass(frozen=True)
 class Append:
-    """Consecutive messages, parts of one transaction or a batch: one number of messages for each vchannel in turn."""
+    """Consecutive messages of a transaction or a batch; ``parts`` are (vchannel, number of messages)."""
 
     first_tick: int
     parts: tuple[tuple[int, int], ...]
@@ -49,7 +49,7 @@ class Log:
     cut: int
 
     def clean(self, tick: int) -> int:
-        """Return the end that a plan up to ``tick`` has."""
+        """Return the end of a plan up to ``tick``, which does not divide a transaction."""
         within = [each for each in self.appends if each.is_transaction and each.first_tick < tick < each.end_tick]
         return within[0].first_tick if within else tick
 
@@ -59,9 +59,9 @@ class Log:
         )
 
     def ask(self, begin: int, end_tick: int, grain: Limits, *, counts: bool = True) -> Plan:
-        """Plan as the server does: by chunks, and by batches where a chunk is more than a grain.
+        """Plan as the server does: by chunks, and by batches if a chunk is larger than a grain.
 
-        Of a chunk that is cut it counts what lies within, or takes the share of ticks.
+        For a chunk that is cut it counts the messages within the range, or estimates them in proportion to the ticks.
         """
         end = self.clean(end_tick)
         splits = []
@@ -115,7 +115,7 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 def batches(log: Log, limits: Limits, step: int, *, counts: bool = True) -> list[tuple[int, int]]:
-    """Return where each batch begins and ends until the cut is reached."""
+    """Return the begin and end of each batch until the cut is reached."""
     found = []
     begin = 0
     while begin < log.cut:
@@ -141,7 +141,7 @@ def test_batches_get_to_the_cut_tear_nothing_and_keep_to_the_limits(
         count = log.count(begin, end)
         assert count or end == log.cut
         assert log.clean(end) == end
-        # Only what cannot be divided is more than the limits allow, and then it is alone.
+        # Only a transaction may exceed the limits, and then the batch has nothing else.
         whole = [each for each in log.appends if begin <= each.first_tick and each.end_tick <= end]
         alone = count and len([each for each in whole if each.is_transaction]) == 1 and len(whole) == 1
         assert count <= most or alone
@@ -151,14 +151,14 @@ def test_batches_get_to_the_cut_tear_nothing_and_keep_to_the_limits(
 def test_batches_get_on_where_the_server_only_guesses(log: Log, messages: int, step: int) -> None:
     found = batches(log, Limits(messages), step, counts=False)
 
-    # Where a chunk's messages are far apart it may seem to have some in between; not again and again.
+    # An estimate may find messages in the gaps of a sparse chunk, so a batch may be empty, but not repeatedly.
     assert sum(not log.count(begin, end) for begin, end in found) <= len(log.appends) + 1
     assert all(log.clean(end) == end for _, end in found)
 
 
 @given(st.integers(1, 32), st.lists(st.integers(1, 9), min_size=1, max_size=40))
 def test_a_batch_takes_what_fits(messages: int, counts: list[int]) -> None:
-    """Of batches that follow each other, as in a backlog."""
+    """A backlog without gaps between its batches."""
     ticks = [1 + sum(counts[:i]) for i in range(len(counts) + 1)]
     appends = [
         Append(tick, ((i % LANES, count),), is_transaction=False)
@@ -179,7 +179,7 @@ def test_without_limits_a_batch_ends_at_the_cut_and_nothing_is_asked() -> None:
 
 
 def test_a_long_backlog_is_not_looked_at_as_a_whole() -> None:
-    """A thousand messages a second for a year, of which a batch takes ten thousand."""
+    """One thousand messages per second for a year, with 10,000 messages per batch."""
     second = 1_000 << 18
     year = 365 * 86_400 * second
     looked_at: list[int] = []

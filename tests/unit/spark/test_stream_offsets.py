@@ -1,6 +1,6 @@
-"""Goal: an offset comes back from the checkpoint as it was, a foreign one is refused, and no loss goes unseen.
+"""Goal: offsets survive the checkpoint unchanged, invalid ones are refused, and every loss is reported.
 
-Method: offsets and descriptions of channels made by hand; hypothesis for the way through JSON.
+Method: offsets and descriptions of channels made by hand; hypothesis for the round trip through JSON.
 """
 
 import json
@@ -78,9 +78,9 @@ def test_a_foreign_offset_is_refused(raw: dict[str, object], message: str) -> No
         (lane("a/0", trim=40, last=60), 50, False),
         (lane("a/0", trim=50, last=60), 0, False),
         (lane("a/0", trim=55, last=60), 0, True),
-        # All of it was trimmed, and all of it had been read.
+        # Everything was trimmed, but everything had been read.
         (lane("a/0", trim=55, last=49), 0, False),
-        # New vchannels begin at their first message.
+        # New vchannels start at their first message.
         (lane("a/1", last=60), 0, False),
         (lane("a/1", trim=40, last=60), 0, False),
         (lane("a/1", trim=55, last=60), 0, True),
@@ -137,5 +137,5 @@ def test_an_offset_of_version_1_is_read_and_knows_another_channel_by_its_positio
 
     assert destroyed(old, [channel("a", 50)], {"a": True}) == []
     assert [loss.available_tick for loss in destroyed(old, [channel("a", 150)], {"a": True})] == [150]
-    # The next one has version 2.
+    # The next offset has version 2.
     assert cut_at(200, ["a/0"], {"a": 50}).to_json()["created"] == {"a": 50}

@@ -1,4 +1,4 @@
-"""The options of writing: what is meant is understood, what contradicts itself says so."""
+"""The options of a write: valid ones are parsed, and contradictions are refused."""
 
 import pytest
 
