@@ -1,4 +1,4 @@
-"""Consumers: members of a group share vchannels, commit, hand over, and come back. Method: several on a real server.
+"""Consumers: members of a group share vchannels, commit, hand over and return. Method: several on a real server.
 
 Promises of GUARANTEES.md: G32, G33, G35.
 """
@@ -30,14 +30,14 @@ async def client() -> AsyncIterator[AsyncClient]:
 
 
 async def append_numbers(client: AsyncClient, begin: int, end: int) -> None:
-    """Append each number as a message, in batches of ten on the vchannels in turn."""
+    """Append each number as a message, in batches of ten, to the vchannels in turn."""
     for number in range(begin, end, 10):
         payloads = [b"%d" % each for each in range(number, min(end, number + 10))]
         await client.append(VCHANNELS[number // 10 % 4], payloads)
 
 
 async def take(consumer: AsyncConsumer, count: int) -> list[int]:
-    """Consume so many messages."""
+    """Consume ``count`` messages."""
     found: list[int] = []
     while len(found) < count:
         found += map(int, (await anext(consumer)).payloads)
@@ -49,7 +49,7 @@ async def lag(client: AsyncClient) -> int:
 
 
 async def until_shared(client: AsyncClient, *consumers: AsyncConsumer) -> None:
-    """Let consumers take and give back until each has its share, and nothing else changes."""
+    """Wait until each consumer has its share of vchannels, and nothing else changes."""
     while True:
         shares = [await consumer.wait_rebalance(0.01) for consumer in consumers]
         members = (await client.describe_group("billing")).members
@@ -147,7 +147,7 @@ async def test_a_member_that_is_silent_loses_its_vchannels_and_its_commits_are_r
         )
         await take(slow, 80)
         stale = slow.commits()
-        # It does not ask for more, so what it shall give back is taken away.
+        # It requests no further batch, so its revoked vchannels are taken away.
         other = await stack.enter_async_context(client.consumer("billing", "orders", auto_commit=False))
         while len(other.assignment) < 2:
             await other.wait_rebalance(1.0)
@@ -176,7 +176,7 @@ async def test_a_transaction_takes_the_positions_along_or_neither(client: AsyncC
         txn.commit_positions(consumer)
         await txn.rollback()
         assert await lag(client) == 70
-        # What was not committed comes again.
+        # Uncommitted messages are delivered again.
         assert (await anext(consumer)).payloads == second.payloads
         async with client.txn() as large:
             await large.append("out", [b"x" * 1_000_000] * 5)
@@ -217,7 +217,7 @@ async def test_no_refused_transaction_leaves_messages_out(client: AsyncClient) -
             await txn.append("out", batch.payloads)
             txn.commit_positions(consumer)
             if refusals < 3:
-                # Of another vchannel than that of the batch, whose loss the consumer has not noticed.
+                # Of another vchannel than the batch's, whose loss the consumer has not noticed.
                 other = next(name for name in consumer.assignment if name != batch.vchannel)
                 txn.commit_positions([PositionCommit("billing", other, 1, consumer.member_id, 1)])
                 refusals += 1
@@ -237,7 +237,7 @@ async def test_a_commit_that_leaves_something_out_is_refused(client: AsyncClient
     results = [await client.consume("billing", "orders/0", 10), await client.consume("billing", "orders/0", 20)]
     begin, middle, end = 0, results[0].next_tick, results[1].next_tick
     for expected in (begin, begin):
-        # The second time it is there already.
+        # The second time it exists already.
         await client.commit_positions([PositionCommit("billing", "orders/0", middle, expected_tick=expected)])
     with pytest.raises(tidelog.GroupPositionMovedError) as moved:
         await client.commit_positions([PositionCommit("billing", "orders/0", end, expected_tick=begin)])
@@ -260,7 +260,7 @@ async def test_a_transaction_that_came_to_nothing_lets_no_later_one_pass_over_it
     async with client.consumer("billing", ["orders"], auto_commit=False) as consumer:
         first = await anext(consumer)
         left = client.txn()
-        # Its condition does not hold, and nobody rolls it back.
+        # Its condition does not hold, and no call rolls it back.
         await left.append("out", first.payloads, expected_last_tick=last.last_tick - 1)
         left.commit_positions(consumer)
         with pytest.raises(tidelog.LastTickMismatchError):
@@ -268,7 +268,7 @@ async def test_a_transaction_that_came_to_nothing_lets_no_later_one_pass_over_it
         open_one = client.txn()
         await open_one.append("out", (await anext(consumer)).payloads)
         open_one.commit_positions(consumer)
-        # What comes behind them on the same vchannels.
+        # Later messages on the same vchannels.
         await append_numbers(client, 40, 80)
         while await lag(client):
             batch = await anext(consumer)
@@ -401,7 +401,7 @@ async def test_a_name_gets_its_vchannels_back_and_ends_its_namesake(client: Asyn
         await first.commit()
         namesake = await stack.enter_async_context(client.consumer("billing", "orders", member_id="worker-1"))
         assert namesake.assignment == before
-        # What was committed does not come again.
+        # Committed messages are not delivered again.
         assert await namesake.poll(0.1) == []
         with pytest.raises(tidelog.GroupFencedError):
             await anext(first)
@@ -423,7 +423,7 @@ async def test_a_channel_that_members_consume_is_destroyed_by_force_only(client:
         with pytest.raises(tidelog.GroupInUseError):
             await client.destroy_channels(["orders"])
         await client.destroy_channels(["orders"], force=True)
-        # Also where it is made again: another channel has the name then.
+        # Also if it is re-created: another channel then has the name.
         await client.create_channel("orders")
         with pytest.raises(tidelog.ChannelNotFoundError):
             await anext(consumer)
@@ -464,14 +464,14 @@ async def test_consumers_wait_out_a_restart(tmp_path: Path) -> None:
             with ServerProcess(tmp_path / "data", settings) as process:
                 async with AsyncClient(process.grpc) as producer:
                     await append_numbers(producer, 80, 120)
-                # What was not committed comes again, to whoever has the vchannel now.
+                # Uncommitted messages are delivered again, to the current member of the vchannel.
                 finished = asyncio.Event()
 
                 async def consume(consumer: AsyncConsumer) -> None:
                     while not finished.is_set():
                         for batch in await consumer.poll(0.2):
                             seen.update(map(int, batch.payloads))
-                        # Under the epochs of before the restart.
+                        # Under the epochs from before the restart.
                         with suppress(tidelog.GroupFencedError):
                             await consumer.commit()
                         if len(seen) == 120 and await lag(client) == 0:

@@ -1,6 +1,6 @@
 """Consumer groups by their calls: records, subscriptions, positions, lag, seek, consume. Method: a real server.
 
-Members are in test_consumers.py, what is refused in test_bad_input_groups.py.
+Members are tested in test_consumers.py, refusals in test_bad_input_groups.py.
 
 Promises of GUARANTEES.md: G31, G34, G35.
 """
@@ -208,7 +208,7 @@ async def test_consuming_at_once_gives_each_message_to_one_caller(client: AsyncC
 async def test_consume_waits_for_a_first_message(client: AsyncClient) -> None:
     await client.create_group("billing", "payments")
     waiting = asyncio.create_task(client.consume("billing", "payments", wait_s=30))
-    # The server is asked, and has nothing, before anything is appended.
+    # The server is asked, and finds nothing, before anything is appended.
     assert len(await client.consume("billing", "payments", wait_s=0.05)) == 0
     await append(client, "payments", b"a")
     assert [message.payload for message in (await waiting).messages] == [b"a"]
@@ -257,13 +257,13 @@ async def test_groups_survive_restarts_and_crashes(tmp_path: Path, *, is_killed:
         async with AsyncClient(process.grpc) as client:
             assert [group.name async for group in client.list_groups()] == ["audit", "billing"]
             assert [durable(await client.describe_group(group.name)) for group in before] == list(map(durable, before))
-            # The group begins as it did, where it is subscribed to more.
+            # On later subscriptions the group starts by its original policy.
             await client.create_channel("more")
             found = await client.subscribe_group("billing", "more")
             assert found.positions["more/0"].next_tick > result.last_tick
 
 
 def durable(group: GroupDescription) -> list[object]:
-    """Return what of a group a restart must not change."""
+    """Return the parts of a group that a restart must not change."""
     positions = [(each.vchannel, each.next_tick, each.committed_time_ms) for each in group.positions.values()]
     return [group.name, group.created_tick, *positions]

@@ -1,5 +1,5 @@
 """The pipeline of client/GROUPS.md delivers each flight once. Method: run its two services on real flights, stop the
-first one at several points, and compare what comes out with a plain computation.
+first one at several points, and compare the output with a plain computation.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ async def minutes(client: AsyncClient, vchannels: list[str]) -> list[tuple[bytes
 
 
 async def consumed(client: AsyncClient, group: str, members: int = 1) -> None:
-    """Return once a group has committed all that there is, and has so many members."""
+    """Return once a group with ``members`` members has committed everything."""
     while True:
         try:
             described = await client.describe_group(group)
@@ -73,7 +73,7 @@ async def consumed(client: AsyncClient, group: str, members: int = 1) -> None:
 
 @asynccontextmanager
 async def running(*services: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run services; an error of one is raised."""
+    """Run services, and raise an error of one of them."""
     tasks = [asyncio.create_task(service) for service in services]
     yield
     for task in tasks:
@@ -85,7 +85,7 @@ async def running(*services: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 async def stopped_after(
     endpoint: str, service: Callable[[AsyncClient], Coroutine[Any, Any, None]], batches: int
 ) -> None:
-    """Run a service with a client of its own until ``delays`` has so many more batches, and stop it amid its work."""
+    """Run a service with its own client until ``delays`` has ``batches`` more batches, and stop it amid its work."""
     async with (
         AsyncClient(endpoint) as client,
         client.tail([f"delays/{lane}" for lane in range(LANES)], start=At.latest()) as delays,

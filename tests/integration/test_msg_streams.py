@@ -1,4 +1,4 @@
-"""Message streams on a real server: what only a log can show. Method: streams beside the client that they run on."""
+"""Message streams on a real server: what only a log can show. Method: streams next to the client that they run on."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ async def test_two_consumers_get_the_same_packs_while_channels_are_silent(factor
     ):
         await producer.as_producer(sounding)
         await one.as_consumer(CHANNELS, "one", SubscriptionPosition.LATEST)
-        # Up to the end of the interval that it began in.
+        # Up to the end of the interval in which it began.
         await one.consume()
 
         async def produce() -> None:
@@ -76,7 +76,7 @@ async def test_two_consumers_get_the_same_packs_while_channels_are_silent(factor
     assert len(first) >= 3
     assert second == first
     assert {position.channel_name for position in first[0].end_positions} == set(CHANNELS)
-    # What is produced together is in one pack.
+    # Messages produced together are in one pack.
     for each in first:
         ids = {message.id for message in each.msgs}
         assert {
@@ -168,7 +168,7 @@ async def test_what_was_trimmed_is_told_and_each_channel_begins_where_it_is(
         [first] = await full_packs(stream, 2)
         await stream.broadcast(pack(2))
         [second] = await full_packs(stream, 2)
-        # One channel is trimmed up to the second pack, and sought there: the other's place has nothing to do with it.
+        # One channel is trimmed up to the second pack, and the stream seeks there: the other channel is not affected.
         await client.trim("a/1", tidelog.Tick(second.end_ts + 1))
         [older, newer] = first.end_positions[0], second.end_positions[1]
         await stream.seek([older, newer])
@@ -220,7 +220,7 @@ async def test_streams_go_on_when_the_server_was_killed(tmp_path: Path) -> None:
             stack.callback(running.kill)
             stack.push_async_callback(stream.close)
             await stream.broadcast(pack(2))
-            # The same stream, and one that begins where a program left off.
+            # The same stream, and one that begins where another program stopped.
             [after] = await full_packs(stream, 2)
             other = await stack.enter_async_context(factory.new_tt_msg_stream())
             await other.as_consumer(["a/0", "a/1"], "other", SubscriptionPosition.UNKNOWN)
@@ -239,7 +239,7 @@ async def test_a_pack_is_sent_until_its_outcome_is_known_and_is_there_once(
         await stream.as_producer(channels)
         for number in range(15):
             produced = asyncio.create_task(stream.produce(pack(2 * number, 2 * number + 1)))
-            # At some time between the request and the answer, which take 20 ms.
+            # At some moment between the request and the answer, which take 20 ms.
             await asyncio.sleep(number * 0.002)
             proxy.break_connections()
             assert sum(map(len, (await produced).values())) == 2
@@ -275,7 +275,7 @@ async def test_a_subscription_outlives_programs_and_servers(tmp_path: Path) -> N
                     await stream.produce(pack(number))
                     received = await stream.consume()
                     if number > 1:
-                        # What was in hand when the program ended, and then what is new.
+                        # The pack in hand when the program ended, and then new ones.
                         assert [message.id for message in received.msgs] == [number - 1]
                         received = await stream.consume()
                     assert [message.id for message in received.msgs] == [number]

@@ -1,6 +1,6 @@
-"""What client/MESSAGE_STREAMS.md shows works, and what it names exists.
+"""The example of client/MESSAGE_STREAMS.md works, and the names on it exist.
 
-Method: run its example; look up the names of its tables.
+Method: run the example; look up the names of its tables.
 """
 
 import re
@@ -20,7 +20,7 @@ OWNERS = {
     "TsMsg": msgstream.TsMsg,
     "MsgType": MsgType,
 }
-# What both documents have, without repetitions.
+# The names in both documents, without repetitions.
 THEIRS = (
     "MsgType", "TsMsg", "SetTs", "BeginTs", "EndTs", "Type", "Marshal", "Unmarshal", "TraceCtx", "SetTraceCtx", "ID",
     "SourceID", "HashKeys", "Position", "SetPosition", "MsgPack", "MsgPosition", "MsgStream", "RepackFunc", "Produce",

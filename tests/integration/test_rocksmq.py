@@ -1,6 +1,6 @@
-"""Queues as people who know RocksMQ use them. Method: each operation, and each of its rules, against a real server.
+"""Queues, as users of RocksMQ use them. Method: each operation, and each of its rules, against a real server.
 
-What survives the end of a server, a connection or a caller is in test_rocksmq_failures.py.
+Failures of a server, a connection or a caller are tested in test_rocksmq_failures.py.
 """
 
 import asyncio
@@ -126,10 +126,10 @@ async def test_what_does_not_exist_is_named(mq: AsyncRocksMQ) -> None:
         with pytest.raises(tidelog.ChannelNotFoundError, match="nothing"):
             await unknown_channel
     for unknown_group in (
-        mq.consume("nobody", "orders", 1), mq.force_seek("nobody", "orders", 1), mq.seek_to_latest("nobody", "orders"),
-        mq.register_consumer("nobody", "orders"), mq.wait("nobody", "orders", 1),
+        mq.consume("absent", "orders", 1), mq.force_seek("absent", "orders", 1), mq.seek_to_latest("absent", "orders"),
+        mq.register_consumer("absent", "orders"), mq.wait("absent", "orders", 1),
     ):  # fmt: skip
-        with pytest.raises(tidelog.GroupNotFoundError, match="nobody"):
+        with pytest.raises(tidelog.GroupNotFoundError, match="absent"):
             await unknown_group
 
 
@@ -148,7 +148,7 @@ async def test_a_group_is_created_once(mq: AsyncRocksMQ) -> None:
     assert await mq.exist_consumer_group("billing")
     assert await mq.exist_consumer_group("billing", "refunds")
     assert not await mq.exist_consumer_group("billing", "nothing")
-    assert not await mq.exist_consumer_group("nobody")
+    assert not await mq.exist_consumer_group("absent")
 
 
 async def test_a_group_without_a_channel_begins_at_the_first_message_of_each(mq: AsyncRocksMQ) -> None:
@@ -398,7 +398,7 @@ async def test_a_seek_to_what_is_no_message_is_refused_and_moves_nothing(client:
     with pytest.raises(TypeError):
         await mq.seek("billing", "orders", cast("Any", b"1"))
     with pytest.raises(tidelog.GroupNotFoundError):
-        await mq.seek("nobody", "orders", ids[0])
+        await mq.seek("absent", "orders", ids[0])
 
     assert await consumed(mq) == [b"b", b"c"]
     await client.trim("shop.orders", before=Tick(ids[1]))

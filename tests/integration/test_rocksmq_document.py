@@ -1,4 +1,4 @@
-"""What client/ROCKSMQ.md shows works, and what it names exists. Method: run its example; look up the names."""
+"""The example of client/ROCKSMQ.md works, and the names on it exist. Method: run the example; look up the names."""
 
 import re
 from pathlib import Path

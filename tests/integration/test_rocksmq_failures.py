@@ -1,4 +1,4 @@
-"""What queues keep when a server, a connection or a caller goes away. Method: real servers, ended or cut off."""
+"""What queues preserve when a server, a connection or a caller fails. Method: real servers, killed or cut off."""
 
 import asyncio
 import random
@@ -50,7 +50,7 @@ async def test_a_destroyed_channel_gives_its_disk_back(tmp_path: Path) -> None:
 
             await mq.destroy_channel("orders")
 
-            # It is given back behind the answer.
+            # It is freed after the answer.
             while disk_bytes(tmp_path / "log") > 4 << 20:
                 await asyncio.sleep(0.02)
 
@@ -64,7 +64,7 @@ async def test_a_cancelled_call_loses_nothing() -> None:
         steps = 0
         while len(taken) < len(ids):
             consuming = asyncio.create_task(mq.consume("billing", "orders", 7 if steps % 2 else 3))
-            # Each time it gets a little farther.
+            # Each round cancels a little later.
             for _ in range(steps % 40):
                 await asyncio.sleep(0)
             consuming.cancel()
@@ -87,7 +87,7 @@ async def test_a_lost_answer_loses_nothing_though_others_consume_meanwhile() -> 
             with pytest.raises(tidelog.TidelogError) as lost:
                 await mq.consume("billing", "orders", 10)
             assert lost.value.effect == "unknown"
-            # It was consumed all the same.
+            # It was consumed nevertheless.
             while (await direct.describe_group("billing")).positions["orders/0"].next_tick != ids[20]:
                 await asyncio.sleep(0.01)
             others = await AsyncRocksMQ(direct).consume("billing", "orders", 5)
@@ -166,9 +166,9 @@ async def test_a_seek_forgets_what_an_unanswered_call_would_bring() -> None:
 
 @asynccontextmanager
 async def cut_off(endpoint: str, cuts: Callable[[], bool] = lambda: False) -> AsyncIterator[tuple[str, asyncio.Event]]:
-    """Yield an address that leads to ``endpoint``, and what lets answers through while it is set, as it is at first.
+    """Yield an address that leads to ``endpoint``, and an event that lets answers through while it is set, as at first.
 
-    With each piece on its way ``cuts`` decides whether the connection ends there.
+    For each piece in flight ``cuts`` decides whether the connection ends there.
     """
     host, _, port = endpoint.rpartition(":")
     passes = asyncio.Event()

@@ -1,6 +1,6 @@
 """The WAL accessor of the client: appends, transactions, broadcasts. Method: each call against a real server.
 
-What it reads is in test_wal_read.py.
+Reads are tested in test_wal_read.py.
 """
 
 import asyncio
@@ -189,18 +189,18 @@ async def test_a_barrier_is_for_all_messages_of_a_call(client: AsyncClient, wal:
     refused = await wal.append_messages(pairs, barrier_tick=ticks[-1] + HOUR, timeout_s=2)
     assert [type(each.error) for each in refused] == [tidelog.BarrierNotReachedError] * 3
     assert await payloads(client, "orders/1") == [b"b", b"c"]
-    # What was begun for it was rolled back.
+    # The transaction begun for it was rolled back.
     assert await client.list_txns() == []
 
 
 async def append_two(client: AsyncClient) -> None:
-    # With a barrier they are staged, and so the server knows of the transaction.
+    # With a barrier they are staged, so the server knows the transaction.
     responses = await client.wal().append_messages([("orders", b"a"), ("orders", b"b")], barrier_tick=1)
     assert len(responses.results()) == 2
 
 
 async def produce_two(client: AsyncClient) -> None:
-    # What is large is staged too.
+    # A large transaction is staged too.
     assert len(await AsyncRocksMQ(client).produce("orders", [bytes(700_000)] * 2)) == 2
 
 
@@ -304,7 +304,7 @@ async def test_each_call_of_a_closed_client_says_so() -> None:
         wal = client.wal()
         txn, broadcast = wal.txn("orders"), wal.broadcast()
         await txn.append(b"a")
-        # A transaction that nobody ends holds nothing up.
+        # An abandoned transaction does not delay closing.
         leaked = wal.txn("orders")
         await leaked.append([bytes(1_000_000)] * 2)
         async with asyncio.timeout(5):
@@ -350,7 +350,7 @@ async def test_cancelling_ends_the_wait_only(client: AsyncClient, wal: AsyncWal)
     with pytest.raises(asyncio.CancelledError):
         await append
 
-    # The client goes on as before.
+    # The client still works.
     await wal.append_messages([("orders/1", b"a"), ("orders/1", b"b")])
     assert await payloads(client, "orders/1") == [b"a", b"b"]
 

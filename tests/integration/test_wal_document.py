@@ -1,4 +1,4 @@
-"""What client/WAL.md shows works, and what it names exists. Method: run its example; look up the names of its table."""
+"""The example of client/WAL.md works, and the names on it exist. Method: run the example; look up the table's names."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ OWNERS = {
     "At": tidelog.At,
     "DeliverFilter": tidelog.DeliverFilter,
 }
-# What the interface has that the page is about, without Go's generated or deprecated names.
+# Names of the interface that the page covers, without Go's generated or deprecated names.
 THEIRS = (
     "Init", "Release", "WAL", "BarrierTimeTick", "TxnOption.VChannel", "Keepalive", "ReadOption.VChannel",
     "DeliverPolicy", "DeliverFilter", "message.Handler", "Scanner.Done", "Scanner.Error", "Scanner.Close", "WALName",

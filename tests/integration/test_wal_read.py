@@ -1,6 +1,6 @@
-"""Reads of the WAL accessor, which go on by themselves. Method: real servers, handlers that note what they get.
+"""Reads of the WAL accessor, which run in the background. Method: real servers, handlers that record what they receive.
 
-What a test waits for is an event of the handler or of the scanner, or a log that has been read to its end.
+Tests wait for an event of the handler or of the scanner, or for a log that has been read to its end.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ def wal(client: AsyncClient) -> AsyncWal:
 
 
 class Notes:
-    """A handler that notes what it gets, and how often it is closed.
+    """A handler that records what it receives, and how often it is closed.
 
     Attributes:
-        batches: What it got.
-        closed: How often it was closed.
-        is_busy: Set while it has a batch and may not go on.
-        may_go_on: What it waits for.
-        fails_on: A payload that it cannot take.
+        batches: The received batches.
+        closed: Number of calls of ``close``.
+        is_busy: Set while it has a batch and must wait.
+        may_go_on: The event that it waits for.
+        fails_on: A payload on which it fails.
     """
 
     def __init__(self, fails_on: bytes | None = None) -> None:
@@ -71,7 +71,7 @@ class Notes:
         self.closed += 1
 
     async def has(self, messages: int) -> list[bytes]:
-        """Wait until it has so many messages, and return them."""
+        """Wait until it has received ``messages`` messages, and return them."""
         async with asyncio.timeout(IN_TIME_S):
             while len(self.payloads) < messages:
                 self.changed.clear()
@@ -272,7 +272,7 @@ async def test_nothing_is_read_ahead_while_the_handler_works(client: AsyncClient
     scan = scanner._core._scan
     for _ in range(10):
         await wal.append("orders/0", large)
-    # One response at most, of 1 MiB and one batch, beside what gRPC holds.
+    # At most one response, of 1 MiB and one batch, in addition to gRPC's own buffers.
     assert scan._reading is None
     assert scan._received is None or len(scan._received.batches) <= 1
 

@@ -1,4 +1,4 @@
-"""Reads of the synchronous WAL accessor. Method: handlers on their own threads, against a server of its own process."""
+"""Reads of the synchronous WAL accessor. Method: handlers on their own threads, against a server in its own process."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def client(process: ServerProcess) -> Iterator[Client]:
 
 
 class Notes:
-    """A handler that notes what it gets; it may be held up."""
+    """A handler that records what it receives; a test may make it wait."""
 
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
@@ -180,7 +180,7 @@ def test_a_forked_child_has_nothing_to_close(client: Client) -> None:
         notes.has(1)
         child = os.fork()
         if child == 0:
-            # A child that waits for ever is ended, and the test fails.
+            # A child that hangs is killed, and the test fails.
             signal.alarm(IN_TIME_S)
             code = 1
             try:
