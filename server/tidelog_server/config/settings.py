@@ -228,7 +228,9 @@ class AuthSettings(Section):
     jwt_audience: OptionalText = Field("", description="required audience (aud) of signed tokens: this server")
     jwt_jwks: OptionalText = Field("", description="file or https URL of the keys of signed tokens; empty: refuse them")
     jwt_leeway_s: int = Field(30, ge=0, le=300, description="allowed clock difference in seconds, 0 to 300")
-    jwt_max_lifetime_s: int = Field(3_600, ge=60, le=86_400, description="maximum lifetime in seconds")
+    jwt_max_lifetime_s: int = Field(
+        3_600, ge=60, le=86_400, description="maximum lifetime of signed tokens, in seconds"
+    )
 
 
 class QuotaSettings(Section):

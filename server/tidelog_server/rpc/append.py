@@ -126,7 +126,7 @@ def parse_stream_request(encoded: bytes) -> StreamRequest:
 
 
 def check_permitted(access: Access, request: StreamRequest) -> None:
-    """Check that the caller may append to the vchannels that a request names. Raises PermissionDeniedError."""
+    """Check the permissions on the vchannels and groups that a request names. Raises PermissionDeniedError."""
     if request.transaction is None:
         access.require(Verb.APPEND, request.vchannel)
         if request.options is not None and request.options.txn_id:

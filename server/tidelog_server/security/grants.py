@@ -82,7 +82,7 @@ def parse_grant(text: str) -> Grant:
         raise GrantError(f"'{shown(name)}' is not a verb: expected one of {', '.join(Verb)}") from None
     if verb in NAMELESS:
         if colon and pattern != EVERYTHING:
-            raise GrantError(f"'{shown(text)}' has a pattern, but '{verb}' takes none: write '{verb}'")
+            raise GrantError(f"'{shown(text)}' has a pattern, but '{verb}' takes no pattern: write '{verb}'")
         return Grant(verb)
     if not colon:
         raise GrantError(f"'{verb}' needs a pattern: write '{verb}:orders', '{verb}:orders.*' or '{verb}:*'")
