@@ -1,4 +1,4 @@
-"""Shows what a crash test measured: how many rounds, acknowledgements and faults a verdict rests on."""
+"""Prints the measurements of crash tests: rounds, acknowledgements and faults behind a verdict."""
 
 import pytest
 

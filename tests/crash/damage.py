@@ -1,7 +1,7 @@
 """Data folders that crashed, and ways to damage their files.
 
-A crash is made without one: the files of an open store are copied between two calls, as a power cut would leave them
-(what RocksDB wrote but did not sync is in the copy as well, which only makes more of the log recoverable).
+A crash is simulated: the files of an open store are copied between two calls, as a power failure would leave them. (The
+copy also has bytes that RocksDB wrote but did not sync, which only makes more of the log recoverable.)
 """
 
 import shutil
@@ -16,15 +16,15 @@ from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 from unit.storage.entries import place_and_columns, read_all, run_of_entries
 
-# Files that no answer depends on, and the lock, which a second opener writes its process id to.
+# Files without influence on answers, and the lock, to which a second opener writes its process id.
 _UNIMPORTANT = ("LOG", "LOCK")
 
 Content = dict[int, list[tuple[int, int, int, bytes]]]
-"""What a store holds, by vchannel."""
+"""The content of a store, by vchannel."""
 
 
 def crashed_copy(store: RocksdbLogStore, target: Path) -> Path:
-    """Copy the data folder of an open store, once HEAD has caught up with what is synced."""
+    """Copy the data folder of an open store, once HEAD has reached the synced state."""
     synced = store._engine.db.latest_sequence_number()
     while (head := read_head(store.folder / "HEAD")) is None or head.engine_sequence < synced:
         pass
@@ -58,7 +58,7 @@ def flip_bit(path: Path, offset: int, bit: int) -> None:
 
 
 def cut(path: Path, size_bytes: int) -> None:
-    """Cut a file to its first ``size_bytes``."""
+    """Truncate a file to its first ``size_bytes``."""
     with path.open("r+b") as file:
         file.truncate(size_bytes)
 
@@ -74,9 +74,9 @@ def damaged(folder: Path, scratch: Path) -> Iterator[Path]:
 
 
 def filled_store(folder: Path, *, flushed: int, unflushed: int) -> RocksdbLogStore:
-    """Return a store with three vchannels; some entries lie in tables and blob files, the rest in the WAL only.
+    """Return a store with three vchannels; some entries are in tables and blob files, the rest only in the WAL.
 
-    Every second entry is small enough to lie in a table, the others lie in blob files.
+    Every second entry is small enough for a table, the others are in blob files.
     """
     store = open_rocksdb_log_store(folder)
     store.create_vchannels([1, 2, 3])

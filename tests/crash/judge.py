@@ -1,4 +1,4 @@
-"""A process that says what a damaged data folder answers with, and that may be killed when RocksDB spins."""
+"""A process that reports what a damaged data folder returns, and that can be killed when RocksDB spins."""
 
 import multiprocessing
 from multiprocessing.connection import Connection
@@ -28,14 +28,14 @@ _SPAWN: Final = multiprocessing.get_context("spawn")
 
 
 class Judge:
-    """Does what the gate's child does, then reads everything, and compares it with what the folder held.
+    """Does what the gate's child does, then reads everything, and compares it with the folder's original content.
 
-    Nothing is modified. What takes longer than three seconds was refused by the gate's deadline (a healthy folder
-    takes some milliseconds); a judge who is killed, or who crashes, is followed by another one.
+    Nothing is modified. An attempt of more than three seconds counts as refused by the gate's deadline (a healthy
+    folder takes some milliseconds); a judge that is killed or crashes is replaced by a new one.
     """
 
     def __init__(self, content: Content) -> None:
-        """Begin with the content that a healthy folder has."""
+        """Start with the content of the healthy folder."""
         self._content = content
         self._begin()
 
@@ -63,7 +63,7 @@ class Judge:
         self._end()
 
     def ask(self, folder: Path) -> str:
-        """Return what becomes of an attempt to open and read ``folder``."""
+        """Return the outcome of an attempt to open and read ``folder``."""
         with TemporaryDirectory(prefix="tidelog-view-") as view:
             return self._ask(folder, Path(view))
 

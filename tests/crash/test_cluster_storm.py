@@ -1,9 +1,9 @@
 """Nothing acknowledged is lost or doubled, and no two processes speak for one node, whatever happens to nodes and etcd.
 
-Method: three nodes on one etcd, each behind a proxy of its own, under load; at random one is killed, stopped for three
+Method: three nodes on one etcd, each behind its own proxy, under load; at random one is killed, stopped for three
 lease times, cut off from etcd, has its clock set, or is replaced by another process on a copy of its data while it is
 stopped; etcd is killed and started. Then everything is read and the history is judged. A run without enough load or
-troubles is void.
+faults is void.
 
 Promises of GUARANTEES.md: G43, G44, G45, G46.
 """
@@ -28,7 +28,7 @@ async def run(folder: Path, *, seconds: float, min_troubles: int, record: Callab
     async with ClusterStorm(folder, seed) as storm:
         troubles: list[str] = []
         begin_s = time.monotonic()
-        # Longer on a slow machine: a run with fewer troubles would say little.
+        # Longer on a slow machine: a run with fewer faults would prove little.
         while time.monotonic() < begin_s + seconds or len(troubles) < min_troubles:
             troubles.append(await storm.trouble())
             await asyncio.sleep(0.5)

@@ -1,4 +1,4 @@
-"""Many vchannels, producers and followers at once: nothing is lost, repeated or reordered, and nobody is held up.
+"""Many concurrent vchannels, producers and followers: nothing is lost, repeated, reordered or delayed.
 
 Method: a real server process under load from eight producers on a hundred vchannels, each followed by several of fifty
 followers. When the producers stop, every follower must have seen exactly what a fresh client reads.
@@ -20,7 +20,7 @@ from tidelog_testing.workload import Load, create_channel, read_all
 pytestmark = pytest.mark.crash
 
 CHANNELS, VCHANNELS_EACH, FOLLOWERS = 10, 10, 50
-# The aim is 0.05 s on two cores of one's own; here the server shares them with its clients and other tests.
+# The target is 0.05 s on two dedicated cores; here the server shares them with its clients and other tests.
 MAX_LAG_S = 2.0
 
 

@@ -1,8 +1,8 @@
-"""No number of connections takes the file descriptors that the store needs, and an established one continues to work.
+"""No number of connections takes the file descriptors that the store needs, and established connections still work.
 
-Method: a real server under a limit of files that prlimit sets. A stranger holds more connections on both ports than the
-limit has files, and opens again what the server closes, while a client appends until RocksDB has written several tables
-and WAL files. Then the server is killed, and everything acknowledged must be there.
+Method: a real server under a limit of files set by prlimit. An attacker opens more connections on both ports than the
+limit allows files, and reopens those that the server closes, while a client appends until RocksDB has written several
+tables and WAL files. Then the server is killed, and everything acknowledged must be there.
 
 Promises of GUARANTEES.md: G1, G14.
 """
@@ -33,7 +33,7 @@ _LOOK_AGAIN_S: Final = 0.05
 
 
 class Stranger:
-    """Holds connections on both ports: some silent, some in a handshake of TLS, some with half a request."""
+    """Holds connections on both ports: some silent, some in a TLS handshake, some with half a request."""
 
     def __init__(self, server: ServerProcess, count: int) -> None:
         self._server = server
@@ -41,7 +41,7 @@ class Stranger:
         self.opened = 0
 
     async def hold(self) -> None:
-        """Open them, and open again what the server closes, until this process ends."""
+        """Open them, and reopen those that the server closes, until this process ends."""
         try:
             while True:
                 for place in range(len(self._held)):
@@ -83,7 +83,7 @@ def tables(folder: Path) -> int:
 
 @asynccontextmanager
 async def a_client(server: ServerProcess, authority: Authority | None, folder: Path) -> AsyncIterator[AsyncClient]:
-    """Yield a client; where there is an authority, it is the first to use the server and makes itself a token."""
+    """Yield a client; with an authority, it is the first to use the server and creates its own token."""
     if authority is None:
         async with AsyncClient(server.grpc) as client:
             yield client
@@ -98,7 +98,7 @@ async def a_client(server: ServerProcess, authority: Authority | None, folder: P
 
 
 async def append_until_tables(client: AsyncClient, folder: Path, wanted: int) -> list[bytes]:
-    """Append until there is this number of tables; return what was acknowledged."""
+    """Append until there is this number of tables; return the acknowledged appends."""
     acknowledged: list[bytes] = []
     async with asyncio.timeout(_WITHIN_S), client.vchannel("orders").producer() as producer:
         while tables(folder) < wanted:
@@ -137,7 +137,7 @@ async def hold_out(folder: Path, files: int, *, is_secured: bool, new_tables: in
             holding.cancel()
             await asyncio.wait((holding,))
             assert await names_of(client) == [payload.split(b" ")[0] for payload in acknowledged]
-        # The stranger is gone: there is room for others again.
+        # The attacker has ended: other clients can connect again.
         async with asyncio.timeout(_WITHIN_S), a_client(server, authority, folder) as client:
             assert len(await names_of(client)) == len(acknowledged)
         scheme = "https" if is_secured else "http"
@@ -177,7 +177,7 @@ async def test_the_http_port_has_a_limit_of_its_own_and_still_answers(tmp_path: 
         host, port = server.http.rsplit(":", 1)
         held = [socket.create_connection((host, int(port)), 5) for _ in range(4 * MAX_HTTP_CONNECTIONS)]
         try:
-            # Each new connection takes the place of the one that has been silent for longest.
+            # Each new connection replaces the one that has been silent for longest.
             for _ in range(5):
                 assert await asyncio.to_thread(alive, f"http://{server.http}/livez", None) == b"ok\n"
             assert descriptors(server) <= idle + MAX_HTTP_CONNECTIONS + 2

@@ -1,13 +1,13 @@
 """A flipped bit anywhere in a data folder is refused, reported by a read, or harmless; never a shorter answer.
 
 Method: a crashed folder with entries in tables, blob files and the WAL; one bit of one file is flipped, the gate's
-check runs, and if it passes everything is read. The counts of each kind of file are printed. A judge does so in a
-process of its own, as the gate does: a flipped bit in a MANIFEST can make RocksDB spin, holding the GIL. A sample of
-each kind goes through the whole of ``open_rocksdb_log_store``.
+check runs, and if it passes everything is read. The counts of each kind of file are printed. A judge does this in its
+own process, as the gate does: a flipped bit in a MANIFEST can make RocksDB spin, holding the GIL. A sample of each kind
+goes through the whole of ``open_rocksdb_log_store``.
 
 Then the same with real servers, on a folder that has rows in every column family: each of its files is deleted,
-emptied, halved, exchanged or flipped somewhere. A server refuses, and the folder is byte for byte what it was; or it
-starts, and answers with all that it answered with before, or with DATA_LOSS.
+emptied, halved, exchanged or flipped at some place. Either the server refuses and the folder is unchanged byte for
+byte, or it starts and returns everything that it returned before, or DATA_LOSS.
 
 Promises of GUARANTEES.md: G1, G2, G10, G15.
 """
@@ -43,7 +43,7 @@ PATTERNS = ("*.log", "*.sst", "*.blob", "../HEAD", "MANIFEST-*", "CURRENT", "OPT
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
-    """Return a crashed folder and what it holds."""
+    """Return a crashed folder and its content."""
     folder = tmp_path_factory.mktemp("sweep")
     store = filled_store(folder / "live", flushed=40, unflushed=40)
     copy = crashed_copy(store, folder / "crashed")
@@ -54,7 +54,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
 
 @pytest.fixture(scope="module")
 def judge(live: tuple[Path, Content]) -> Iterator[Judge]:
-    """Return a judge who knows what ``live`` holds."""
+    """Return a judge with the content of ``live``."""
     with Judge(live[1]) as judge:
         yield judge
 
@@ -65,7 +65,7 @@ def flips(folder: Path, pattern: str, count: int) -> Iterator[tuple[Path, int, i
     if pattern.startswith("../"):
         paths = [folder / pattern.removeprefix("../")]
     total_bits = 8 * sum(path.stat().st_size for path in paths)
-    # Odd, so that all eight bits of a byte are met.
+    # Odd, so that all eight bits of a byte are covered.
     stride = max(1, total_bits // count) | 1
     start = 0
     for path in paths:
@@ -76,7 +76,7 @@ def flips(folder: Path, pattern: str, count: int) -> Iterator[tuple[Path, int, i
 
 
 def sweep(crashed: Path, scratch: Path, judge: Judge, pattern: str, count: int) -> Counter[str]:
-    """Flip about ``count`` bits of a kind of file, one at a time; return how many ended how."""
+    """Flip about ``count`` bits of a kind of file, one at a time; count the outcomes."""
     outcomes: Counter[str] = Counter()
     with damaged(crashed, scratch) as folder:
         before = digests(folder)
@@ -97,7 +97,7 @@ def test_no_flip_makes_an_answer_shorter(
     assert sum(outcomes.values()) >= 100
     assert outcomes[CHANGED] == 0
     if pattern == "*.log":
-        # Every byte of the WAL is covered by a CRC and lies below the head.
+        # Every byte of the WAL is covered by a CRC and is below the head.
         assert outcomes[REFUSED] == sum(outcomes.values())
 
 
@@ -174,17 +174,17 @@ Damage = Callable[[Path], None]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Facts]:
-    """Return the folder of a server that was killed, with rows in every family, and what it answered with."""
+    """Return the folder of a killed server, with rows in every family, and what it returned."""
     folder = tmp_path_factory.mktemp("whole") / "log"
     return folder, asyncio.run(whole_store(folder))
 
 
 def damages(folder: Path) -> Iterator[tuple[str, Damage]]:
-    """Yield ways to damage a folder, each with its name: every file, in all ways that fit."""
+    """Yield ways to damage a folder, each with its name: every file, in all ways that apply."""
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     for path in paths:
         name, size = path.relative_to(folder), path.stat().st_size
-        # No answer depends on these.
+        # These have no influence on answers.
         if path.name.startswith(("LOG", "LOCK")):
             continue
         yield f"{name} deleted", at(name, Path.unlink)
@@ -201,19 +201,19 @@ def damages(folder: Path) -> Iterator[tuple[str, Damage]]:
 
 
 def at(name: Path, change: Callable[[Path], None]) -> Damage:
-    """Return the damage that a change of one file is."""
+    """Return a damage from a change of one file."""
     return lambda folder: change(folder / name)
 
 
 def exchange(name: Path, other: Path, folder: Path) -> None:
-    """Let two files have each other's content."""
+    """Exchange the content of two files."""
     content = (folder / name).read_bytes()
     shutil.copyfile(folder / other, folder / name)
     (folder / other).write_bytes(content)
 
 
 def started(folder: Path) -> ServerProcess | ServerDiedError:
-    """Return a server on a folder, or how it ended instead."""
+    """Return a server on a folder, or how its start ended."""
     try:
         return ServerProcess(folder)
     except ServerDiedError as died:
@@ -221,7 +221,7 @@ def started(folder: Path) -> ServerProcess | ServerDiedError:
 
 
 async def outcome_of(folder: Path, expected: Facts) -> str:
-    """Start a server on a damaged folder and read everything; return what became of it, or fail."""
+    """Start a server on a damaged folder and read everything; return the outcome, or fail."""
     before = digests(folder)
     server = started(folder)
     if isinstance(server, ServerDiedError):
@@ -232,7 +232,7 @@ async def outcome_of(folder: Path, expected: Facts) -> str:
         try:
             found = await facts_of(server.grpc, expected.txn_ids)
         except (tidelog.TidelogError, grpc.aio.AioRpcError):
-            # A compaction met it, which no read did: the server stops, and says why.
+            # A compaction found it, but no read did: the server stops, and reports why.
             assert await asyncio.to_thread(server.wait) == ExitCode.DATA_LOSS, server.errors
             assert "stored data is damaged" in server.errors
             return "stopped when a compaction met it"
@@ -243,7 +243,7 @@ async def outcome_of(folder: Path, expected: Facts) -> str:
 def sweep_servers(
     whole: tuple[Path, Facts], scratch: Path, wanted: list[tuple[str, Damage]], record: Callable[[str, object], None]
 ) -> Counter[str]:
-    """Start a server for each damage; return how many ended how."""
+    """Start a server for each damage; count the outcomes."""
     outcomes: Counter[str] = Counter()
     for name, damage in wanted:
         with damaged(whole[0], scratch) as folder:
@@ -262,7 +262,7 @@ def test_a_server_refuses_a_damaged_folder_untouched_or_answers_completely(
     whole: tuple[Path, Facts], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     every = list(damages(whole[0]))
-    # A block of rows of each table, and so of each family; and some of everything.
+    # A block of rows of each table, and so of each family; and a sample of everything.
     blocks = [each for each in every if each[0].endswith(".sst flipped at 10")]
     assert len(blocks) >= 7
     outcomes = sweep_servers(whole, tmp_path / "copy", [*blocks, *islice(every, 5, None, 23)], record_property)

@@ -1,7 +1,7 @@
-"""Whatever must be found again has a durable name, on every level: its folder is synced behind the call that made it.
+"""Everything that must be found again has a durable name on every level: its folder is synced after the call.
 
-Method: strace records what a program asks of the system that makes a store, a backup, a restored folder and an archive,
-each below folders that are not there. Nothing is replaced: these are the calls that a disk gets.
+Method: strace records the system calls of a program that makes a store, a backup, a restored folder and an archive,
+each below folders that do not exist. Nothing is replaced: these are the calls that the disk gets.
 
 Promises of GUARANTEES.md: G1.
 """
@@ -51,12 +51,12 @@ CALLS = "mkdir,mkdirat,rename,renameat,renameat2,link,linkat,openat,fsync"
 CALL = re.compile(r"(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)")
 TEXT = re.compile(r'"([^"]*)"')
 SYNCED = re.compile(r"\d+<([^>]*)>")
-# What a start or a restore makes for itself, RocksDB's own files (it syncs its folder), and what nothing is lost with.
+# Temporary files of a start or a restore, RocksDB's own files (it syncs its folder), and files that may be lost.
 PASSING = re.compile(r"/view-|tidelog-view|/checkpoints/|/db/|\.new$|/lock$|/LOCK$|/\.[0-9a-f]{32}$|/quarantine/")
 
 
 def events(report: Path, base: Path) -> Iterator[tuple[str, str]]:
-    """Yield, in order, what was made (``made`` and its path) and which folders were synced (``synced``)."""
+    """Yield, in order, names that were made (``made`` and the path) and folders that were synced (``synced``)."""
     for line in report.read_text(errors="replace").splitlines():
         call = CALL.match(line)
         if call is None or int(call[3]) < 0:

@@ -1,7 +1,7 @@
-"""Ticks grow strictly and follow the order of events, whatever is done to the clock, between starts or meanwhile.
+"""Ticks grow strictly and follow the order of events, however the clock is set, between starts or while running.
 
-Method: the storm, on servers whose injected wall clock is set back and forth: by a day, to 1970, and a hundred times a
-second by 200 ms. A process with the machine's own clock moved would need libfaketime; only the clock layer differs.
+Method: the storm, on servers whose injected wall clock is set back and forth: by a day, to 1970, and by 200 ms a
+hundred times a second. Moving the clock of a real process would need libfaketime; only the clock layer differs.
 
 Promises of GUARANTEES.md: G4, G5.
 """
@@ -27,7 +27,7 @@ PROGRAM = ("-m", "tidelog_testing.skewed_server")
 
 
 class Skew:
-    """How far the server's wall clock is off."""
+    """Offset of the server's wall clock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,17 +36,17 @@ class Skew:
     def set_ms(self, skew_ms: int) -> None:
         new_path = self.path.with_suffix(".new")
         new_path.write_text(str(skew_ms))
-        # At once: the server reads it at any moment.
+        # Atomically: the server reads it at any moment.
         new_path.replace(self.path)
 
     async def strobe(self, skew_ms: int) -> None:
-        """Move the clock a hundred times a second, for as long as a round lasts."""
+        """Move the clock a hundred times a second during a round."""
         for number in range(int(LOAD_S * 100)):
             self.set_ms(skew_ms + (-200 if number % 2 else 200))
             await asyncio.sleep(0.01)
 
     def meddle(self, server: ServerProcess, later_ms: int, tasks: list[asyncio.Task[None]]) -> None:
-        """Begin a round: set the clock to ``later_ms`` in its middle, and kill the server at its end."""
+        """Begin a round: set the clock to ``later_ms`` in the middle, and kill the server at the end."""
         loop = asyncio.get_running_loop()
         loop.call_later(LOAD_S / 2, self.set_ms, later_ms)
         if later_ms == 0:

@@ -1,7 +1,7 @@
-"""Denied requests do not fill the disk past the free-disk limit, and the server runs and starts again beside them.
+"""Denied requests do not fill the disk past the free-disk limit; the server runs and can start again meanwhile.
 
 Method: the data folder is on a small tmpfs, which needs root; appends fill it up to the limit, then a token without
-rights floods a real server with batches for channels that it may not append to.
+permissions floods a real server with batches for channels that it may not append to.
 
 Promises of GUARANTEES.md: G14.
 """
@@ -28,7 +28,7 @@ from tidelog_testing.small_disk import mounted
 pytestmark = pytest.mark.crash
 
 LIMIT_BYTES = 40 * MIB
-# A quarter of the limit is what audited calls may use of it; the rest is for what RocksDB itself writes.
+# Audited calls may use a quarter of the limit; the rest is for RocksDB's own writes.
 KEPT_BYTES = LIMIT_BYTES // 2
 STORM_S = 15.0
 STREAMS = 3
@@ -93,7 +93,7 @@ async def test_denials_do_not_fill_the_disk(disk: Path) -> None:
                 while time.monotonic() < ends_s:
                     least_bytes = min(least_bytes, free_bytes(disk))
                     await asyncio.sleep(0.1)
-                # Administration works, is audited, and gives room back.
+                # Administration works, is audited, and frees space.
                 await client.create_token("made beside the storm", ["read:full"])
                 await writer.trim("full", everything=True)
                 async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""A full disk refuses appends and nothing else; where it strikes unannounced, the server stops and loses nothing.
+"""A full disk only causes appends to be refused; if it fills up without warning, the server stops and loses nothing.
 
 Method: the data folder is on a small tmpfs, which needs root; a real server fills it. Growing it is a remount.
 
@@ -69,12 +69,12 @@ async def test_a_nearly_full_disk_refuses_appends_until_there_is_room(
         await until(lambda: server.get("/readyz") == NOT_READY, FULL_WITHIN_S, "the server is not ready")
         load.stopping.set()
         await running
-        # Reads work, and nothing that was refused is there.
+        # Reads work, and no refused append is there.
         await judge(server, history, vchannels)
         assert set(load.refusals) == {error_pb2.REASON_DISK_FULL}
         assert history.count(Outcome.UNKNOWN) == 0
 
-        # Trims work, and appends resume by themselves.
+        # Trims work, and appends resume automatically.
         load = a_load(history, vchannels)
         running = asyncio.ensure_future(load.run(server.grpc))
         await until(lambda: is_full(load), FULL_WITHIN_S, "the disk is full")

@@ -1,8 +1,8 @@
 """When the disk fails, the server stops instead of guessing, and nothing acknowledged is lost.
 
-Method: strace lets one system call of a real server under load fail, at a chosen count or on a chosen file. The call
-after it would succeed again, as after a real failed fsync: a server that merely tried again would acknowledge what
-the kernel has dropped.
+Method: strace makes one system call of a real server under load fail, at a chosen count or on a chosen file. The next
+call would succeed, as after a real failed fsync: a server that merely retried would acknowledge data that the kernel
+has dropped.
 
 Promises of GUARANTEES.md: G1, G7, G14.
 """
@@ -30,17 +30,17 @@ pytestmark = pytest.mark.crash
 
 SYNCS = "fdatasync,fsync,sync_file_range"
 WRITES = "write,pwrite64,writev"
-# What is promised is a second; the test may share its cores with others.
+# The promise is one second; the test may share its cores with others.
 NOT_READY_WITHIN_S = 5.0
 
 
 @dataclass(slots=True)
 class Disk:
-    """A data folder whose disk fails again and again, and what clients know about it.
+    """A data folder whose disk fails repeatedly, and what clients know about it.
 
     Attributes:
-        begin: Appends of the last server that failed, from here on.
-        slowest_s: The longest time from the first append that was not acknowledged to "not ready".
+        begin: Index of the first append of the last server that failed.
+        slowest_s: The longest time from the first unacknowledged append to "not ready".
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class Disk:
     failures: int = 0
 
     async def fail(self, options: Sequence[str]) -> None:
-        """Run a server under load until the calls that ``options`` name have made it stop."""
+        """Run a server under load until the failing calls named by ``options`` have stopped it."""
         report = self.folder.with_name("strace.txt")
         load = Load(self.history, self.vchannels, random.Random(self.failures))
         with ServerProcess(self.folder) as server:
@@ -77,11 +77,11 @@ class Disk:
         recent = self.history.appends[self.begin :]
         acknowledged = [append.first_tick for append in recent if append.outcome is Outcome.OK]
         unknown = [ticks.get(append.values()[0]) for append in recent if append.outcome is Outcome.UNKNOWN]
-        # All appends of a node are written and acknowledged in the order of their ticks.
+        # All appends of a node are written and acknowledged in tick order.
         assert max(acknowledged, default=0) < min((tick for tick in unknown if tick), default=MAX_TICK)
 
     async def survives(self) -> str:
-        """Judge what the last failure left, and return what was tested."""
+        """Judge the state after the last failure, and return a summary."""
         with ServerProcess(self.folder) as server:
             await self.judge(server)
         acks = self.history.count(Outcome.OK)
@@ -97,7 +97,7 @@ class Disk:
         assert self.slowest_s < NOT_READY_WITHIN_S
 
     def _of_this_server(self, options: Sequence[str]) -> list[str]:
-        """Return the options that narrow writes to the write-ahead log, which has a new name after each start."""
+        """Return the options that limit writes to the write-ahead log, which has a new name after each start."""
         if any(WRITES in option for option in options):
             return [option for path in self.folder.glob("db/*.log") for option in ("-P", str(path))]
         return []
@@ -168,8 +168,8 @@ async def test_a_start_during_which_the_disk_fails_loses_nothing(
         await load.acknowledged.wait()
         server.kill()
         await running
-    # A kill may cut off an ack that was on its way, and not one behind it on another stream: only a server that stops
-    # by itself answers in order.
+    # A kill may lose an ack in flight, but not a later one on another stream: only a server that stops by itself
+    # answers in order.
     disk.begin = len(disk.history.appends)
     ends: Counter[int] = Counter()
     report = tmp_path / "strace.txt"

@@ -1,7 +1,7 @@
-"""A backup or a restore that is killed, or meets a full disk, leaves nothing that counts as one.
+"""A backup or a restore that is killed, or hits a full disk, leaves nothing that counts as complete.
 
-Method: real processes that kill themselves at a failpoint or whose system calls fail by strace's injection; what is
-left is then listed, verified, and used by the next run.
+Method: real processes that kill themselves at a failpoint, or whose system calls fail by strace's injection; the
+remains are then listed, verified, and used by the next run.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def test_a_backup_that_is_killed_is_none(tmp_path: Path, point: str) -> None:
         assert len(open_backup_folder(folder).listed()) == 1
         assert len(list(folder.glob("*.part"))) == 1
         succeeds("verify", folder, "--all")
-        # The checkpoint of the one that died is still there, until its lease runs out; there is room for another one.
+        # The checkpoint of the killed run exists until its lease expires; one more is allowed.
         succeeds("create", folder, "--endpoint", server.grpc)
     assert list(folder.glob("*.part")) == []
     assert len(open_backup_folder(folder).listed()) == 2
@@ -107,7 +107,7 @@ def test_a_restore_that_is_killed_leaves_no_folder(tmp_path: Path, point: str, o
 def test_a_full_disk_leaves_no_backup_and_no_restored_folder(tmp_path: Path) -> None:
     folder, target, report = tmp_path / "backups", tmp_path / "restored", tmp_path / "strace"
     full = [require_strace(), "-f", "-o", str(report), *injection("fdatasync,fsync", "ENOSPC", "6+")]
-    # Made before: the folder itself takes a sync for each level above it.
+    # Made before, because making the folder syncs each level above it.
     open_backup_folder(folder, create=True)
     with ServerProcess(tmp_path / "log") as server:
         asyncio.run(fill(server, "a"))

@@ -1,8 +1,8 @@
-"""A broadcast that was accepted is on each of its vchannels once, at one tick, and under its keys, whatever dies.
+"""An accepted broadcast is on each of its vchannels once, at one tick, and under its keys, after any crash.
 
-Method: tasks broadcast under keys, acknowledge and abort over servers that are killed at moments chosen at random, or
-at each failpoint on the way of a broadcast and of an acknowledgement. Afterwards the log and the broadcasts that the
-server knows must be what was acknowledged, and no two that exclude each other may have been open at once.
+Method: tasks broadcast under keys, acknowledge and abort on servers that are killed at random moments, or at each
+failpoint of a broadcast and of an acknowledgement. Afterwards the log and the broadcasts that the server knows must
+match the acknowledgements, and no two broadcasts that exclude each other may have been open at the same time.
 
 Promises of GUARANTEES.md: G26, G28, G29.
 """
@@ -33,14 +33,14 @@ _KILLED = -9
 
 @dataclass
 class Run:
-    """What happened over all rounds.
+    """Events of all rounds.
 
     Attributes:
-        results: Where each broadcast is that was answered, by its payload.
-        lanes: Where each broadcast went that was begun.
-        keys: Of each broadcast that was begun.
-        left_open: Those that nobody acknowledges before the end.
-        is_over: Set when nothing more is to begin.
+        results: Position of each answered broadcast, by its payload.
+        lanes: Vchannels of each broadcast that was begun.
+        keys: Keys of each broadcast that was begun.
+        left_open: Broadcasts that are not acknowledged before the end.
+        is_over: Set when no more operations are to begin.
         answered: Set at each answer.
     """
 
@@ -65,7 +65,7 @@ async def ack(client: AsyncClient, broadcast_id: int, lane: str) -> None:
 
 
 async def send(run: Run, client: AsyncClient, name: str) -> None:
-    """Broadcast and acknowledge, one after the other, however often the server goes away."""
+    """Broadcast and acknowledge, one after the other, across all restarts of the server."""
     number = 0
     while not run.is_over.is_set():
         number += 1
@@ -85,7 +85,7 @@ async def send(run: Run, client: AsyncClient, name: str) -> None:
 
 
 async def hold(run: Run, client: AsyncClient) -> None:
-    """Leave a broadcast open, with one acknowledgement, under a key that nobody else wants."""
+    """Leave a broadcast open, with one acknowledgement, under a key that no other broadcast requests."""
     payload = b"open:%d" % len(run.left_open)
     key = ResourceKey("held", payload.decode())
     run.lanes[payload], run.keys[payload] = LANES, key
@@ -95,7 +95,7 @@ async def hold(run: Run, client: AsyncClient) -> None:
 
 
 async def judge(run: Run, client: AsyncClient) -> None:
-    """Compare the log and what the server knows of broadcasts with what was answered."""
+    """Compare the log and the server's broadcasts with the answers."""
     places: dict[bytes, list[tuple[str, int, int | None]]] = defaultdict(list)
     async for batch in client.scan(LANES):
         for tick, payload in zip(batch.ticks, batch.payloads, strict=True):
@@ -114,7 +114,7 @@ async def judge(run: Run, client: AsyncClient) -> None:
 
 
 async def finish(run: Run, client: AsyncClient) -> None:
-    """Acknowledge what is open; then every key is free."""
+    """Acknowledge all open broadcasts; then every key is free."""
     async for summary in client.list_broadcasts():
         description = await client.describe_broadcast(summary.broadcast_id)
         await client.ack(summary.broadcast_id, description.missing)
@@ -124,7 +124,7 @@ async def finish(run: Run, client: AsyncClient) -> None:
 
 
 async def follow(client: AsyncClient, seen: list[int]) -> None:
-    """Note the tick of each broadcast on each lane, as it comes."""
+    """Record the tick of each broadcast on each vchannel, as it arrives."""
     async with client.scan(LANES, until=At.follow()) as scan:
         async for batch in scan:
             assert batch.broadcast_id is not None
@@ -172,7 +172,7 @@ async def test_every_accepted_broadcast_is_everywhere_once_whatever_dies(
         await judge(run, client)
         await finish(run, client)
         ticks = {result.tick: len(run.lanes[payload]) for payload, result in run.results.items()}
-        # The last ones may have been on their way when the reader was stopped.
+        # The last ones may have been in flight when the reader was stopped.
         assert all(seen.count(tick) == count for tick, count in sorted(ticks.items())[: -_SENDERS - 1])
     await asyncio.to_thread(server.kill)
     met_again = sum(result.duplicate for result in run.results.values())

@@ -1,6 +1,6 @@
-"""The judge of the crash tests turns red on each planted fault, and only then.
+"""The judge of the crash tests fails on each planted fault, and only then.
 
-Method: a small run that is right, then the same run with one thing wrong.
+Method: a small correct run, then the same run with one fault.
 """
 
 import pytest
@@ -11,7 +11,7 @@ Rows = dict[str, list[Row]]
 
 
 def a_run() -> tuple[History, Rows]:
-    """Three producers on two vchannels: acknowledged batches, one unknown and there, one unknown and absent."""
+    """Three producers on two vchannels: acknowledged batches, one unknown and in the log, one unknown and absent."""
     history = History()
     log: Rows = {"a/0": [], "a/1": []}
 

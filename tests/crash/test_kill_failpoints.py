@@ -1,6 +1,6 @@
 """A server that dies between any two steps of the write path, of a trim or of a drop keeps every promise.
 
-Method: as in the storm, but each server is armed to kill itself at a failpoint, at a hit chosen at random.
+Method: as in the storm, but each server is armed to kill itself at a failpoint, at a random hit.
 
 Promises of GUARANTEES.md: G1, G3.
 """
@@ -23,11 +23,11 @@ from tidelog_testing.workload import create_channel, destroy_channel, open_produ
 pytestmark = pytest.mark.crash
 
 DOOMED = "doomed"
-# The load has no broadcasts and groups; what dies on their way is in test_kill_broadcasts and test_kill_groups.
+# The load has no broadcasts and groups; their failpoints are in test_kill_broadcasts and test_kill_groups.
 POINTS = [
     point for point in Failpoint if not point.startswith(("broadcast", "group", "backup", "restore", "mid_checkpoint"))
 ]
-# The greatest hit at which a server dies; groups are many, trims and drops are few.
+# The greatest hit at which a server dies; there are many groups, and few trims and drops.
 LAST_HIT = dict.fromkeys(Failpoint, 60) | {
     Failpoint.BEFORE_HEAD_UPDATE: 5,
     Failpoint.MID_TRIM: 3,
@@ -42,11 +42,11 @@ LAST_HIT = dict.fromkeys(Failpoint, 60) | {
 
 
 async def nothing(_: Storm, __: ServerProcess) -> None:
-    """The load alone passes the points of the write path."""
+    """The load alone hits the points of the write path."""
 
 
 async def keep_trimming(storm: Storm, server: ServerProcess) -> None:
-    """Trim the first vchannel, which nobody follows, at ticks that were acknowledged."""
+    """Trim the first vchannel, which has no followers, at ticks that were acknowledged."""
     vchannel = storm.vchannels[0]
     while True:
         here = [each for each in storm.history.appends if each.vchannel == vchannel and each.outcome is Outcome.OK]
@@ -62,7 +62,7 @@ async def keep_dropping(_: Storm, server: ServerProcess) -> None:
 
 
 async def keep_transacting(storm: Storm, server: ServerProcess) -> None:
-    """Roll transactions on all vchannels back, of which nothing may ever be there; and commit one elsewhere."""
+    """Roll back transactions on all vchannels, of which nothing may ever be there; and commit one elsewhere."""
     [elsewhere] = await create_channel(server.grpc, "elsewhere", 1)
     while True:
         await stage(server.grpc, storm.vchannels, commits=False)
@@ -70,7 +70,7 @@ async def keep_transacting(storm: Storm, server: ServerProcess) -> None:
 
 
 async def keep_opening(_: Storm, server: ServerProcess) -> None:
-    """Open a producer again and again."""
+    """Open a producer repeatedly."""
     [elsewhere] = await create_channel(server.grpc, "elsewhere", 1)
     while True:
         await open_producer(server.grpc, elsewhere)
@@ -91,10 +91,10 @@ WORK: dict[Failpoint, Callable[[Storm, ServerProcess], Coroutine[None, None, Non
 
 
 async def die_at(storm: Storm, point: Failpoint) -> None:
-    """Run one server until it dies at ``point``, and judge what the one before it left."""
+    """Run one server until it dies at ``point``, and judge the state after the previous one."""
     setting = f"{point}:{storm.random.randint(1, LAST_HIT[point])}"
     with ServerProcess(storm.folder, env={VARIABLE: setting}) as server:
-        # HEAD is updated without any load as well: then the next server's log is judged.
+        # HEAD is updated even without load: then the next server's log is judged.
         if point is not Failpoint.BEFORE_HEAD_UPDATE:
             await storm.judge(server)
         tasks: list[asyncio.Future[None]] = []
@@ -103,7 +103,7 @@ async def die_at(storm: Storm, point: Failpoint) -> None:
         assert outcome is None or isinstance(outcome, grpc.aio.AioRpcError), outcome
     if point is Failpoint.MID_DROP:
         with ServerProcess(storm.folder) as server:
-            # What was interrupted is finished: the channel is gone, and a new one of its name is empty.
+            # The interrupted drop is finished: the channel does not exist, and a new one of its name is empty.
             assert await read_all(server.grpc, await create_channel(server.grpc, DOOMED, 2)) == {
                 f"{DOOMED}/0": [],
                 f"{DOOMED}/1": [],

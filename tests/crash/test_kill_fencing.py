@@ -1,8 +1,8 @@
-"""Fencing tokens hold across SIGKILL: no writer gets in behind its successor, and a token that was set stays set.
+"""Fencing tokens hold across SIGKILL: no writer appends after its successor, and a token that was set is never lost.
 
-Method: writers take a vchannel over from each other, each with a greater token, while the ones before go on; the server
-is killed after a number of acknowledgements chosen at random and started again. Each message names its token, so the
-log itself shows whether one came too late.
+Method: writers take over a vchannel from each other, each with a greater token, while earlier ones still append; the
+server is killed after a random number of acknowledgements and started again. Each message has its writer's token, so
+the log itself shows whether one came too late.
 
 Promises of GUARANTEES.md: G17.
 """
@@ -29,13 +29,13 @@ _APPENDS_OF_A_WRITER = 20
 
 @dataclass
 class Run:
-    """What happened over all rounds.
+    """Events of all rounds.
 
     Attributes:
-        asked, set: The greatest token that was asked for, and that was acknowledged.
+        asked, set: The greatest token requested, and the greatest token acknowledged.
         acknowledged: Payloads of acknowledged messages.
-        refused: How many appends met a newer token.
-        acks_left: The server is killed at the last of them.
+        refused: Number of appends refused because of a newer token.
+        acks_left: Acknowledgements until the server is killed.
     """
 
     random: random.Random
@@ -54,7 +54,7 @@ class Run:
 
 
 async def write(run: Run, client: AsyncClient, token: int) -> None:
-    """Append with ``token`` until somebody else has taken over."""
+    """Append with ``token`` until another writer has taken over."""
     number = 0
     try:
         while True:
@@ -69,7 +69,7 @@ async def write(run: Run, client: AsyncClient, token: int) -> None:
 
 
 async def take_over(run: Run, client: AsyncClient) -> None:
-    """Let one writer follow the other, while up to two of those before still write."""
+    """Start one writer after the other, while up to two earlier ones still write."""
     async with asyncio.TaskGroup() as writers:
         while True:
             run.asked += 1
@@ -95,21 +95,21 @@ async def play(run: Run, server: ServerProcess) -> None:
         over.cancel()
         load.cancel()
         (outcome,) = await asyncio.gather(load, return_exceptions=True)
-        # Only the end of the server, or of the round, may have ended the load.
+        # Only the end of the server or of the round may have ended the load.
         assert run.is_over.is_set(), outcome
         assert all(isinstance(cause, asyncio.CancelledError | tidelog.TidelogError) for cause in causes(outcome))
         assert not any(isinstance(cause, tidelog.FencedError) for cause in causes(outcome)), outcome
 
 
 def causes(outcome: BaseException | None) -> list[BaseException]:
-    """Return what a task group raised, one by one."""
+    """Return the exceptions of a task group, one by one."""
     if isinstance(outcome, BaseExceptionGroup):
         return [cause for each in outcome.exceptions for cause in causes(each)]
     return [outcome] if outcome is not None else []
 
 
 async def judge(run: Run, server: ServerProcess) -> None:
-    """Compare what is there with what was acknowledged."""
+    """Compare the log with the acknowledgements."""
     async with AsyncClient(server.grpc) as client:
         (channel,) = await client.describe_channels(["orders"])
         found = await payloads(client, VCHANNEL)
@@ -120,7 +120,7 @@ async def judge(run: Run, server: ServerProcess) -> None:
     assert all(before <= after for before, after in pairwise(tokens))
     assert not tokens or tokens[-1] <= token
     assert not set(run.acknowledged) - set(found)
-    # The next round goes on from what is true.
+    # The next round continues with the actual token.
     run.asked = run.set = token
 
 

@@ -1,8 +1,8 @@
-"""Consumer groups across SIGKILL: what was committed stays, and what rode in a transaction happened once.
+"""Consumer groups across SIGKILL: commits are not lost, and positions committed in a transaction moved exactly once.
 
 Method: a producer, two members that append what they consume in transactions with their positions, and callers of
-``consume`` that take messages at once, all of them across servers that are killed in the middle and started again. The
-log at the end shows whether anything was lost or came twice.
+``consume`` that take messages immediately, all of them on servers that are killed in the middle and started again. The
+log at the end shows whether anything was lost or duplicated.
 
 Promises of GUARANTEES.md: G31, G32, G33, G34.
 """
@@ -31,12 +31,12 @@ PATIENT = Retry(base_s=0.02, cap_s=0.2)
 
 @dataclass
 class Run:
-    """What happened over all rounds.
+    """Events of all rounds.
 
     Attributes:
-        taken: What callers of ``consume`` got.
+        taken: Messages that callers of ``consume`` received.
         committed: For each vchannel, the greatest position of group ``plain`` that was acknowledged.
-        progress: Counts whatever was acknowledged; ``moved`` is set with it.
+        progress: Number of acknowledgements; ``moved`` is set with it.
     """
 
     random: random.Random
@@ -73,14 +73,14 @@ async def produce(run: Run, client: AsyncClient) -> None:
 
 
 async def process(run: Run, client: AsyncClient) -> None:
-    """Append what is consumed to the output, with the positions, until nobody wants more."""
+    """Append the consumed messages to the output, with the positions, until the run is ending."""
     async with client.consumer("exact", "orders", auto_commit=False) as consumer:
         while True:
             batch = await anext(consumer)
             txn = client.txn(timeout_s=30)
             await txn.append("out", [Message(payload, key=batch.vchannel.encode()) for payload in batch.payloads])
             txn.commit_positions(consumer)
-            # Somebody else has the vchannel since, or the server is another one.
+            # Another member has the vchannel now, or the server was restarted.
             with suppress(tidelog.GroupFencedError):
                 await txn.commit()
                 run.note()
@@ -107,7 +107,7 @@ async def commit_by_hand(run: Run, client: AsyncClient) -> None:
 
 @asynccontextmanager
 async def load(run: Run, endpoint: str) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Run all of it; the tasks may end with nothing but a cancellation."""
+    """Run all of it; the tasks may end only by cancellation."""
     async with (
         AsyncClient(endpoint, retry=PATIENT, timeout_s=30, connect_timeout_s=30) as client,
         AsyncClient(endpoint, retry=PATIENT, timeout_s=30, connect_timeout_s=30) as other,
@@ -132,7 +132,7 @@ async def load(run: Run, endpoint: str) -> AsyncIterator[list[asyncio.Task[None]
 
 
 async def until_consumed(client: AsyncClient) -> None:
-    """Wait until the members and callers have got everything."""
+    """Wait until the members and callers have received everything."""
     while (await client.describe_group("exact")).lag_messages:
         await asyncio.sleep(0.05)
     while (await client.describe_group("once")).positions["orders/0"].lag_messages:
@@ -222,7 +222,7 @@ def test_a_start_refuses_positions_without_a_group(tmp_path: Path) -> None:
 
 
 def _forget_record(folder: Path, key: str) -> None:
-    """Remove a record from the metadata as if it had never been there."""
+    """Remove a record from the metadata as if it had never existed."""
     from tidelog_server.metadata import embedded
     from tidelog_server.metadata.store import Delete
     from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store

@@ -1,7 +1,7 @@
-"""Numbered batches are in the log once and in order, whatever dies: a producer that repeats what it is not sure of.
+"""Numbered batches are in the log once and in order after any crash, if the producer retries unacknowledged ones.
 
-Method: producers append numbered batches one after the other and repeat each until it is acknowledged, over servers
-that are killed at moments chosen at random or at failpoints of the write path. The log must hold each batch once.
+Method: producers append numbered batches one after the other and retry each until it is acknowledged, on servers that
+are killed at random moments or at failpoints of the write path. The log must contain each batch once.
 
 Promises of GUARANTEES.md: G18, G19.
 """
@@ -24,20 +24,20 @@ pytestmark = pytest.mark.crash
 
 VCHANNELS = ("orders/0", "orders/1")
 _PRODUCERS = 3
-# How a producer ends whose server is gone.
+# Errors of a producer whose server has ended.
 _ENDS = (tidelog.UnavailableError, tidelog.DeadlineError, tidelog.AppendUnknownError)
 _POINTS = (Failpoint.BEFORE_WRITE, Failpoint.AFTER_WRITE_BEFORE_SYNC, Failpoint.AFTER_SYNC_BEFORE_ACK)
 
 
 @dataclass
 class Run:
-    """What happened over all rounds.
+    """Events of all rounds.
 
     Attributes:
-        next_numbers: The batch that each producer has to append next, on each vchannel.
+        next_numbers: The next batch of each producer on each vchannel.
         results: First tick of each acknowledged batch.
-        duplicates: How many repetitions met a batch in the log.
-        acks_left: The server is killed at the last of them.
+        duplicates: Number of retries of batches that were in the log.
+        acks_left: Acknowledgements until the server is killed.
     """
 
     random: random.Random
@@ -62,7 +62,7 @@ async def append_next(run: Run, client: AsyncClient, vchannel: str, name: str) -
 
 
 async def produce(run: Run, client: AsyncClient, vchannel: str, name: str) -> None:
-    """Append the batches of one producer, from the one that was not acknowledged on."""
+    """Append the batches of one producer, starting with the one that was not acknowledged."""
     while True:
         await append_next(run, client, vchannel, name)
         run.acks_left -= 1
@@ -71,7 +71,7 @@ async def produce(run: Run, client: AsyncClient, vchannel: str, name: str) -> No
 
 
 async def play(run: Run, server: ServerProcess, *, dies_by_itself: bool) -> None:
-    """Put load on the server until it is gone."""
+    """Put load on the server until it has ended."""
     run.acks_left = run.random.randint(1, 100)
     run.is_over.clear()
     retry = tidelog.Retry(base_s=0.01, cap_s=0.05)
@@ -80,11 +80,11 @@ async def play(run: Run, server: ServerProcess, *, dies_by_itself: bool) -> None
             *(produce(run, client, vchannel, name) for vchannel, name in run.next_numbers), return_exceptions=True
         )
         over = asyncio.ensure_future(asyncio.to_thread(server.wait) if dies_by_itself else run.is_over.wait())
-        # A producer that meets what it must not meet ends early, and so do all in the end.
+        # A producer that finds a violation ends early, and so do all others at the end.
         await asyncio.wait((load, over), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.to_thread(server.kill)
         over.cancel()
-        # They end by themselves: nobody answers any more.
+        # They end by themselves: the server no longer answers.
         for outcome in await load:
             assert isinstance(outcome, _ENDS), outcome
 
@@ -99,7 +99,7 @@ async def judge(run: Run, server: ServerProcess) -> None:
                 own = [payload for payload in found if payload.startswith(b"%s:" % name.encode())]
                 acknowledged = run.next_numbers[vchannel, name] - 1
                 sure = [payload for number in range(1, acknowledged + 1) for payload in batch(name, number)]
-                # The one in flight is there as a whole, or not at all.
+                # The batch in flight is there as a whole, or not at all.
                 assert own in (sure, sure + batch(name, acknowledged + 1))
             where = dict(zip(found, ticks, strict=True))
             for (place, name, number), tick in run.results.items():
@@ -122,7 +122,7 @@ async def test_each_numbered_batch_is_in_the_log_once_whatever_dies(
             await play(run, server, dies_by_itself=bool(point))
         with ServerProcess(tmp_path / "log") as server:
             await judge(run, server)
-    # The last server died with something synced that nobody was told of: that is met for certain.
+    # The last server died with a synced batch that was not acknowledged: its retry certainly finds it.
     with ServerProcess(tmp_path / "log") as server:
         async with AsyncClient(server.grpc) as client:
             await asyncio.gather(*(append_next(run, client, vchannel, name) for vchannel, name in run.next_numbers))
@@ -133,7 +133,7 @@ async def test_each_numbered_batch_is_in_the_log_once_whatever_dies(
 
 @dataclass
 class Sending:
-    """What one producer of the client has sent, and where it was told that it is."""
+    """The messages that one producer of the client has sent, and their acknowledged positions."""
 
     vchannel: str
     sent: list[bytes] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Sending:
 
 
 async def send_on(producer: AsyncProducer, sending: Sending, name: str, is_over: asyncio.Event) -> None:
-    """Send until ``is_over``, however often the server goes away."""
+    """Send until ``is_over``, across all restarts of the server."""
     while not is_over.is_set():
         message = b"%s:%d" % (name.encode(), len(sending.sent))
         sending.tickets.append(await producer.send(message))

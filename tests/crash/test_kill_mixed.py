@@ -1,9 +1,8 @@
-"""Whatever is written, in whatever way, and whatever dies meanwhile: every promise is kept, as the record shows.
+"""Every promise is kept for all kinds of writes and after any crash, as the record shows.
 
-Method: producers with epochs, transactions, broadcasts under keys with their consumers, and plain appends run at once
-over servers that are killed at moments chosen at random and at each failpoint on the way of a write. Every operation is
-on record as its caller saw it; ``tidelog_testing.mixed_load.check`` compares the record with the log.
-
+Method: producers with epochs, transactions, broadcasts under keys with their consumers, and plain appends run
+concurrently on servers that are killed at random moments and at each failpoint of a write. Every operation is recorded
+as its caller saw it; ``tidelog_testing.mixed_load.check`` compares the record with the log.
 Promises of GUARANTEES.md: G1.
 """
 
@@ -23,7 +22,7 @@ from tidelog_testing.processes import ServerDiedError, ServerProcess, lasting_po
 
 pytestmark = pytest.mark.crash
 
-# Nothing of this load trims or drops, takes backups or has groups.
+# This load has no trims, drops, backups or groups.
 POINTS = [
     point
     for point in Failpoint
@@ -51,7 +50,7 @@ class Storm:
         self.died_at_start = 0
 
     async def die(self, point: Failpoint | None) -> None:
-        """Let the load run for a while, then kill the server, at a failpoint if one is given, and start another."""
+        """Run the load for a while, then kill the server, at a failpoint if one is given, and start another."""
         for _ in range(self.record.random.randint(1, _MAX_ACKS)):
             self.record.acknowledged.clear()
             await self.record.acknowledged.wait()
@@ -66,7 +65,7 @@ class Storm:
         try:
             server = await asyncio.to_thread(ServerProcess, self.folder, self.port, setting)
         except ServerDiedError as error:
-            # What a start finishes passes some of the points too.
+            # What a start completes also hits some of the points.
             if error.code != _KILLED:
                 raise
             self.died_at_start += 1
@@ -85,7 +84,7 @@ class Storm:
 
 
 async def weather(folder: Path, seed: int, points: list[Failpoint | None]) -> str:
-    """Kill a server at each of ``points``, in an order chosen at random; None is any moment. Return what happened."""
+    """Kill a server at each of ``points``, in random order; None is any moment. Return a summary."""
     record = Record(random.Random(seed))
     record.random.shuffle(points)
     storm = Storm(folder, record)
@@ -97,7 +96,7 @@ async def weather(folder: Path, seed: int, points: list[Failpoint | None]) -> st
             dying = asyncio.create_task(storm.die(point))
             await asyncio.wait((load, dying), return_when=asyncio.FIRST_COMPLETED)
             if load.done():
-                # It ends by itself only if it met what it must not meet.
+                # It ends by itself only if it found a violation.
                 await load
             await dying
         record.is_over.set()
@@ -119,7 +118,7 @@ async def weather(folder: Path, seed: int, points: list[Failpoint | None]) -> st
 
 @pytest.fixture(autouse=True)
 def stages_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let transactions be staged that are not large at all."""
+    """Stage even small transactions."""
     monkeypatch.setattr(_transaction, "STAGE_FROM_BYTES", _LARGE_BYTES)
 
 
@@ -128,7 +127,7 @@ async def test_every_promise_is_kept_whatever_dies(
 ) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
-    # Half of them, others each time: each takes two starts of a server. All of them are in the long storms.
+    # A random half, because each takes two starts of a server. The long storms have all of them.
     points = random.Random(seed).sample(POINTS, len(POINTS) // 2)
     record_property("measured", await weather(tmp_path / "log", seed, [None, None, *points]))
 

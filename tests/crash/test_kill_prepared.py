@@ -1,7 +1,7 @@
-"""Each version of an application is in the log once and as a whole, whatever dies while it is committed.
+"""Each version of an application is in the log once and as a whole, after any crash during its commit.
 
-Method: a coordinator lets two clients prepare a part of each version and commits the parts, over servers that are
-killed at failpoints around the commit. Whatever fails is done again from the start under the same version, as by a
+Method: a coordinator has two clients prepare a part of each version and commits the parts, on servers that are killed
+at failpoints around the commit. A failed version is retried from its beginning under the same number, as by a
 coordinator that has forgotten everything else, until it is answered.
 
 Promises of GUARANTEES.md: G47.
@@ -25,7 +25,7 @@ from tidelog_testing.storm import KILLED
 pytestmark = pytest.mark.crash
 
 APP = "etl"
-# What a coordinator that starts again begins anew after. A version that was passed, or is not taken, would be a defect.
+# Errors after which a restarted coordinator retries. A version that was passed, or is refused, would be a bug.
 _RETRIED = (
     tidelog.UnavailableError,
     tidelog.DeadlineError,
@@ -44,11 +44,11 @@ _POINTS = (
 
 @dataclass
 class Run:
-    """What the coordinator did.
+    """Progress of the coordinator.
 
     Attributes:
-        done: Where each version is.
-        tries: How often something was prepared.
+        done: Position of each version.
+        tries: Number of prepared attempts.
         is_over: Set when no further version is to begin.
     """
 
@@ -58,7 +58,7 @@ class Run:
 
 
 async def prepared(client: AsyncClient, version: int, tries: int) -> list[tidelog.PreparedTransaction]:
-    """Let two transactions prepare their parts of a version."""
+    """Prepare the two parts of a version in two transactions."""
     handles = []
     for part in range(2):
         txn = client.txn(timeout_s=10)
@@ -69,7 +69,7 @@ async def prepared(client: AsyncClient, version: int, tries: int) -> list[tidelo
 
 
 async def coordinate(run: Run, endpoint: str) -> None:
-    """Commit one version after the other, however often the server goes away."""
+    """Commit one version after the other, across all restarts of the server."""
     version = 0
     async with AsyncClient(endpoint, timeout_s=10) as client:
         while not run.is_over:
@@ -81,7 +81,7 @@ async def coordinate(run: Run, endpoint: str) -> None:
 
 
 async def check(endpoint: str, done: dict[int, tidelog.PreparedCommit]) -> None:
-    """Each version is one run of ticks, of one try, with all of its messages, and a repetition of the last is known."""
+    """Each version is one run of ticks from one attempt, with all its messages; a retry of the last is recognized."""
     async with AsyncClient(endpoint) as client:
         batches = [batch async for batch in client.scan(list(_VCHANNELS))]
         last = await client.commit_prepared(await prepared(client, max(done), 0), APP, max(done))
@@ -124,7 +124,7 @@ async def run_all(folder: Path, rounds: int) -> str:
         run.is_over = True
         await coordinator
         await check(endpoint, run.done)
-    assert run.tries > len(run.done), "void: nothing was done again"
+    assert run.tries > len(run.done), "void: nothing was retried"
     return f"{len(run.done)} versions in {run.tries} tries, {len(points)} kills"
 
 

@@ -1,8 +1,8 @@
-"""A server that dies in the middle of what retention removes keeps everything above the cut.
+"""A server that dies while retention removes data retains everything above the cut.
 
-Method: servers that look every few milliseconds and die at a failpoint within a trim, or once more after it, while a
-client appends. After each start everything is read: what is left must be the end of what was appended, and no less than
-the channel must keep.
+Method: servers that check retention every few milliseconds and die at a failpoint within a trim, or once more after it,
+while a client appends. After each start everything is read: the remaining messages must be the end of the appended
+ones, and no less than the channel must retain.
 
 Promises of GUARANTEES.md: G41.
 """
@@ -31,7 +31,7 @@ async def read(client: tidelog.AsyncClient) -> list[int]:
 
 
 async def append_until_killed(client: tidelog.AsyncClient) -> list[int]:
-    """Append until the server is gone; return the ticks that were acknowledged."""
+    """Append until the server has ended; return the acknowledged ticks."""
     ticks: list[int] = []
     while True:
         try:
@@ -52,7 +52,7 @@ async def test_a_server_that_dies_while_it_removes_keeps_all_above_the_cut(tmp_p
             async with tidelog.AsyncClient(server.grpc) as client:
                 acknowledged += await append_until_killed(client)
             assert server.wait() == KILLED
-        # Looks at nothing before it is read.
+        # Removes nothing before the log is read.
         with ServerProcess(folder, {"storage.retention_check_interval_ms": 3_600_000}) as server:
             async with tidelog.AsyncClient(server.grpc) as client:
                 left = await read(client)
@@ -62,6 +62,6 @@ async def test_a_server_that_dies_while_it_removes_keeps_all_above_the_cut(tmp_p
         known = set(acknowledged)
         left_known = [tick for tick in left if tick in known]
         assert left_known == acknowledged[len(acknowledged) - len(left_known) :]
-        # Not void: something was removed, and more than retention must keep was appended since the start before.
+        # Not void: something was removed, and more than retention must retain was appended since the previous start.
         assert 0 < len(left_known) < len(acknowledged)
         assert 0 < vchannel.trim_tick

@@ -1,9 +1,9 @@
-"""A stream that Spark writes is in the log exactly once, however often its driver and its executors are killed.
+"""A stream written by Spark is in the log exactly once, however often its driver and its executors are killed.
 
-Method: a real server, and a query in a process group of its own that writes files of numbered lines, a file a batch,
-as they come. At random moments, while it writes, a Python worker, an executor or the whole driver is ended by SIGKILL;
-a driver is started again on the same checkpoint, and so is one whose query ended because the worker was its own. In the
-end each line is in the log once, and nothing waits to be committed.
+Method: a real server, and a query in its own process group that writes files of numbered lines, one file per batch, as
+they arrive. At random moments, while it writes, a Python worker, an executor or the whole driver is ended by SIGKILL; a
+driver is started again on the same checkpoint, also if its query ended because its own worker was killed. In the end
+each line is in the log once, and no prepared transactions are left.
 
 The short form, in which the rows come from the log as well, is in ``test_kill_spark_stream.py``.
 
@@ -40,7 +40,7 @@ def lines_in(client: Client) -> Counter[bytes]:
 
 
 def wait_for_a_batch(client: Client, query: SparkProgram, last_victim: str) -> None:
-    """Return once the query writes again, so that it is not the start of its driver that is killed."""
+    """Return once the query writes again, so that the next kill does not hit the start of its driver."""
     before = _written(client)
 
     def look() -> bool:
@@ -51,10 +51,10 @@ def wait_for_a_batch(client: Client, query: SparkProgram, last_victim: str) -> N
 
 
 def start_again_if_it_may_have_failed(query: SparkProgram, last_victim: str) -> None:
-    """Start a query again that ended of what was killed; fail if it ended of something else.
+    """Restart a query that ended because of a kill; fail if it ended for another reason.
 
-    Spark tries a task again whose Python worker died. The workers of the driver, one of which commits, it does not: the
-    query ends, and whoever runs it starts it again.
+    Spark retries a task whose Python worker died, but not the work of the driver's own workers, one of which commits:
+    then the query ends, and its operator restarts it.
     """
     if query.code not in {None, 0}:
         assert last_victim == "pyspark.daemon", f"it ended after {last_victim or 'nothing'} was killed: {query.text}"
@@ -62,10 +62,10 @@ def start_again_if_it_may_have_failed(query: SparkProgram, last_victim: str) -> 
 
 
 class Source:
-    """The folder that the query reads, and a thread that keeps some files in it that are not written yet.
+    """The folder that the query reads, and a thread that keeps some unwritten files in it.
 
     Attributes:
-        files: How many it has made.
+        files: Number of files made.
     """
 
     def __init__(self, folder: Path, client: Client) -> None:
@@ -84,19 +84,19 @@ class Source:
         self.stop()
 
     def stop(self) -> None:
-        """Return when no file is made any more. Idempotent."""
+        """Stop making files; return when the thread has ended. Idempotent."""
         self._stop.set()
         self._thread.join()
 
     def lines(self) -> Counter[bytes]:
-        """Return what must be in the log in the end."""
+        """Return the expected content of the log at the end."""
         return Counter(f"{number}-{line}".encode() for number in range(self.files) for line in range(LINES))
 
     def _make(self) -> None:
         while not self._stop.wait(0.05):
             if self.files < _written(self._client) // LINES + AHEAD:
                 text = "\n".join(f"{self.files}-{line}" for line in range(LINES))
-                # Spark does not look at names with a dot in front: it sees whole files only.
+                # Spark ignores names that begin with a dot, so it sees complete files only.
                 hidden = self._folder / f".{self.files:05}.txt"
                 hidden.write_text(text, encoding="utf-8")
                 hidden.rename(self._folder / f"{self.files:05}.txt")
@@ -131,9 +131,9 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> None:
             query.wait_for("the end", has_ended, within_s=600.0)
             expected, found = source.lines(), lines_in(client)
             assert (found - expected, expected - found) == (Counter(), Counter()), f"seed {seed}"
-            # What killed tasks had open ends by its keepalive, what they had prepared by the next commit.
+            # Open transactions of killed tasks end by their keepalive, prepared ones by the next commit.
             query.wait_for("the end of what was left behind", lambda: client.list_txns() == [], within_s=300.0)
-        # The versions are those of the query.
+        # The versions belong to the query.
         with pytest.raises(AppCommitMismatchError):
             client.commit_prepared([], APP, 0)
 

@@ -1,13 +1,13 @@
-"""A stream that Spark reads loses and repeats nothing, however often its driver, its workers and the server are killed.
+"""A stream read by Spark loses and repeats nothing, however often its driver, its workers and the server are killed.
 
-Method: a real server on which producers append all the time, single messages and transactions over three vchannels; and
-a query in a process group of its own that copies them into another channel, exactly once. At random moments, while it
-copies, the whole driver, one of its Python workers, an executor or the server is ended by SIGKILL. A server is started
-again on the same folder and port; a query that ended of it, or was killed, on the same checkpoint.
+Method: a real server on which producers append continuously, single messages and transactions over three vchannels; and
+a query in its own process group that copies them into another channel, exactly once. At random moments, while it
+copies, the whole driver, one of its Python workers, an executor or the server is ended by SIGKILL. A server is
+restarted on the same folder and port; a query that was killed, or ended for that reason, on the same checkpoint.
 
-After each kill and in the end the copy is looked at: no message is there twice and no transaction in part. In the end
-each message of the source is there once. By the offsets of the checkpoint one knows which messages each micro-batch
-had: those of all vchannels between two ticks. In the copy the batches follow each other, each as a whole.
+After each kill and at the end the copy is checked: no message is in it twice and no transaction in part. At the end
+each message of the source is in it once. The offsets of the checkpoint show the messages of each micro-batch: those of
+all vchannels between two ticks. In the copy the batches follow each other, each as a whole.
 
 Promises of GUARANTEES.md: G11, G47.
 """
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.spark]
 
 SOURCES = ["in.a/0", "in.a/1", "in.b/0"]
 COPIES = ["copy/0", "copy/1"]
-# Between the appends of a producer, so that the query keeps up although it stands still for most of the time.
+# Between the appends of a producer, so that the query keeps up although it is stopped most of the time.
 PAUSE_S = 0.1
 PRODUCERS = 2
 
@@ -41,7 +41,7 @@ Row = tuple[int, str, int | None]
 
 
 class Server:
-    """The server, killed and started again on its folder and port."""
+    """The server, killed and restarted on its folder and port."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -61,8 +61,8 @@ class Producers:
     """Threads that append numbered messages until they are stopped.
 
     Attributes:
-        acknowledged: Payloads of what is in the log for sure.
-        failures: How many appends had no answer.
+        acknowledged: Payloads that are certainly in the log.
+        failures: Number of appends without an answer.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -75,7 +75,7 @@ class Producers:
             thread.start()
 
     def stop(self) -> None:
-        """Return when nothing is appended any more."""
+        """Stop appending; return when the threads have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -95,7 +95,7 @@ class Producers:
                         for lane, payloads in parts.items():
                             txn.append(lane, [payload.encode() for payload in payloads])
                 except TidelogError:
-                    # The server was away for longer than the client tries; whether they are there, the log says.
+                    # The server was away for longer than the client retries; the log shows whether they were appended.
                     self.failures += 1
                 else:
                     self.acknowledged += [payload for payloads in parts.values() for payload in payloads]
@@ -119,7 +119,7 @@ def running(folder: Path) -> Iterator[tuple[Server, Producers]]:
 
 
 def rows_of(client: Client, vchannels: list[str]) -> list[Row]:
-    """Return what is there, in order of tick."""
+    """Return the messages in tick order."""
     with client.scan(vchannels, until=At.watermark()) as scan:
         rows = [
             (tick, payload.decode(), batch.txn_id)
@@ -144,14 +144,14 @@ def kill(victim: str, server: Server, query: SparkProgram) -> None:
 
 
 def storm(master: str, folder: Path, kills: list[str], seed: int) -> str:
-    """Kill, judge, and return what was tested, in one line."""
+    """Kill and judge; return a summary in one line."""
     chance = random.Random(seed)
     with running(folder / "log") as (server, producers), Client(server.endpoint) as client:
         arguments = [master, server.endpoint, "in.*", "copy", str(folder)]
         with SparkProgram("tidelog_testing.spark_copy", arguments, folder / "spark.txt") as query:
 
             def runs_or_again() -> None:
-                # It may end of an error while the server is away, and is started as whoever runs it would do.
+                # It may end with an error while the server is away; then restart it, as an operator would.
                 if query.code is not None:
                     query.start_again()
 
@@ -179,7 +179,7 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> str:
 
 
 def wait_for_batch(client: Client, query: SparkProgram, runs_or_again: Callable[[], None]) -> None:
-    """Return once something is written again, so that what is killed next is not the start of a driver."""
+    """Return once something is written again, so that the next kill does not hit the start of a driver."""
     before = _written(client)
 
     def look() -> bool:
@@ -190,7 +190,7 @@ def wait_for_batch(client: Client, query: SparkProgram, runs_or_again: Callable[
 
 
 def judge_part(source: list[Row], copy: list[Row], where: str) -> None:
-    """Fail if something is in the copy twice, is there though it is not in the source, or is part of a transaction."""
+    """Fail if the copy has a message twice, a message that is not in the source, or part of a transaction."""
     copied = Counter(payload for _, payload, _ in copy)
     assert [payload for payload, times in copied.items() if times > 1] == [], where
     by_transaction: dict[int, set[str]] = defaultdict(set)
@@ -203,7 +203,7 @@ def judge_part(source: list[Row], copy: list[Row], where: str) -> None:
 
 
 def judge_batches(source: list[Row], copy: list[Row], checkpoint: Path, where: str) -> int:
-    """Fail if the copy is not the batches of the checkpoint, one after the other; return how many there were."""
+    """Fail if the copy is not the checkpoint's batches, one after the other; return their number."""
     files = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     offsets = [json.loads(path.read_text(encoding="utf-8").splitlines()[-1]) for path in files]
     ends = [offsets[0]["begin"]["tick"], *(offset["tick"] for offset in offsets)]

@@ -1,9 +1,9 @@
 """A server that is killed at random moments, again and again, keeps every promise.
 
-Method: producers and followers run on one data folder against one incarnation of the server after the other; each is
-ended by SIGKILL 20 to 400 ms after the first acknowledgement. After each restart a fresh client reads everything, and
+Method: producers and followers run on one data folder against consecutive incarnations of the server; each is ended by
+SIGKILL 20 to 400 ms after the first acknowledgement. After each restart a fresh client reads everything, and
 ``tidelog_testing.history`` judges: every acknowledged message is there once, at its tick and in order; unacknowledged
-batches are there whole or not at all; nothing else exists; nothing that a follower saw has vanished.
+batches are there as a whole or not at all; nothing else exists; nothing that a follower saw has vanished.
 
 Promises of GUARANTEES.md: G1, G2, G3, G5, G7, G8.
 """

@@ -1,10 +1,9 @@
-"""A transaction is there as a whole or not at all, and once, whatever dies while it is committed.
+"""A transaction is in the log as a whole or not at all, and once, after any crash during its commit.
 
-Method: tasks move amounts between accounts, each move one transaction on the vchannels of two channels, over servers
-that are killed at moments chosen at random or at failpoints of the write path, while a reader follows. Every move that
-was acknowledged must be there once, every other one as a whole or not at all, and the reader never saw a half. Some
-moves are so large that they are staged; a server that dies ends them, and then nothing of them may be there. Some
-are rolled back.
+Method: tasks move amounts between accounts, each move one transaction on the vchannels of two channels, on servers that
+are killed at random moments or at failpoints of the write path, while a reader follows. Every acknowledged move must be
+there once, every other one as a whole or not at all, and the reader never sees part of one. Some moves are so large
+that they are staged; a server that dies aborts them, and then nothing of them may be there. Some are rolled back.
 
 Promises of GUARANTEES.md: G21, G22, G24.
 """
@@ -40,13 +39,13 @@ _POINTS = (
 
 @dataclass
 class Run:
-    """What happened over all rounds.
+    """Events of all rounds.
 
     Attributes:
-        results: Where each acknowledged move is, by its name.
-        lost: Moves of which nothing may be there: the server has ended them, or they were rolled back.
-        seen: What the reader was given: the messages of each transaction.
-        watermark: Up to where the reader had seen everything.
+        results: Position of each acknowledged move, by its name.
+        lost: Moves of which nothing may be there: aborted by the server, or rolled back.
+        seen: Messages of each transaction that the reader received.
+        watermark: Tick up to which the reader has seen everything.
         is_over: Set when no more moves are to begin.
         acknowledged: Set at each acknowledgement.
     """
@@ -61,7 +60,7 @@ class Run:
 
 
 async def move(run: Run, client: AsyncClient, name: str) -> None:
-    """Commit one move after the other, however often the server goes away."""
+    """Commit one move after the other, across all restarts of the server."""
     number = 0
     while not run.is_over.is_set():
         number += 1
@@ -83,7 +82,7 @@ async def move(run: Run, client: AsyncClient, name: str) -> None:
             run.lost.add(payload)
             continue
         except tidelog.UnavailableError:
-            # Not begun, or not staged, for the server was away too long.
+            # Not begun, or not staged, because the server was away too long.
             run.lost.add(payload)
             await txn.rollback()
             continue
@@ -93,7 +92,7 @@ async def move(run: Run, client: AsyncClient, name: str) -> None:
 
 
 async def follow(run: Run, client: AsyncClient) -> None:
-    """Read everything as it comes, and look at each watermark whether what lies below is whole."""
+    """Read everything as it arrives; at each watermark, check that everything below it is complete."""
     async with client.scan(ACCOUNTS, until=At.follow()) as scan:
         async for batch in scan:
             assert batch.txn_id is not None
@@ -111,7 +110,7 @@ async def stored(client: AsyncClient) -> dict[int, list[tuple[str, int, bytes]]]
 
 
 def judge(run: Run, found: dict[int, list[tuple[str, int, bytes]]]) -> None:
-    """Compare the log with what was acknowledged and what was seen."""
+    """Compare the log with the acknowledgements and with what the reader saw."""
     by_payload: dict[bytes, int] = {}
     for txn_id, rows in found.items():
         [payload] = {payload for _, _, payload in rows}
@@ -129,7 +128,7 @@ def judge(run: Run, found: dict[int, list[tuple[str, int, bytes]]]) -> None:
         for account, part in result.results.items():
             ticks = [tick for vchannel, tick, _ in rows if vchannel == account]
             assert ticks == list(range(part.first_tick, part.last_tick + 1))
-    # The last transaction that was seen may have been on its way when the reader was stopped.
+    # The last transaction seen may have been in flight when the reader was stopped.
     for txn_id in sorted(run.seen)[:-1]:
         assert run.seen[txn_id] == [payload for _, _, payload in found[txn_id]]
 

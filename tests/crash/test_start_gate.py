@@ -1,8 +1,7 @@
-"""The start-up gate lets intact folders through and refuses every other one without touching it.
+"""The start-up gate accepts intact folders and refuses all others without modifying them.
 
-Method: folders of a store that crashed (copied while it was open), damaged in one way each, and opened as the server
-opens them: with the real child process. What is refused must be byte for byte as before.
-
+Method: folders of a store that crashed (copied while it was open), each damaged in one way, and opened as the server
+opens them: with the real child process. A refused folder must be unchanged byte for byte.
 Promises of GUARANTEES.md: G15.
 """
 
@@ -291,7 +290,7 @@ def pass_quietly(folder: DataFolder, check: str) -> None:
 def test_a_check_whose_server_was_killed_keeps_the_folder_locked_until_it_ends(
     crashed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Stands in for a child that RocksDB keeps busy: it says that it runs, and ends when its view is taken away.
+    # Simulates a child that RocksDB keeps busy: it marks that it runs, and ends when its view is removed.
     (tmp_path / "busy_child.py").write_text(
         "import pathlib, sys\nruns = pathlib.Path(sys.argv[2], 'runs')\nruns.touch()\nwhile runs.exists(): pass\n"
     )
@@ -367,7 +366,7 @@ def test_a_damaged_cluster_file_is_found_before_the_first_write(crashed: Path, t
 
 def test_the_index_of_any_table_is_looked_at_before_the_first_write(tmp_path: Path) -> None:
     store = filled_store(tmp_path / "live", flushed=0, unflushed=0)
-    # More tables than RocksDB opens with the database, which is a quarter of those that it keeps open.
+    # More tables than RocksDB opens with the database, which is a quarter of those that it holds open.
     store._engine.columns.set_options({"disable_auto_compactions": "true"})
     for number in range(STORE_TABLE_FILES // 4 + 20):
         store.write(run_of_entries(1 + number % 3, 1, first_tick=1_000 + 100 * number, size_bytes=5_000))

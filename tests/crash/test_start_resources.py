@@ -1,7 +1,7 @@
-"""A start that lacks something of the system says what, changes nothing, and works once it is there.
+"""A start that lacks a resource of the system reports it, changes nothing, and works once the resource is available.
 
-Method: a real server process under limits that prlimit sets, on a small tmpfs, and with system calls that strace makes
-fail; and a check of the store that sets limits for itself. It takes root.
+Method: a real server process under limits set by prlimit, on a small tmpfs, and with system calls that strace makes
+fail; and a check of the store that sets its own limits. Needs root.
 
 Promises of GUARANTEES.md: G15.
 """
@@ -35,7 +35,7 @@ DISK_BYTES = 128 * MIB
 
 
 def refusal(folder: Path, *limits: str) -> ServerDiedError:
-    """Start a server under limits that it must not start with, and return how it ended."""
+    """Start a server under limits that it must refuse, and return how it ended."""
     with pytest.raises(ServerDiedError) as died:
         ServerProcess(folder, wrapper=["prlimit", *limits])
     return died.value
@@ -124,7 +124,7 @@ def test_a_full_disk_that_shall_have_a_new_store_says_so(disk: Path) -> None:
     ballast = fill(disk, 0)
     flags = ["--storage.data_dir", str(folder), "--server.grpc_port", "0", "--server.http_port", "0"]
     command = [sys.executable, "-m", "tidelog_server", *flags]
-    # Not as ServerProcess: what it writes to stderr goes to a file beside the folder.
+    # Not a ServerProcess: that writes its stderr to a file next to the folder.
     ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": python_path()}, capture_output=True, check=False)
     assert ended.returncode == ExitCode.DISK_FULL, ended
     assert b"free some space" in ended.stderr
@@ -180,7 +180,7 @@ from tidelog_server.storage.rocksdb_gate_child import main
 {preparation}
 sys.exit(main())
 """
-# One file at a time, which Python's imports need; the directory that is listed is closed again.
+# One file at a time, which Python's imports need; the listed directory is closed again.
 LOWER_FILES = "resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')),) * 2)"
 DROP_ROOT = "os.setuid(65534)"
 
@@ -194,7 +194,7 @@ def test_what_rocksdb_is_refused_is_told_from_damage(
     (tmp_path / "limited_check.py").write_text(CHECK.format(preparation=preparation))
     monkeypatch.syspath_prepend(tmp_path)
     with damaged(crashed, tmp_path / "copy") as folder:
-        # The folders may be read by anybody, the tables only by their owner.
+        # All users may read the folders, but only the owner may read the tables.
         for level in (folder, folder / "db"):
             level.chmod(0o755)
         for path in (*folder.glob("*"), *(folder / "db").glob("[!0-9]*")):

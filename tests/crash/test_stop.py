@@ -1,4 +1,4 @@
-"""A server that is asked to stop under load answers what it took, loses nothing, and ends in time whatever clients do.
+"""A server stopped under load answers what it accepted, loses nothing, and ends in time whatever clients do.
 
 Method: SIGTERM to a real process under the raw load of the crash tests, several times on one data folder; and clients
 that hold calls open and never read.
@@ -84,7 +84,7 @@ async def test_a_client_that_never_lets_go_does_not_hold_the_stop(tmp_path: Path
                     wal_service_pb2.AppendStreamRequest(request_id=number, vchannel=vchannel, columns=columns)
                 )
                 assert (await stream.read()).HasField("result")
-            # It reads one page and no more, so the server waits for it with the next ones.
+            # It reads only one page, so the server waits for it with the next ones.
             scan = stub.Scan(wal_service_pb2.ScanRequest(sources=[wal_service_pb2.ScanSource(vchannel=vchannel)]))
             await scan.read()
             begin_s = time.monotonic()

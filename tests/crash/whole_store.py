@@ -1,6 +1,6 @@
-"""A data folder of a real server with rows in every column family, in tables, blob files and the WAL; and all it says.
+"""A data folder of a real server with rows in every column family, in tables, blob files and the WAL; and its content.
 
-Two servers that stopped in order leave tables of each family, a third one that was killed leaves a WAL.
+Two servers that stopped cleanly leave tables of each family; a third one that was killed leaves a WAL.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ _HEAD_WITHIN_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server answers with.
+    """The answers of a server.
 
     Attributes:
-        rows: Of each vchannel; DATA_LOSS where a read was refused with it.
+        rows: Rows of each vchannel; DATA_LOSS if a read was refused with it.
         records: Everything else: channels, groups, positions, broadcasts, producers, outcomes, applications.
-        txn_ids: The begun transactions whose outcomes are among the records.
+        txn_ids: Begun transactions whose outcomes are among the records.
     """
 
     rows: dict[str, list[Row] | str]
@@ -50,7 +50,7 @@ class Facts:
 
 
 async def whole_store(folder: Path) -> Facts:
-    """Make a data folder that a killed server leaves; return what it holds."""
+    """Make the data folder of a killed server; return its content."""
     txn_ids: list[int] = []
     for number in (1, 2):
         with ServerProcess(folder) as server:
@@ -59,20 +59,20 @@ async def whole_store(folder: Path) -> Facts:
             await asyncio.to_thread(server.wait)
     with ServerProcess(folder) as server:
         txn_ids += await _fill(server.grpc, 3)
-        # Of a transaction that is open when the server dies.
+        # A transaction that is open when the server dies.
         await _stage(server.grpc, 3, commits=False)
         facts = await facts_of(server.grpc, txn_ids)
         async with AsyncClient(server.grpc) as client:
             last = await client.append("b/0", b"last")
         facts.rows["b/0"] = (await read_all(server.grpc, ["b/0"]))["b/0"]
-        # What came before the last message is below HEAD as well then.
+        # Then HEAD also covers everything before the last message.
         await until(lambda: _head_tick(folder) >= last.last_tick, _HEAD_WITHIN_S, "HEAD has the last message")
         server.kill()
     return facts
 
 
 async def facts_of(endpoint: str, txn_ids: Sequence[int]) -> Facts:
-    """Ask a server for everything. What it answers does not depend on whether it was asked before."""
+    """Read everything from a server. The answers do not depend on earlier reads."""
     async with AsyncClient(endpoint, timeout_s=10) as client:
         producers = [await client.open_producer(vchannel, "p") for vchannel in VCHANNELS]
         records: dict[str, object] = {
@@ -90,7 +90,7 @@ async def facts_of(endpoint: str, txn_ids: Sequence[int]) -> Facts:
 
 
 def is_complete(found: Facts, expected: Facts) -> bool:
-    """Return whether nothing is missing: each vchannel is whole or refused with DATA_LOSS, the rest is the same."""
+    """Return whether nothing is missing: each vchannel is complete or refused with DATA_LOSS, the rest is equal."""
     return found.records == expected.records and all(
         rows in (DATA_LOSS, expected.rows[vchannel]) for vchannel, rows in found.rows.items()
     )
@@ -102,7 +102,7 @@ def _head_tick(folder: Path) -> int:
 
 
 async def _fill(endpoint: str, number: int) -> list[int]:
-    """Put something into every family; return the ids of transactions that were committed."""
+    """Write to every family; return the ids of committed transactions."""
     await create_channel(endpoint, "a", 2)
     await create_channel(endpoint, "b", 1)
     async with AsyncClient(endpoint, timeout_s=10) as client:
@@ -132,7 +132,7 @@ async def _positions(client: AsyncClient, group: str) -> dict[str, int]:
 
 
 async def _last_version(client: AsyncClient) -> str:
-    """Return the last version that the application has committed, as the refusal of an earlier one has it."""
+    """Return the last version that the application has committed, from the refusal of an earlier one."""
     try:
         await client.commit_prepared([], _APP, 0)
     except tidelog.TidelogError as error:
@@ -151,7 +151,7 @@ async def _rows(endpoint: str, vchannel: str) -> list[Row] | str:
 
 
 async def _stage(endpoint: str, number: int, *, commits: bool) -> int:
-    """Begin a transaction, stage a small and a large batch on each vchannel, and perhaps commit it."""
+    """Begin a transaction, stage a small and a large batch on each vchannel, and commit it if requested."""
     async with connect(endpoint) as channel:
         transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
         wal: Any = wal_service_pb2_grpc.WalServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
@@ -167,7 +167,7 @@ async def _stage(endpoint: str, number: int, *, commits: bool) -> int:
 
 
 async def _commit(endpoint: str, txn_id: int) -> tuple[int, int]:
-    """Commit a begun transaction, perhaps again; return its ticks."""
+    """Commit a begun transaction, possibly again; return its ticks."""
     async with connect(endpoint) as channel:
         transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
         answer = await transactions.CommitTxn(transaction_service_pb2.CommitTxnRequest(txn_id=txn_id))

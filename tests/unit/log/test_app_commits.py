@@ -1,4 +1,4 @@
-"""What applications have committed, and which prepared transactions belong to a commit. Pure."""
+"""Last commits of applications, and the prepared transactions that belong to a commit. Pure."""
 
 from collections import Counter
 
@@ -32,7 +32,7 @@ def rows_of(commits: dict[str, AppCommit]) -> dict[AppKey, AppCommit]:
 def committed(
     apps: AppCommits, app_id: str, version: int, first_tick: int, *, is_last: bool = False
 ) -> list[tuple[str, AppCommit | None]]:
-    """Commit at once; return what is written."""
+    """Commit at once; return the changes to write."""
     app, commit = AppVersion(app_id, version), a_commit(version, first_tick, is_last=is_last)
     changes, _ = apps.committing(app, commit)
     apps.committed(app, commit)
@@ -57,7 +57,7 @@ def test_the_last_version_is_repeated_a_later_one_is_new_and_an_earlier_one_came
 
 def test_who_has_not_committed_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_commits, "MAX_APPS", 3)
-    # In no order, as a store returns them.
+    # In arbitrary order, as a store returns them.
     apps = AppCommits(rows_of({"c": a_commit(0, 30), "a": a_commit(0, 10), "b": a_commit(0, 20)}))
 
     assert committed(apps, "a", 1, 40) == [("a", a_commit(1, 40))]
@@ -73,7 +73,7 @@ def test_an_application_that_is_committing_is_not_forgotten(monkeypatch: pytest.
     again = AppVersion("old", 1)
 
     assert apps.committing(again, a_commit(1, 30)) == ([(a_key("old"), a_commit(1, 30))], [])
-    # Its new row stands before this in the log, and must not be removed.
+    # Its new row precedes this one in the log, and must not be removed.
     assert committed(apps, "c", 0, 40) == [("c", a_commit(0, 40)), ("b", None)]
     apps.committed(again, a_commit(1, 30))
 
@@ -145,10 +145,10 @@ def test_a_principal_with_many_applications_evicts_its_own_only(monkeypatch: pyt
 
     for known in (apps, AppCommits(rows, floors)):
         assert known.repeated(mine) == a_commit(0, 1)
-        # Of the other principal nothing was forgotten, so what is unknown is new.
+        # Nothing of the other principal was evicted, so an unknown application is new.
         for is_last in (False, True):
             known.check_new(AppVersion("new", 0, "jwt:other"), is_last=is_last, latest_tick=2_000)
-        # Of the hoarder, an application that is unknown may have been committed.
+        # An unknown application of the hoarder may have been committed.
         for app_id, is_last in (("a2", False), ("f2", True), ("never seen", False)):
             with pytest.raises(ApplicationForgottenError) as refused:
                 known.check_new(AppVersion(app_id, 0, "jwt:hoarder"), is_last=is_last, latest_tick=2_000)

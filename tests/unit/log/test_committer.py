@@ -1,6 +1,6 @@
-"""Group commit keeps the order, syncs before it acknowledges, and stops for good at the first failure.
+"""Group commit preserves the order, syncs before it acknowledges, and stops permanently at the first failure.
 
-Method: a node on a store that counts writes and syncs, holds syncs back, and fails at a chosen one.
+Method: a node on a store that counts writes and syncs, delays syncs, and fails at a chosen one.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def until(store: FaultyStore, writes: int) -> None:
 
 
 async def written_and_not_synced(node: Node, store: FaultyStore) -> Submitted:
-    """Append to a new channel ``a``, and return while the sync is held back."""
+    """Append to a new channel ``a``, and return while the sync is delayed."""
     await node.create("a")
     store.may_sync.clear()
     append = node.submit("a", a_batch(b"x"))
@@ -65,7 +65,7 @@ async def test_what_arrives_during_a_sync_shares_the_next_groups() -> None:
         appends += [node.submit("a", a_batch(b"x")) for _ in range(500)]
         store.may_sync.set()
         await outcomes(appends)
-        # One for what arrived while the first was synced; perhaps one more for what the second turn picked up early.
+        # One for the appends that arrived during the first sync; perhaps one more for those of the second loop step.
         assert len(store.written) <= 4
 
 
@@ -82,7 +82,7 @@ async def test_an_append_that_takes_too_long_is_logged_and_of_several_in_a_secon
                 clock.now_s += seconds
                 store.may_sync.set()
                 await append.outcome()
-                # Told behind the acknowledgement, in the next turn.
+                # Reported after the acknowledgement, in the next step.
                 await asyncio.sleep(0)
     told = [(event["vchannels"], event["took_ms"], event["passed_over"]) for event in logs]
     assert told == [(["a/1"], 200.0, 0), (["a/1"], 900.0, 1)]
@@ -115,7 +115,7 @@ async def test_no_kind_of_append_takes_time_on_a_clock_that_stands_still() -> No
             staged.append = transactions.stage(place, target, a_batch(b"staged"), staged.settle)
             await staged.outcome()
             await transactions.commit(session.txn_id, caller, CommitTerms, 5.0)
-            # Figures are noted behind the acknowledgement, in the next turn.
+            # Figures are recorded after the acknowledgement, in the next step.
             await asyncio.sleep(0)
         assert logs == []
         node.log.committer.refresh_metrics()
@@ -277,7 +277,7 @@ async def test_a_node_that_shuts_down_takes_nothing_new_and_finishes_the_rest() 
 
 
 class StallingStore(FaultyStore):
-    """A store whose engine is busy until the test says otherwise."""
+    """A store whose engine is busy until the test changes that."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -303,7 +303,7 @@ async def test_a_busy_engine_is_waited_for_without_stopping_the_event_loop() -> 
         store.is_busy = False
         assert all(append.failure is None for append in await outcomes(appends))
         assert await asyncio.wrap_future(job) == 20
-        # All that waited went into one group, and the wait is counted once.
+        # All waiting appends formed one group, and the wait is counted once.
         assert [len(group) for group in store.written] == [20]
         assert node.log.metrics.commit_stalls._value.get() == 1
 
@@ -408,7 +408,7 @@ async def test_a_write_that_fails_stops_the_log() -> None:
 
 
 class Panic(BaseException):
-    """As what a panic in RocksDB's binding looks like: no Exception."""
+    """Resembles a panic in RocksDB's binding: not an Exception."""
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, Panic])

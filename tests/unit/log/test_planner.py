@@ -1,6 +1,6 @@
-"""A plan's cut is consistent and its splits can be read apart.
+"""A plan's cut is consistent, and its splits can be read separately.
 
-Method: a node on the memory store, appends that go on while plans are made, and each split scanned by itself.
+Method: a node on the memory store, concurrent appends and plans, and a separate scan of each split.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ async def test_a_range_that_cuts_chunks_is_counted_exactly() -> None:
         ticks = []
         for _ in range(3):
             ticks += [await node.append("b", a_batch(*[b"x"] * 10)) for _ in range(5)]
-            # So these are crowds far apart, and the shares of ticks would be wrong.
+            # So these are dense runs far apart, and counts in proportion to ticks would be wrong.
             await node.append("a/0", a_batch(*[b"x"] * 1_000))
         held = [tick for base in ticks for tick in range(base, base + 10)]
         target = [node.broker.find("b")]
@@ -133,7 +133,7 @@ async def test_of_more_than_a_plan_may_count_it_tells_the_share_of_ticks(monkeyp
         targets = [node.broker.find(lane) for lane in LANES]
         _, (first, _, last) = await node.broker.planner.plan(targets, replace(ALL, begin_tick=begin, end_tick=end))
         assert [split.messages for split in first] == [5 + 10 + 10 + 40]
-        # It has 35, and so many of its chunk's 70 as it has of its ticks.
+        # Its 35 messages, and of its chunk's 70 the proportion of its ticks.
         chunk = ticks["b/0"][-1] + 40 - ticks["b/0"][0]
         assert [split.messages for split in last] == [-(-70 * (end - ticks["b/0"][0]) // chunk)] != [35]
         assert await scanned(node, "b/0", last[0]) == [

@@ -1,6 +1,6 @@
-"""Memory for responses that are not read is bounded, and no reader that does not read leaves another one without.
+"""Memory for unread responses is bounded, and a reader that does not read never starves another one.
 
-Method: scans as their memory alone; one that does not read is one that gives nothing back.
+Method: scans reduced to their memory; a scan that does not read is one that never releases memory.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ COPIES = 3
 
 
 def neglected(budget: ReadBudget, reader: str, page_bytes: int = PAGE, scans: int = 1_000) -> list[ReadMemory]:
-    """Open scans that take pages as long as they get some, and give nothing back."""
+    """Open scans that take pages as long as they get any, and never release them."""
     opened = [budget.memory(reader) for _ in range(scans)]
     for memory in opened:
         while memory.try_take(page_bytes):
@@ -83,7 +83,7 @@ async def test_a_wait_that_is_cancelled_takes_nothing() -> None:
     task = asyncio.create_task(waiting.take(PAGE))
     await asyncio.sleep(0)
     task.cancel()
-    # Memory comes free in the very moment.
+    # Memory is released at this very moment.
     for memory in held:
         memory.close()
     await asyncio.wait((task,))
@@ -113,7 +113,7 @@ async def test_turns_of_followers_alternate_between_readers() -> None:
     await asyncio.sleep(0)
     alone = asyncio.create_task(follow("alone"))
     await asyncio.gather(*crowd, alone)
-    # Behind those that had their turn before it asked, and at most the crowd's turns of two ticks.
+    # Behind those that had their turn before it asked, and at most the turns of two ticks of the crowd.
     assert order.index("alone") <= 32
     assert order.count("crowd") == 500
 
@@ -135,5 +135,5 @@ async def test_while_followers_take_turns_the_event_loop_serves_others() -> None
         now_s = loop.time()
         longest_s, last_s = max(longest_s, now_s - last_s), now_s
     await asyncio.gather(*crowd)
-    # All at once would be half a second.
+    # All at once would take half a second.
     assert longest_s < 0.25

@@ -1,6 +1,6 @@
-"""What ends a scan early, what wakes it, and what it says about being caught up.
+"""Early ends of scans, what wakes a scan, and its reports of being caught up.
 
-Method: a node on the memory store; a hook in the store lets things happen while a reader thread reads.
+Method: a node on the memory store; a hook in the store runs code while a reader thread reads.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ async def test_a_page_says_caught_up_only_if_nothing_became_durable_meanwhile() 
 @pytest.mark.parametrize("limits", [Limits(), NO_RING], ids=["ring", "store"])
 async def test_a_scan_overtaken_by_a_trim_says_where_messages_begin(limits: Limits) -> None:
     async with running_node(FaultyStore(), limits) as node:
-        # More than a scan looks ahead.
+        # More than a scan reads ahead.
         ticks = await filled(node, 1_100)
         async with scanner(node, ONE_BY_ONE) as scan:
             pages = scan.pages()
@@ -96,7 +96,7 @@ async def test_a_scan_overtaken_by_a_trim_says_where_messages_begin(limits: Limi
 
 
 async def acting_while_read(node: Node, store: FaultyStore, act: Callable[[], object]) -> TidelogServerError:
-    """Let ``act`` run on the reader thread just before headers are read; return how the scan ends."""
+    """Run ``act`` on the reader thread just before headers are read; return how the scan ends."""
 
     def once() -> None:
         store.on_headers = lambda: None

@@ -1,4 +1,4 @@
-"""The tail ring holds the newest entries within its bound, and says when it no longer has what is asked for.
+"""The tail ring contains the newest entries within its bound, and reports when requested entries were evicted.
 
 Method: a state machine against plain lists, with the bound so small that nearly every push evicts.
 """
@@ -32,7 +32,7 @@ class RingMachine(RuleBasedStateMachine):
         self.tick = 1
 
     def held(self) -> list[NewEntry]:
-        """Return what fits: the longest newest run within the bound."""
+        """Return the entries that fit: the longest newest run within the bound."""
         held: list[NewEntry] = []
         size_bytes = 0
         for entry in reversed(self.pushed):
@@ -51,7 +51,7 @@ class RingMachine(RuleBasedStateMachine):
 
     @rule(times=st.integers(50, 200))
     def push_many_tiny_ones(self, times: int) -> None:
-        """So many that the lists behind the lanes are cut."""
+        """Enough that the lists of the rings are compacted."""
         for number in range(times):
             self.push(number % LANES, 0, 1, 1)
 

@@ -1,4 +1,4 @@
-"""A tenure ends before the lease that it stands on, whatever answers come when. Method: a clock that the test moves."""
+"""A tenure ends before its lease expires, whenever answers arrive. Method: a clock that the test moves."""
 
 import pytest
 from hypothesis import given
@@ -54,7 +54,7 @@ def test_the_lease_never_ends_while_the_tenure_is_held(steps: list[tuple[str, fl
         asked_s = clock.now_s
         clock.now_s += seconds
         if step != "pass" and asked_s < lease_ends_s:
-            # The grantor got it somewhere on the way; at worst as soon as it was sent.
+            # The grantor received it at some time in between; at the earliest when it was sent.
             lease_ends_s = asked_s + TTL_S
             if step == "renew":
                 tenure.renewed(asked_s, TTL_S)

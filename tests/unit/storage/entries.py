@@ -14,19 +14,19 @@ END = MAX_TICK
 
 
 def new_entry(vchannel_id: int, base_tick: int, *, count: int = 10, size_bytes: int = 100) -> NewEntry:
-    """Return an entry whose columns are made from its place, so that no two are alike."""
+    """Return an entry whose columns depend on its position, so that no two are equal."""
     seed = f"{vchannel_id}/{base_tick};".encode()
     columns = (seed * (size_bytes // len(seed) + 1))[:size_bytes]
     return NewEntry(vchannel_id, Tick(base_tick), count, 7, base_tick & 0xFFFF_FFFF, columns)
 
 
 def staged_batch(entry: NewEntry, txn_id: int, sequence: int) -> StagedBatch:
-    """Return the batch of ``entry`` as a begun transaction stages it."""
+    """Return the batch of ``entry`` as staged by a begun transaction."""
     return StagedBatch(entry.vchannel_id, txn_id, sequence, entry.columns)
 
 
 def committed(entry: NewEntry, txn_id: int, sequence: int, first_tick: int, last_tick: int) -> NewEntry:
-    """Return ``entry`` as it is committed once it was staged."""
+    """Return ``entry`` as committed after it was staged."""
     staged = StagedColumns(sequence, len(entry.columns), crc32c(entry.columns))
     return replace(entry, columns=b"", txn=TxnSpan(txn_id, first_tick, last_tick), staged=staged)
 
@@ -41,13 +41,13 @@ def run_of_entries(
 
 
 def place_and_columns(entry: Entry | NewEntry) -> tuple[int, int, int, bytes]:
-    """Return what an entry that was read must share with the one that was written."""
+    """Return the fields that an entry read must share with the one written."""
     header = entry.header if isinstance(entry, Entry) else entry
     return header.vchannel_id, header.base_tick, header.count, entry.columns
 
 
 def read_all(store: LogStore, vchannel_id: int, *, max_bytes: int = 1 << 20) -> Iterator[Entry]:
-    """Yield everything that a vchannel holds, page by page."""
+    """Yield all entries of a vchannel, page by page."""
     begin_tick = 0
     while page := store.read(vchannel_id, begin_tick, END, max_bytes):
         yield from page

@@ -1,4 +1,4 @@
-"""The file that says which cluster a folder belongs to is read as written, or refused. Method: damage each byte."""
+"""The file with the cluster of a folder is read as written, or refused. Method: damage each byte."""
 
 from pathlib import Path
 
@@ -36,12 +36,12 @@ def test_any_damage_is_refused(tmp_path: Path) -> None:
     write_identity(tmp_path, IDENTITY)
     path = tmp_path / CLUSTER_FILE
     content = path.read_bytes()
-    # The line feed at the end says nothing.
+    # The line feed at the end has no meaning.
     for place in range(len(content) - 1):
         for bit in range(8):
             path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
             if path.read_bytes().lower() == content:
-                continue  # The checksum in capitals is the same number.
+                continue  # The checksum in uppercase is the same number.
             with pytest.raises(DataLossError):
                 read_identity(tmp_path)
         path.write_bytes(content[:place])

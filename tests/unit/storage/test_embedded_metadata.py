@@ -1,4 +1,4 @@
-"""The embedded metadata store survives a restart, and notices every row that is lost, old or damaged.
+"""The embedded metadata store survives a restart, and detects every row that is lost, outdated or damaged.
 
 Method: a table in memory whose rows are damaged one by one, and a real RocksDB table across a restart.
 """
@@ -18,7 +18,7 @@ from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 
 @dataclass
 class DictTable:
-    """A table that keeps its rows in a dict."""
+    """A table with its rows in a dict."""
 
     rows: dict[bytes, bytes] = field(default_factory=dict)
     syncs: list[bool] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The view of a database is what cutting its torn WAL makes of it, and neither can do harm."""
+"""The view of a database equals the database after its torn WAL is cut, and neither can do harm."""
 
 import os
 from contextlib import suppress
@@ -15,7 +15,7 @@ from tidelog_server.storage.wal_scan import torn_wals, wal_files
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Return a database of which two WAL files are left: one with a torn end, and one after it."""
+    """Return a database with two WAL files left: one with a torn end, and one after it."""
     folder = tmp_path / "db"
     folder.mkdir()
     engine = open_engine(folder, read_only=False, create=True)
@@ -75,7 +75,7 @@ def test_a_crash_amid_the_cuts_leaves_no_hole(database: Path, monkeypatch: pytes
             patch.setattr(os, "fsync", power_fails)
             cut_torn(database, torn)
         sizes = [path.stat().st_size for path in wal_files(database)]
-        # Whatever follows the torn file is empty before its torn end is gone.
+        # All files after the torn one are empty before its torn end is cut.
         assert sizes[0] == torn[0].offset + len(b"torn") or sizes[1:] == [0, 0]
 
 

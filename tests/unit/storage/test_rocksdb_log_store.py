@@ -1,7 +1,8 @@
-"""What only the store on RocksDB does: survive a restart, give the disk back, stop on a failure, notice damage.
+"""Behaviour specific to the store on RocksDB: it survives a restart, frees disk space, stops on a failure, and detects
+damage.
 
-Method: real stores on a real disk; damage is done to rows through the engine, so that RocksDB's own checks pass and
-only ours can notice.
+Method: real stores on a real disk; rows are damaged through the engine, so that RocksDB's own checks pass and only the
+store's checks can detect it.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_what_applications_have_committed_is_there_after_a_restart(tmp_path: Path) -> None:
-    # The last commit has no messages, so that its tick is none of the log's.
+    # The last commit has no messages, so no message has its tick.
     commits = {ETL: AppCommit(3, FIRST_TICK, 10, True), AppKey("p", "etl"): AppCommit(0, END - 1, 0, False)}
     gone = AppKey("", "gone")
     store = open_rocksdb_log_store(tmp_path / "store")
@@ -330,13 +331,13 @@ def test_a_missing_chunk_row_is_noticed(store: RocksdbLogStore) -> None:
 
 
 def forget_commit(engine: Engine, tail: TailRow) -> None:
-    """Mark batches as not committed whose outcome is there."""
+    """Mark batches as not committed although they have an outcome."""
     engine.index.put(txn_key(1, 50), pack_txn(1, 50, 0))
     engine.index.put(outcome_key(50), pack_outcome(50, TxnOutcome(tail.last_tick, True, (TxnRun(1, 1),))))
 
 
 FIRST = run_of_entries(1, 1)[0].base_tick
-# Each removes one row behind the store's back, as a lost table would, or leaves one whose data is lost.
+# Each removes a row through the engine, as a lost table would, or leaves a row whose data is lost.
 SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
     "first entry of a chunk": lambda engine, _: engine.log.delete(log_key(1, FIRST)),
     "last entry": lambda engine, tail: engine.log.delete(log_key(1, tail.last_base_tick)),
@@ -353,17 +354,17 @@ SPOILERS: dict[str, Callable[[Engine, TailRow], None]] = {
     "tail row of a vchannel with staged batches": lambda engine, _: engine.index.put(
         txn_key(9, 50), pack_txn(9, 50, 0)
     ),
-    "entries up to what a transaction reaches to": lambda engine, _: engine.index.put(
+    "entries up to the last tick of a transaction": lambda engine, _: engine.index.put(
         txn_key(1, 50), pack_txn(1, 50, END - 1)
     ),
     "commit of staged batches with an outcome": forget_commit,
-    "entries up to what an outcome tells of": lambda engine, _: engine.index.put(
+    "entries up to the last tick of an outcome": lambda engine, _: engine.index.put(
         outcome_key(50), pack_outcome(50, TxnOutcome(END - 1, True, (TxnRun(1, 1),)))
     ),
-    "entries up to what an application's row tells of": lambda engine, _: engine.index.put(
+    "entries up to the last tick of an application's row": lambda engine, _: engine.index.put(
         app_key(ETL), pack_app_commit(ETL, AppCommit(5, END - 3, 3, True))
     ),
-    "application whose row lies under another's key": lambda engine, _: engine.index.put(
+    "application whose row is under another's key": lambda engine, _: engine.index.put(
         app_key(AppKey("", "other")), pack_app_commit(ETL, AppCommit(5, FIRST, 1, True))
     ),
 }

@@ -1,4 +1,4 @@
-"""The WAL scan finds the end of the sound part of a WAL, whatever follows it.
+"""The WAL scan finds the end of the sound part of a WAL, whatever bytes follow it.
 
 Method: a WAL that RocksDB wrote, with records within a block and over many blocks.
 """
