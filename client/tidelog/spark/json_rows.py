@@ -104,7 +104,7 @@ class JsonRows:
         try:
             value = _DECODER.decode(payload.decode())
         except UnicodeDecodeError as error:
-            raise CorruptPayload(f"is not UTF-8 from byte {error.start} on") from None
+            raise CorruptPayload(f"is invalid UTF-8 at byte {error.start}") from None
         except ValueError as error:
             raise CorruptPayload(f"is not JSON: {error}") from None
         except RecursionError:

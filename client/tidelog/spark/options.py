@@ -8,10 +8,10 @@
 ``channelPattern``            every channel that matches when the query is planned: ``orders.*`` matches all names below
                               ``orders.``, ``*`` all names. System channels, which begin with ``_``, never match
 ``vchannels``                 single vchannels, comma-separated: ``orders/0,orders/2``
-``startingTick``              first tick, inclusive; default: the first tick that was not trimmed
-``startingTimestamp``         first time, inclusive: milliseconds since the epoch, or ISO 8601
-``endingTick``                last tick, exclusive
-``endingTimestamp``           last time, exclusive; format as ``startingTimestamp``
+``startingTick``              start tick, inclusive; default: the first tick that was not trimmed
+``startingTimestamp``         start time, inclusive: milliseconds since the epoch, or ISO 8601
+``endingTick``                end tick, exclusive
+``endingTimestamp``           end time, exclusive; format as ``startingTimestamp``
 ``asOfTick``                  read the log as of this tick, inclusive: every read returns the same rows
 ``timestampAsOf``             read the log as of this time, inclusive; format as ``startingTimestamp``
 ``types``                     only messages of these types, comma-separated
@@ -29,8 +29,8 @@
 ``mode``                      handling of payloads that are invalid UTF-8 or do not fit the schema: ``permissive``
                               (default): NULL, with the bytes in ``_corrupt_record``; ``failfast``: the read fails
 ``minPartitions``             minimum number of partitions, if there is enough data; default: the driver's cores
-``maxMessagesPerPartition``   approximate maximum of messages per partition
-``maxBytesPerPartition``      approximate maximum of bytes per partition, as stored in the log, e.g. ``64MiB``; default:
+``maxMessagesPerPartition``   approximate maximum number of messages per partition
+``maxBytesPerPartition``      approximate maximum size of a partition, as stored in the log, e.g. ``64MiB``; default:
                               ``128MiB``
 ``tokenFile``                 file with the access token, on the driver and on each executor; default:
                               ``TIDELOG_TOKEN_FILE``
@@ -46,9 +46,9 @@
 
 ``tidelog.spark.stream_options`` lists the additional options of streams.
 
-Set exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels``. An end beyond the last durable
-message means the last durable message. Without ``asOfTick`` or ``timestampAsOf`` each planning of a query takes a new
-cut, at one tick for all channels, so the rows are a consistent snapshot. Times without an offset are UTC.
+Set exactly one of ``channel``, ``channels``, ``channelPattern`` and ``vchannels``. If the end lies beyond the last
+durable message, the read ends with that message. Without ``asOfTick`` or ``timestampAsOf`` each planning of a query
+takes a new cut, at one tick for all channels, so the rows are a consistent snapshot. Times without an offset are UTC.
 """
 
 import os
@@ -130,16 +130,16 @@ class ReadOptions:
         channels: Channels to read whole; empty if ``pattern`` or ``vchannels`` is set.
         vchannels: ``<channel>/<index>`` each; empty if ``channels`` or ``pattern`` is set.
         pattern: Pattern of channels to read whole, matched at planning; None if they are named.
-        begin_tick: First tick, inclusive; 0 for the first one that was not trimmed.
+        begin_tick: Start tick, inclusive; 0 for the first one that was not trimmed.
         begin_is_tick: True if the user set this exact tick, so it must still be available.
-        end_tick: Last tick, exclusive; 0 for the consistent cut at planning.
+        end_tick: End tick, exclusive; 0 for the consistent cut at planning.
         cut: Option that set ``end_tick``, such as ``asOfTick=5``, if all below it must be durable; else empty.
         types: Message types to read; None for all.
         pushes_filters: True if Spark hands over its filters.
         more_columns: Subset of MORE_COLUMNS, in their order.
         min_partitions: Minimum number of partitions, at least 1.
-        max_messages_per_partition: Approximate maximum; 0 for unlimited.
-        max_bytes_per_partition: Approximate maximum, in bytes of columns.
+        max_messages_per_partition: Approximate maximum number of messages; 0 for unlimited.
+        max_bytes_per_partition: Approximate maximum bytes of columns.
         fail_on_data_loss: True if a trimmed start is an error.
         archive: Absolute path of the archive to read in addition; empty if not set.
         archive_only: True to read only the archive.

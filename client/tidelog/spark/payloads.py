@@ -52,7 +52,7 @@ class TextDecoder(Decoder):
                 texts.append(payload.decode())
             except UnicodeDecodeError as error:
                 texts.append(None)
-                corrupt.append(Corrupt(position, f"is not UTF-8 from byte {error.start} on"))
+                corrupt.append(Corrupt(position, f"is invalid UTF-8 at byte {error.start}"))
         return pa.array(texts, pa.string()), corrupt
 
 

@@ -28,7 +28,7 @@ from tidelog.spark.pushdown import END_OF_TIME, Pushdown
 _log = logging.getLogger("tidelog.spark")
 
 MAX_VCHANNELS: Final = 1_024
-"""The server's maximum of vchannels per plan, and so per consistent cut."""
+"""The server's maximum number of vchannels per plan, and so per consistent cut."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class _Planner:
         begin_tick: int,
         end_tick: int,
     ) -> Sequence[Split]:
-        """Return the splits of the durable and not trimmed part of ``[begin_tick, end_tick)``.
+        """Return the splits of the durable, untrimmed part of ``[begin_tick, end_tick)``.
 
         The first call to a node takes a cut over all its vchannels. It is the only call unless the range ends before
         the cut, ``cut_off`` vchannels begin later because they were trimmed or created later, or another node's cut is
@@ -159,7 +159,7 @@ class _Planner:
         return splits
 
     def _min_splits(self, lanes: Sequence[VchannelDescription], total_bytes: int) -> int:
-        """Return a node's share of the minimum of partitions, in proportion to its bytes."""
+        """Return a node's share of the minimum number of partitions, in proportion to its bytes."""
         wanted = self.options.min_partitions
         return -(-wanted * sum(lane.bytes for lane in lanes) // total_bytes) if total_bytes else wanted
 

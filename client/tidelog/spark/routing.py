@@ -15,9 +15,9 @@ from crc32c import crc32c
 from tidelog import Columns, columns_from_arrow
 
 MAX_ROWS: Final = 10_000
-"""The protocol's maximum of messages in a batch."""
+"""The protocol's maximum number of messages per batch."""
 TARGET_BYTES: Final = 1 << 20
-"""Approximate maximum of bytes in a batch; a larger message is a batch of its own."""
+"""Approximate maximum bytes per batch; a larger message is a batch of its own."""
 _MESSAGE_COLUMNS: Final = ("payload", "key", "type", "properties", "event_time")
 
 

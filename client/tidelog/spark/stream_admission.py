@@ -27,7 +27,7 @@ class Limits:
 
     Attributes:
         messages: Maximum number of messages.
-        size_bytes: Maximum of bytes of columns.
+        size_bytes: Maximum bytes of columns.
     """
 
     messages: int = 0
@@ -86,7 +86,7 @@ def admit(ask: Ask, low: int, cut: int, limits: Limits, step: int = FIRST_STEP) 
         ask: Plans the batch.
         low: Smallest tick of the batch, as far as known.
         cut: A tick above ``low``, and not within a transaction.
-        limits: Approximate maximum of the batch; it always has at least one message, broadcast or transaction.
+        limits: Approximate maximum size of the batch; it always has at least one message, broadcast or transaction.
         step: Size of the first range to plan, in ticks, at least 1; usually the size of the last batch.
     """
     if limits.is_unlimited:

@@ -60,7 +60,7 @@ class Offset:
         return self.positions.get(vchannel, self.tick)
 
     def is_another(self, channel: str, created_tick: int, read_to: int) -> bool:
-        """Return whether the channel created at ``created_tick`` is another one than that read up to ``read_to``."""
+        """Return whether the channel created at ``created_tick`` is not the one read up to ``read_to``."""
         known = self.created.get(channel)
         return created_tick > read_to > 0 if known is None else created_tick != known
 
@@ -124,7 +124,7 @@ def _by_channel(positions: Mapping[str, int]) -> dict[str, dict[str, int]]:
 
 
 def _positions_of(channels: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Return the argument of ``_by_channel`` for its result."""
+    """Invert ``_by_channel``."""
     return {
         f"{channel}/{int(index)}": int(tick) for channel, indexes in channels.items() for index, tick in indexes.items()
     }

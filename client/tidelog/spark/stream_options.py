@@ -4,9 +4,9 @@
 ``startingOffsets``           where a query without a checkpoint starts: ``latest`` (default): after all messages
                               acknowledged before its first trigger; ``earliest``: at the first message that was not
                               trimmed. ``startingTick`` or ``startingTimestamp`` may be set instead
-``maxMessagesPerTrigger``     maximum of messages per micro-batch; aliases: ``maxRecordsPerTrigger``,
+``maxMessagesPerTrigger``     maximum number of messages per micro-batch; aliases: ``maxRecordsPerTrigger``,
                               ``maxOffsetsPerTrigger``
-``maxBytesPerTrigger``        maximum of bytes per micro-batch, as stored in the log, e.g. ``64MiB``
+``maxBytesPerTrigger``        maximum size of a micro-batch, as stored in the log, e.g. ``64MiB``
 ``commitGroup``               consumer group to which the query commits its position, so that its lag is visible
 ``failOnDataLoss``            ``true`` (default): the query fails if messages that it has not read were trimmed or
                               destroyed; ``false``: it continues with the remaining ones and logs a warning

@@ -23,12 +23,12 @@ from tidelog.spark.write_options import WriteOptions
 
 _log = logging.getLogger("tidelog.spark")
 
-# Half of the server's maximum of bytes per transaction, less than its maximum of batches, and its maximum of vchannels.
-# A task may write any number of transactions.
+# Half of the server's byte limit per transaction, less than its batch limit, and exactly its vchannel limit. A task may
+# write any number of transactions.
 _MAX_TXN_BYTES: Final = 512 << 20
 _MAX_TXN_BATCHES: Final = 2_048
 _MAX_TXN_VCHANNELS: Final = 256
-# Maximum of bytes that an at-least-once task buffers before it commits.
+# Bytes that an at-least-once task buffers before it commits.
 _FLUSH_BYTES: Final = 16 << 20
 # Job property in which Spark stores the id of a streaming query.
 _QUERY_ID: Final = "sql.streaming.queryId"

@@ -54,7 +54,7 @@ def test_text_is_a_string_and_what_is_none_is_null_and_told(client: Client, read
     pushing = read(channel, payloadFormat="string", pushFilters="true")
     assert found(pushing.where("payload IS NOT NULL"), "payload") == [("ü",), ("",)]
     failed = error_of(read(channel, payloadFormat="string", mode="failfast").collect)
-    assert f"{channel}/1: the payload at tick {first + 2} is not UTF-8 from byte 1 on" in failed
+    assert f"{channel}/1: the payload at tick {first + 2} is invalid UTF-8 at byte 1" in failed
 
 
 def test_json_becomes_a_struct_of_any_types(client: Client, read: Read, channel: str) -> None:

@@ -45,7 +45,7 @@ def test_an_audit_says_how_far_it_went() -> None:
 def test_what_is_not_exact_says_so() -> None:
     page = stats_page(StatsReport(TICK, 1, [CHANNEL], [], [], [], []))
 
-    assert '<th class="number">distinct keys (about)</th>' in page
+    assert '<th class="number">distinct keys (approximate)</th>' in page
     assert "1,234,567" in page
     assert "None" not in page.replace("<p>None.</p>", "")
 

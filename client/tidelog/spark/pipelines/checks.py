@@ -33,7 +33,7 @@ _PARTS: Final = pa.schema(
     [("kind", "string"), ("name", "string"), *((name, "int64") for name in ("id", "a", "b", "n")), ("more", "string")]
 )
 MAX_FINDINGS: Final = 100
-"""Maximum of findings that a task reports; a damaged file may have millions."""
+"""Maximum number of findings that a task reports; a damaged file may have millions."""
 _MAX_RUNS: Final = 1_000
 
 Ticks = npt.NDArray[np.int64]
@@ -87,7 +87,9 @@ class PartitionCheck:
     def unreadable(self, vchannel: str, error: Exception) -> None:
         """Add a finding: the following messages of ``vchannel`` cannot be read."""
         lane = self._lanes.get(vchannel)
-        self._find("unreadable", vchannel, lane.last_tick if lane else 0, f"messages after it cannot be read: {error}")
+        self._find(
+            "unreadable", vchannel, lane.last_tick if lane else 0, f"the messages after it cannot be read: {error}"
+        )
 
     def compare(self, file: ArchivedFile) -> None:
         """Add a finding if the added rows, all those of ``file``, differ from its record in the manifest."""

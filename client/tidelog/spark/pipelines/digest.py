@@ -1,4 +1,4 @@
-"""Order-independent digests of messages, which allow to compare log, archive and producer.
+"""Order-independent digests of messages, to compare log, archive and producer.
 
 A digest is two sums modulo 2^64 of message hashes, written as 32 hexadecimal digits: the first sum, then the second.
 The digest of a union is the sum of its parts' digests. There are two kinds::

@@ -38,7 +38,7 @@ _LEFT: Final = 100
 _ROUNDING: Final = 1e-9
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 # Column heads that mark approximate numbers.
-_HEADS: Final = {"distinct_keys": "distinct keys (about)"}
+_HEADS: Final = {"distinct_keys": "distinct keys (approximate)"}
 _PARTIAL: Final = (
     "<p>Circles: first and last windows, which may have been read only in part: their rates may be too low.</p>"
 )
