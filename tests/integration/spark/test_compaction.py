@@ -27,15 +27,17 @@ def test_compaction_keeps_the_latest_of_each_key(
     cut = int(client.append(f"{channel}/1", [Message(b"", key=b"b"), Message(b"4", key=b"")]).last_tick)
     client.append(f"{channel}/0", b"no key")
 
-    with pytest.raises(UnkeyedError, match=r"say unkeyed='keep' to have .* or unkeyed='drop'"):
+    with pytest.raises(UnkeyedError, match=r"use unkeyed='keep' to include .* or unkeyed='drop'"):
         compact(spark, tmp_path, options)
     words = [f"{name}={value}" for name, value in options.items()]
     assert run_job(["compact", str(tmp_path), "-o", words[0], "-o", words[1]]) == 1
-    assert "say --unkeyed keep to have all of them in the snapshot, or --unkeyed drop" in capsys.readouterr().err
+    assert (
+        "use --unkeyed keep to include all such messages in the snapshot, or --unkeyed drop" in capsys.readouterr().err
+    )
     (tmp_path / "table.csv").touch()
-    with pytest.raises(CompactError, match=r"it has 'table\.csv', and no folder 'snapshot-\.\.\.'"):
+    with pytest.raises(CompactError, match=r"it has 'table\.csv', but no folder 'snapshot-\.\.\.'"):
         compact(spark, tmp_path, {**options, "asOfTick": cut})
-    with pytest.raises(ArchiveError, match=r"it has 'table\.csv', and no _tidelog"):
+    with pytest.raises(ArchiveError, match=r"it has 'table\.csv', but no _tidelog"):
         archive(spark, tmp_path, options, delta=True)
     (tmp_path / "table.csv").unlink()
     first = compact(spark, tmp_path, {**options, "asOfTick": cut})

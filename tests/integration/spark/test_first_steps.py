@@ -86,7 +86,7 @@ def test_sql_reads_a_view_and_a_table_says_why_it_cannot_be_one(
     assert spark.sql("SELECT count(*) AS n FROM seen").first().n == 2  # type: ignore[union-attr]
 
     text = error_of(lambda: spark.sql(f"CREATE TABLE kept USING tidelog {options}"))
-    assert "use CREATE TEMPORARY VIEW ... USING tidelog OPTIONS (...)" in text
+    assert "Use CREATE TEMPORARY VIEW ... USING tidelog OPTIONS (...)" in text
 
 
 @pytest.mark.parametrize("is_large", ["true", "false"])
@@ -113,7 +113,7 @@ def test_several_paths_are_answered_with_the_option_for_several_channels(
     spark: SparkSession, server: RunningServer
 ) -> None:
     source = spark.read.format("tidelog").option("endpoint", server.endpoint)
-    assert "name several in the option 'channels'" in error_of(lambda: source.load(["a", "b"]))
+    assert "use the option 'channels' for several" in error_of(lambda: source.load(["a", "b"]))
 
 
 def test_a_message_of_a_large_map_is_the_one_of_a_small_map() -> None:

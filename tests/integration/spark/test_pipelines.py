@@ -172,7 +172,7 @@ def test_a_run_that_dies_before_its_commit_leaves_nothing_that_counts(
         commit(load_archive(tmp_path), dead)
     with manifest.writing(tmp_path), pytest.raises(ArchiveError, match="another run writes"):
         archive(spark, tmp_path, options)
-    with pytest.raises(OptionError, match="has everything of its channels"):
+    with pytest.raises(OptionError, match="has all messages of its channels"):
         archive(spark, tmp_path, {**options, "types": "7"})
 
 
@@ -475,7 +475,7 @@ def test_what_spark_is_not_needed_for_is_told_before_it_starts(
         (["archive", folder, *common, "-o", "channel=nope"], 1, "'nope' does not exist"),
         (["compact", folder, *common, "-o", "vchannels=nope/0"], 1, "'nope' does not exist"),
         (["archive", folder, *ours, "-o", "chann=x"], 2, "did you mean 'channel'?"),
-        (["archive", folder, *ours, "-o", "types=7"], 2, "an archive has everything of its channels"),
+        (["archive", folder, *ours, "-o", "types=7"], 2, "an archive has all messages of its channels"),
         (["archive", str(tmp_path), *ours], 1, "is not empty and is not an archive"),
         (["archive", "s3://bucket/x", *ours], 2, "object stores"),
         (["verify", *ours, "--digest", "x"], 2, "the digest is 'x', expected 32"),
