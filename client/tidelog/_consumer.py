@@ -300,7 +300,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         return self._take(core)
 
     async def aclose(self) -> None:
-        """Commit what was processed if ``auto_commit`` is set, and leave the group. Idempotent."""
+        """Commit processed batches if ``auto_commit`` is set, and leave the group. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -440,7 +440,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         self._member.release({vchannel: self._released[vchannel] for vchannel in vchannels})
 
     def _commit_processed(self) -> None:
-        """Start a commit of what is processed and not committed."""
+        """Start a commit of batches that are processed and not committed."""
         due = {
             vchannel: Position(lane.epoch, lane.processed_tick)
             for vchannel, lane in self._lanes.items()
@@ -475,7 +475,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
                 self._last_commit = None
 
     def _begin_auto_commit(self) -> None:
-        """Commit what is processed, without waiting; a failed commit is retried with the next one."""
+        """Commit processed batches without waiting; a failed commit is retried with the next one."""
         self._commit_due_s = time.monotonic() + self._auto_commit_s
         self._commit_processed()
 
@@ -522,7 +522,7 @@ class AsyncConsumer(AsyncIterator[Batch]):
         lane.delivered_tick = max(lane.delivered_tick, error.first_available_tick)
 
     async def _close_scan(self) -> None:
-        """Close the scan; the next one receives again what was not delivered."""
+        """Close the scan; the next one receives undelivered batches again."""
         fetching, self._fetching = self._fetching, None
         core, self._core = self._core, None
         try:

@@ -122,7 +122,7 @@ class AsyncProducer:
     async def send(self, message: Appendable) -> AsyncTicket:
         """Send ``message`` and return a ticket for its position; waits only for room in the buffer.
 
-        Cancelling does not cancel what was sent.
+        Cancelling does not cancel messages that were sent.
 
         Raises:
             TypeError: The message is neither bytes nor a Message.
@@ -234,7 +234,7 @@ class AsyncProducer:
 
     async def _room(self, size_bytes: int) -> None:
         while not self._has_room(size_bytes) and self._failure is None:
-            # There may be no room after what is gathered, so treat it as a full batch.
+            # The gathered batch may occupy the room that this waits for, so send it as if it were full.
             self._ship()
             waiter = asyncio.get_running_loop().create_future()
             self._waiting_for_room.append(waiter)
@@ -284,7 +284,7 @@ class AsyncProducer:
             self._ship()
 
     def _ship(self) -> None:
-        """Pass what is gathered to the append stream."""
+        """Pass the gathered batch to the append stream."""
         if self._batch is None:
             return
         assert self._linger is not None

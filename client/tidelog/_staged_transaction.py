@@ -140,7 +140,7 @@ class StagedTransaction:
         barrier_tick: int,
         timeout_s: float,
     ) -> TransactionResult:
-        """Commit what is staged. It may be called again until the outcome is known.
+        """Commit the staged batches. This may be called again until the outcome is known.
 
         Args:
             terms: Durability of the commit.
@@ -187,7 +187,7 @@ class StagedTransaction:
     async def prepare(
         self, app_id: str, app_version: int | None, *, keepalive_s: float | None, timeout_s: float
     ) -> str:
-        """Prepare what is staged, and stop sending keepalives; return the client's id.
+        """Prepare the transaction, and stop sending keepalives; return the client's id.
 
         Raises:
             TidelogError: The transaction is not known to be prepared; this may be called again.

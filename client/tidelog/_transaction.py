@@ -309,7 +309,7 @@ class AsyncTransaction:
         return staged
 
     async def _stage_part(self, staged: StagedTransaction, vchannel: str) -> None:
-        """Stage what is gathered for one vchannel. On failure, the rest stays gathered."""
+        """Stage the gathered messages of one vchannel. On failure, the rest stays gathered."""
         part, sent = self._parts[vchannel], 0
         gathered = part.messages[:]
         try:
@@ -437,7 +437,7 @@ class AsyncTransaction:
             self._state = _State.COMMITTING
 
     async def _stage_rest(self) -> StagedTransaction:
-        """Stage what is gathered, and return once everything is staged."""
+        """Stage the gathered messages, and return once everything is staged."""
         staged = self._staged or await self._begin()
         _check_names(self._parts)
         for vchannel in [name for name, part in self._parts.items() if part.messages]:
@@ -473,7 +473,7 @@ class AsyncTransaction:
             raise self._give_up(submission) from None
 
     async def _outcome_of_staged(self, staged: StagedTransaction) -> TransactionResult:
-        """Commit what is staged, again if an earlier attempt had no response."""
+        """Commit the staged transaction, again if an earlier attempt had no response."""
         names = {full_name(vchannel): vchannel for vchannel in self._parts}
         conditions = {
             name: Condition(self._parts[vchannel].expected_last_tick, self._parts[vchannel].fencing_token)
@@ -515,7 +515,7 @@ class AsyncTransaction:
             consumer.note_committed(self._positions.values())
 
     def _rewind(self, cause: TidelogError | None) -> None:
-        """Make the consumers deliver again what was not committed."""
+        """Make the consumers deliver uncommitted messages again."""
         consumers, self._consumers = self._consumers, []
         for consumer in consumers:
             consumer.rewind(cause)

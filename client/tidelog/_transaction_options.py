@@ -20,7 +20,7 @@ class HasCommits(Protocol):
         ...
 
     def rewind(self, cause: TidelogError | None) -> None:
-        """Deliver again what is not committed: the transaction has ended without a commit."""
+        """Deliver uncommitted messages again: the transaction has ended without a commit."""
         ...
 
 
