@@ -1,4 +1,4 @@
-"""Appends under conditions behave as a compare-and-set on two numbers does.
+"""Appends under conditions behave like a compare-and-set on two numbers.
 
 Method: random appends and fences on a node, some of them not durable yet, against a model that is a pair of numbers.
 

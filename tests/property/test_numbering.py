@@ -1,4 +1,4 @@
-"""A producer's messages are in the log once and in order, however often connections break and servers refuse.
+"""A producer's messages are in the log once and in order, for any number of broken connections and refusals.
 
 Method: the client's queue against a model of a server with a list for each producer. Streams lose requests in flight at
 any point, and old requests may reach the server after new ones.

@@ -180,7 +180,7 @@ def test_allocations_never_exceed_the_lead(steps: list[tuple[int, int]]) -> None
     async def run() -> None:
         clock = SetClock(START_MS)
         oracle = await opened(clock, MemoryMetadataStore())
-        # Nearly all of the lead.
+        # Nearly the maximum lead over the clock.
         await oracle.allocate((MAX_TICK_LEAD_MS - 50) << LOGICAL_BITS)
         for passed_ms, count in steps:
             clock.now_ms += passed_ms

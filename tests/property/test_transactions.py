@@ -154,7 +154,7 @@ class Model:
 def submit(
     node: Node, step: Transact, content: bytes, sequence: int | None
 ) -> tuple[Submitted | None, type[Exception] | None]:
-    """Submit a transaction; return it, or why it was refused."""
+    """Submit a transaction; return it, or the error that refused it."""
     submitted = Submitted()
     parts = []
     for vchannel, batches in step.parts:

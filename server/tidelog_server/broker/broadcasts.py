@@ -439,7 +439,7 @@ class Broadcasts:
         return self._book.table.floors.highest
 
     def describe(self, broadcast_id: int) -> Task | Tombstone:
-        """Return a broadcast. Raises BroadcastNotExistError."""
+        """Return a broadcast. Raises BroadcastNotExistError if the id is unknown."""
         found = self._book.table.find(broadcast_id)
         if found is None:
             raise BroadcastNotExistError(broadcast_id)

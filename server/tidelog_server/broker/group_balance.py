@@ -1,4 +1,4 @@
-"""Which member of a consumer group gets which vchannel. Pure."""
+"""Assignment of a consumer group's vchannels to its members. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush

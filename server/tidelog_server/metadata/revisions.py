@@ -18,7 +18,7 @@ class RevisionedMap:
     def __init__(self, revision: int = 0, values: Iterable[tuple[str, Versioned]] = ()) -> None:
         self.revision = revision
         self._values = dict(values)
-        # Guards _values, for changes of several keys.
+        # Guards _values, so that readers see all or none of a commit of several keys.
         self._lock = Lock()
         assert all(value.revision <= revision for value in self._values.values())
 
