@@ -74,7 +74,7 @@ class RmqBackend:
             [(channel, messages)] = parts.items()
             _, size_bytes = measure_all(messages)
             if size_bytes <= MAX_APPEND_BYTES and len(messages) <= _MAX_APPEND_MESSAGES:
-                # Why no transaction: a pack of a time-tick stream never splits one.
+                # Why no transaction: a time-tick stream could not divide it among packs.
                 return {channel: _ticks(await self._client.append_numbered(channel, messages))}
         result = await append_together(self._client, parts)
         return {channel: _ticks(each) for channel, each in result.results.items()}

@@ -7,7 +7,7 @@ from typing import Final, Self
 MIN_TICK_INTERVAL_MS: Final = 10
 MAX_TICK_INTERVAL_MS: Final = 60_000
 MAX_APPEND_BYTES: Final = 1 << 20
-"""Maximum payload bytes of one append; a larger pack is sent as a transaction, even to one channel."""
+"""Maximum size of one append, in bytes; a larger pack is sent as a transaction, even to one channel."""
 PURSUIT_LAG_MS: Final = 10_000
 """Delay, in milliseconds, from which a stream in pursuit mode merges packs."""
 PURSUIT_MAX_BYTES: Final = 8 << 20
