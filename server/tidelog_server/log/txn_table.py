@@ -128,7 +128,7 @@ class TxnSession:
         lanes: Its vchannels by id, in the order in which they joined.
         batches: Number of staged batches.
         size_bytes: Bytes of their columns.
-        is_committing: True from the start of a commit until it is refused.
+        is_committing: True from the start of a commit; False again only if it is refused.
         prepared_for: Application commit that it waits for; None if it is not prepared.
         tenant: Tenant of the principal that began it.
     """
