@@ -54,7 +54,7 @@ def filter_options(filters: Iterable[DeliverFilter]) -> ScanOptions:
     options = ScanOptions()
     for each in filters:
         if not isinstance(each, DeliverFilter):
-            raise TypeError(f"a filter is a {type(each).__name__}, expected DeliverFilter.tick_gt(...) or similar")
+            raise TypeError(f"a filter has type {type(each).__name__}, expected DeliverFilter.tick_gt(...) or similar")
         _add(options, each)
     return options
 
