@@ -425,8 +425,8 @@ class Broker:
         """
         self._node.admission.check_storage()
         _, vchannel = self.find(name)
-        window, write = take_over(self._node.shared, vchannel, producer_id, tenant, accept_forgotten=accept_forgotten)
-        await self._in_order(write)
+        window, rows = take_over(self._node.shared, vchannel, producer_id, tenant, accept_forgotten=accept_forgotten)
+        await self._tasks.finish(self._node.committer.submit_rows(windows=rows))
         return window
 
     async def trim(

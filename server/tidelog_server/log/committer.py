@@ -12,7 +12,7 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -199,6 +199,21 @@ class GroupCommitter:
         append.started_s = self._clock.monotonic_s()
         self._waiting.append(append)
         self._schedule()
+
+    def submit_rows(
+        self, *, windows: Sequence[WindowChange] = (), positions: Sequence[PositionChange] = ()
+    ) -> Coroutine[Any, Any, None]:
+        """Queue rows that come without an entry; return what waits until they are durable.
+
+        They are queued when this returns, and share the write and the sync of the appends around them. The coroutine
+        must be awaited.
+
+        Raises:
+            StorageFailedError, OwnershipLostError: The coroutine raises it if the log stopped; the effect is unknown.
+        """
+        done: asyncio.Future[PendingAppend] = self._loop.create_future()
+        self.submit(PendingAppend((), True, done.set_result, windows=windows, positions=positions))
+        return _durable(done)
 
     def submit_job(self, call: Callable[[], Any], *, changes_store: bool = True) -> Future[Any]:
         """Run ``call`` on the thread, after everything submitted before and without concurrent writes.
@@ -487,6 +502,13 @@ class GroupCommitter:
             metrics.ack_seconds.observe(figure.ack_s)
             if figure.sync_s is not None:
                 metrics.sync_seconds.observe(figure.sync_s)
+
+
+async def _durable(done: "asyncio.Future[PendingAppend]") -> None:
+    # Shielded: the committer settles the append even if the caller is cancelled.
+    append = await asyncio.shield(done)
+    if append.failure is not None:
+        raise append.failure.with_effect(Effect.UNKNOWN)
 
 
 def _beside(appends: Sequence[PendingAppend]) -> Beside:

@@ -1,21 +1,19 @@
 """Takes over a producer on a vchannel: raises its epoch, which fences the process that used it before."""
 
-from collections.abc import Callable
-
 from tidelog_server.core.forgotten_errors import ProducerForgottenError
 from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
 from tidelog_server.core.tenants import Tenant
 from tidelog_server.log.channel_log import NodeLog, VchannelLog
-from tidelog_server.runtime.failpoints import Failpoint, hit
-from tidelog_server.storage.log_store import Beside
+from tidelog_server.log.committer import WindowChange
 
 
 def take_over(
     node: NodeLog, vchannel: VchannelLog, producer_id: str, tenant: Tenant, *, accept_forgotten: bool
-) -> tuple[ProducerWindow, Callable[[], None]]:
-    """Raise the epoch of a producer in memory; return its window, and the write that makes the change durable.
+) -> tuple[ProducerWindow, tuple[WindowChange, ...]]:
+    """Raise the epoch of a producer in memory; return its window, and the rows that make the change durable.
 
-    Ordering: the write must be submitted in the same step of the event loop, as in ``Broker.fence``.
+    Ordering: the rows must be submitted in the same step of the event loop. An append that was accepted before is
+    written before them, and an append of an older epoch is refused from now on.
 
     Raises:
         ProducerForgottenError: It is unknown and may have been evicted, and ``accept_forgotten`` is not set. Nothing
@@ -25,11 +23,4 @@ def take_over(
     if not accept_forgotten and node.producers.may_be_forgotten(key):
         raise ProducerForgottenError(vchannel=vchannel.name, producer_id=producer_id)
     window = (node.producers.window(key) or UNKNOWN_PRODUCER).opened(tenant)
-    changes = dict(node.producers.put(key, window))
-
-    def write() -> None:
-        node.store.write([], Beside(changes))
-        hit(Failpoint.MID_OPEN_PRODUCER)
-        node.store.sync()
-
-    return window, write
+    return window, node.producers.put(key, window)

@@ -22,7 +22,6 @@ class Failpoint(StrEnum):
     MID_TRIM = "mid_trim"
     MID_DROP = "mid_drop"
     MID_DISCARD = "mid_discard"
-    MID_OPEN_PRODUCER = "mid_open_producer"
     TXN_BEGUN = "txn_begun"
     TXN_STAGED = "txn_staged"
     TXN_COMMITTING = "txn_committing"

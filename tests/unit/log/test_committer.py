@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from tidelog_server.core.callers import Caller
-from tidelog_server.core.errors import ShutdownError, StorageFailedError
+from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.txn_commit import CommitTerms
@@ -67,6 +67,31 @@ async def test_what_arrives_during_a_sync_shares_the_next_groups() -> None:
         await outcomes(appends)
         # One for the appends that arrived during the first sync; perhaps one more for those of the second loop step.
         assert len(store.written) <= 4
+
+
+async def test_producers_that_are_opened_together_share_a_write_and_a_sync_with_appends() -> None:
+    store = FaultyStore()
+    async with running_node(store) as node:
+        append = await written_and_not_synced(node, store)
+        opened = [asyncio.ensure_future(node.broker.open_producer("a", f"p{number}")) for number in range(100)]
+        await asyncio.sleep(0)
+        later = node.submit("a", a_batch(b"x"))
+        store.may_sync.set()
+        windows = await asyncio.gather(*opened)
+        await outcomes([append, later])
+        assert [window.epoch for window in windows] == [1] * 100
+        # One for the first append; all that came during its sync share the next groups.
+        assert len(store.synced) <= 4
+        assert len(store.producer_windows()) == 100
+
+
+async def test_a_producer_is_not_opened_if_the_sync_fails() -> None:
+    store = FaultyStore(fails_at_sync=1)
+    async with running_node(store) as node:
+        await node.create("a")
+        with pytest.raises(StorageFailedError) as raised:
+            await node.broker.open_producer("a", "p")
+        assert raised.value.effect is Effect.UNKNOWN
 
 
 async def test_an_append_that_takes_too_long_is_logged_and_of_several_in_a_second_one() -> None:
