@@ -90,10 +90,6 @@ class GroupCatalog:
             self._revisions[name] = found.revision
             self._usage.add(bytes.fromhex(self.records[name].tenant), 1)
 
-    def of_tenant(self, tenant: str) -> list[str]:
-        """Return the names of the groups that a tenant created."""
-        return [name for name, record in self.records.items() if record.tenant == tenant]
-
     async def add(self, record: GroupRecord, percent: int) -> None:
         """Persist a new group. No group may have its name.
 

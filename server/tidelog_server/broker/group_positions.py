@@ -1,10 +1,12 @@
 """Positions of all consumer groups, in memory. Pure: changes return what the caller must write."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.core.tenants import NO_TENANT, Tenant
+from tidelog_server.core.usage import Usage
 from tidelog_server.log.committer import PositionChange
 
 _NONE: Final[Mapping[str, GroupPosition]] = MappingProxyType({})
@@ -15,17 +17,26 @@ class GroupPositions:
 
     A node has two instances: one includes all submitted changes and is the basis of decisions; the other includes only
     durable changes and is what clients see.
+
+    Attributes:
+        usage: The number of positions of each tenant.
+
+    Invariant: ``usage.total`` is the number of positions.
     """
 
-    def __init__(self, positions: Mapping[GroupKey, GroupPosition]) -> None:
+    def __init__(
+        self, positions: Mapping[GroupKey, GroupPosition], tenant_of: Callable[[str], Tenant] = lambda _: NO_TENANT
+    ) -> None:
+        """Start with ``positions``; ``tenant_of`` returns the tenant of a group, which never changes."""
+        self.usage = Usage()
+        self._tenant_of = tenant_of
         self._by_group: dict[str, dict[str, GroupPosition]] = {}
         self._by_vchannel: dict[str, dict[str, GroupPosition]] = {}
-        self._count = 0
         for key, position in positions.items():
             self.put(key, position)
 
     def __len__(self) -> int:
-        return self._count
+        return self.usage.total
 
     def get(self, key: GroupKey) -> GroupPosition | None:
         """Return the position of a group on a vchannel; None if the group is not subscribed to it."""
@@ -51,16 +62,17 @@ class GroupPositions:
     def put(self, key: GroupKey, position: GroupPosition) -> PositionChange:
         """Set a position; return the change to write."""
         of_group = self._by_group.setdefault(key.group, {})
-        self._count += key.vchannel not in of_group
+        if key.vchannel not in of_group:
+            self.usage.add(self._tenant_of(key.group), 1)
         of_group[key.vchannel] = position
         self._by_vchannel.setdefault(key.vchannel, {})[key.group] = position
         return key, position
 
     def remove(self, key: GroupKey) -> PositionChange:
         """Remove an existing position; return the change to write."""
-        self._count -= 1
         _remove(self._by_group, key.group, key.vchannel)
         _remove(self._by_vchannel, key.vchannel, key.group)
+        self.usage.add(self._tenant_of(key.group), -1)
         return key, None
 
     def apply(self, changes: Iterable[PositionChange]) -> None:

@@ -15,7 +15,6 @@ from tidelog_server.broker.group_positions import GroupPositions
 from tidelog_server.broker.group_sessions import GroupSessions, JoinTerms, Session
 from tidelog_server.broker.group_types import ANYBODY, Commit, GroupState, PositionState, Subscriber
 from tidelog_server.core.errors import (
-    Effect,
     GroupAlreadyExistsError,
     GroupNotExistError,
     GroupNotSubscribedError,
@@ -26,7 +25,6 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_POSITIONS, MAX_POSITIONS_PER_GROUP
 from tidelog_server.core.tenants import NO_TENANT, Tenant
-from tidelog_server.core.usage import Usage
 from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend, PositionChange, Settled
 from tidelog_server.log.lag import Lag, lag_of
@@ -73,7 +71,7 @@ class Groups:
         self._find = find
         self._find_channel = find_channel
         self._catalog: GroupCatalog
-        self.positions = GroupPositions({})
+        self.positions = GroupPositions({}, lambda group: bytes.fromhex(self._catalog.records[group].tenant))
         self.durable = GroupPositions({})
         self.sessions = GroupSessions(node, tasks, self.positions)
         # Serialise changes of each group, by name; a lock exists only while it is in use.
@@ -465,14 +463,9 @@ class Groups:
         """Raise RateLimitRejectedError if the group's principal may not have ``positions`` more positions."""
         record = self._catalog.records.get(name)
         tenant = subscriber.tenant if record is None else bytes.fromhex(record.tenant)
-        if not (tenant and positions):
-            return
-        used = sum(len(self.positions.of_group(each)) for each in self._catalog.of_tenant(tenant.hex()))
-        usage = Usage()
-        usage.add(tenant, used)
-        usage.add(NO_TENANT, len(self.positions) - used)
-        percent = self._node.admission.limits.max_principal_percent
-        usage.check_share(tenant, positions, MAX_GROUP_POSITIONS, percent, "positions of groups")
+        if tenant and positions:
+            percent = self._node.admission.limits.max_principal_percent
+            self.positions.usage.check_share(tenant, positions, MAX_GROUP_POSITIONS, percent, "positions of groups")
 
     async def _subscribe(
         self, record: GroupRecord, channels: Sequence[str], start: Start, subscriber: Subscriber
@@ -536,20 +529,8 @@ class Groups:
     async def _finish(self, changes: Sequence[PositionChange]) -> None:
         """Submit changes without an await, and wait until they are durable. Cancelling does not stop it."""
         if changes:
-            await self._tasks.finish(_settled(self._begin(changes)))
+            await self._tasks.finish(self._node.committer.submit_rows(positions=changes))
 
     async def _write(self, changes: Sequence[PositionChange]) -> None:
         if changes:
-            await _settled(self._begin(changes))
-
-    def _begin(self, changes: Sequence[PositionChange]) -> "asyncio.Future[PendingAppend]":
-        done: asyncio.Future[PendingAppend] = asyncio.get_running_loop().create_future()
-        self._submit(changes, done.set_result)
-        return done
-
-
-async def _settled(done: "asyncio.Future[PendingAppend]") -> None:
-    """Wait for a submitted change. Raises StorageFailedError (effect: unknown)."""
-    append = await done
-    if append.failure is not None:
-        raise append.failure.with_effect(Effect.UNKNOWN)
+            await self._node.committer.submit_rows(positions=changes)

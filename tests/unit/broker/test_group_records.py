@@ -10,6 +10,7 @@ from tidelog_server.broker.group_positions import GroupPositions
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.groups import GroupKey, GroupPosition, Taken
 from tidelog_server.core.limits import MAX_REMEMBERED_CONSUMES
+from tidelog_server.core.tenants import tenant_of
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 
@@ -61,6 +62,19 @@ def test_a_table_finds_positions_by_group_and_by_vchannel() -> None:
     table.apply([(first, None), (third, None), (second, GroupPosition(1, 41, 0))])
     assert (len(table), table.get(first), table.get(second)) == (1, None, GroupPosition(1, 41, 0))
     assert (list(table.of_group("a")), table.held_tick("orders/1")) == ([], None)
+
+
+def test_a_table_counts_the_positions_of_each_tenant() -> None:
+    mine, theirs = tenant_of("mine"), tenant_of("theirs")
+    owners = {"a": mine, "b": theirs}
+    keys = [GroupKey(group, f"orders/{number}") for number in range(3) for group in owners]
+    table = GroupPositions(dict.fromkeys(keys[:1], GroupPosition(1, 30, 0)), owners.__getitem__)
+    for key in [*keys, *keys]:
+        table.put(key, GroupPosition(1, 40, 0))
+    assert (table.usage.of(mine), table.usage.of(theirs), len(table)) == (3, 3, 6)
+    table.remove(keys[0])
+    table.apply([(keys[0], None), (keys[1], None), (keys[2], GroupPosition(1, 41, 0))])
+    assert (table.usage.of(mine), table.usage.of(theirs), len(table)) == (2, 2, 4)
 
 
 def test_a_position_remembers_what_the_last_callers_took() -> None:
