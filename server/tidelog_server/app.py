@@ -495,7 +495,7 @@ def _quotas(config: Config) -> Quotas:
     quota = config.quota
     return Quotas(
         quota.requests_per_s, quota.request_burst, int(quota.in_bytes_per_s), int(quota.out_bytes_per_s),
-        quota.ticks_per_s,
+        quota.ticks_per_s, quota.shared_calls_per_s,
     )  # fmt: skip
 
 

@@ -92,7 +92,10 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with secured_server(tmp_path, quota__requests_per_s=0) as secured, secured.channel() as channel:
+    async with (
+        secured_server(tmp_path, quota__requests_per_s=0, quota__shared_calls_per_s=0) as secured,
+        secured.channel() as channel,
+    ):
         tenants = []
         async with secured.client() as admin:
             for name in ("a", "b"):

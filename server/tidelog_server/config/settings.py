@@ -241,6 +241,9 @@ class QuotaSettings(Section):
     in_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="request bytes per second; 0: no limit")
     out_bytes_per_s: Bytes = Field(ByteSize(0), ge=0, description="scan response bytes per second; 0: no limit")
     ticks_per_s: int = Field(10_000_000, ge=0, description="ticks allocated per second; 0: no limit")
+    shared_calls_per_s: int = Field(
+        1_000, ge=0, description="calls per second while other principals are active; 0: no limit"
+    )
     auth_failures_per_minute: int = Field(10, ge=1, description="failed authentications per address")
 
 

@@ -125,6 +125,7 @@ class CallSupervisor:
             access = guard.enter(full_name, context, 0)
             with guard.watched(access):
                 try:
+                    await access.quota.turn(row.cost, 0)
                     await guard.admit(access, row, None)
                     async for response in inner(_charged(requests, access.quota, Message.ByteSize), context):
                         await context.write(response)
@@ -148,15 +149,20 @@ class CallSupervisor:
             return method if parse is None else _parsed(method, parse)
 
         async def call(request: Any, context: Context) -> Any:
-            access = guard.enter(full_name, context, 0 if parse is None else len(request))
+            size_bytes = 0 if parse is None else len(request)
+            access = guard.enter(full_name, context, size_bytes)
             with guard.watched(access):
                 try:
+                    await access.quota.turn(row.cost, size_bytes)
                     if parse is None:
                         await guard.admit(access, row, None)
                         return await method(_charged(request, access.quota, len), context)
                     message = parse(request)
                     await guard.admit(access, row, message)
                     return await method(message, context)
+                except RateLimitRejectedError:
+                    access.quota.note_refused()
+                    raise
                 except (asyncio.CancelledError, BaseExceptionGroup) as error:
                     # A group where tasks of the call met its end in ways of their own.
                     if not access.is_ended:

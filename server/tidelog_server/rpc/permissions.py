@@ -10,6 +10,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
+from tidelog_server.core.limits import AUDITED_CALL_COST, BROADCAST_EXTRA_COST
 from tidelog_server.rpc.access import Access
 from tidelog_server.security.grants import EVERYTHING, OF_CHANNELS, OF_GROUPS, Verb
 from tidelog_server.security.tokens import is_token_id
@@ -30,6 +31,7 @@ class Row:
         is_audited: True if the call is written to the audit log before it is executed.
         is_read: True if it changes nothing.
         detail: Function from the request to the fields for the audit log; None to write the whole request.
+        extra_cost: Cost of a call beyond that of a plain or an audited one.
     """
 
     is_public: bool = False
@@ -40,6 +42,12 @@ class Row:
     is_audited: bool = False
     is_read: bool = False
     detail: Callable[[Any], dict[str, object]] | None = None
+    extra_cost: int = 0
+
+    @property
+    def cost(self) -> int:
+        """Cost of a call, as the quotas of principals count it."""
+        return (AUDITED_CALL_COST if self.is_audited else 1) + self.extra_cost
 
     def check(self, access: Access, request: Message | None) -> None:
         """Check that a call is permitted. Raises PermissionDeniedError."""
@@ -174,7 +182,7 @@ ROWS: Final[dict[str, Row]] = {
     f"{_TXNS}ListTxns": _ADMIN_READ,
     f"{_TXNS}DescribeTxn": _ADMIN_READ,
     f"{_TXNS}AbortTxn": _ADMIN_WRITE,
-    f"{_BROADCASTS}Broadcast": Row(needs=_broadcast),
+    f"{_BROADCASTS}Broadcast": Row(needs=_broadcast, extra_cost=BROADCAST_EXTRA_COST),
     f"{_BROADCASTS}Ack": Row(needs=_on(Verb.READ, names=_vchannels)),
     # rpc.broadcast_service checks which broadcasts the caller may see.
     f"{_BROADCASTS}WaitAcked": Row(somewhere=Verb.BROADCAST, needs=_wait_acked, is_read=True),

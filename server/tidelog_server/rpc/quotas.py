@@ -6,11 +6,22 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from tidelog_server.core.errors import RateLimitRejectedError
-from tidelog_server.core.limits import DENIAL_COST_REQUESTS, MAX_REMEMBERED_CALLERS, MAX_TICKS_PER_REQUEST
+from tidelog_server.core.limits import (
+    CALL_COST_BYTES,
+    DENIAL_COST_REQUESTS,
+    MAX_REMEMBERED_CALLERS,
+    MAX_TICKS_PER_REQUEST,
+    MAX_TURN_WAIT_S,
+    PRINCIPAL_ACTIVE_S,
+    REFUSAL_COST,
+)
+from tidelog_server.core.turns import Turns
 from tidelog_server.runtime.buckets import Bucket, Buckets
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
 
+# The activity of a stream is noted at most this often.
+_NOTE_INTERVAL_S: Final = PRINCIPAL_ACTIVE_S / 10
 # A call rests for at most this time at once, so that it notices the end of its credentials in time.
 _LONGEST_REST_S: Final = 1.0
 
@@ -24,6 +35,7 @@ class Quotas:
         request_burst: Of these at once, after a pause.
         in_bytes_per_s, out_bytes_per_s: Bytes of requests, and of responses of streams.
         ticks_per_s: Ticks of AllocateTicks.
+        shared_calls_per_s: Cost of calls while other principals are active.
     """
 
     requests_per_s: int = 0
@@ -31,6 +43,7 @@ class Quotas:
     in_bytes_per_s: int = 0
     out_bytes_per_s: int = 0
     ticks_per_s: int = 0
+    shared_calls_per_s: int = 0
 
 
 class QuotaTable:
@@ -44,6 +57,7 @@ class QuotaTable:
         self._in_bytes = _buckets(quotas.in_bytes_per_s, quotas.in_bytes_per_s)
         self._out_bytes = _buckets(quotas.out_bytes_per_s, quotas.out_bytes_per_s)
         self._ticks = _buckets(quotas.ticks_per_s, max(quotas.ticks_per_s, MAX_TICKS_PER_REQUEST))
+        self._turns = Turns(quotas.shared_calls_per_s)
 
     def of(self, principal: str) -> "PrincipalQuota":
         """Return what a principal has left, for one of its calls."""
@@ -52,7 +66,7 @@ class QuotaTable:
             None if buckets is None else buckets.of(principal, now_s)
             for buckets in (self._requests, self._in_bytes, self._out_bytes, self._ticks)
         )
-        return PrincipalQuota(self._clock, self._metrics, Left(*left))
+        return PrincipalQuota(principal, self._clock, self._metrics, Left(*left), self._turns)
 
 
 class Left(NamedTuple):
@@ -67,9 +81,12 @@ class Left(NamedTuple):
 class PrincipalQuota:
     """What a principal has left, shared by all of its calls."""
 
-    __slots__ = ("_clock", "_left", "_metrics")
+    __slots__ = ("_clock", "_left", "_metrics", "_noted_s", "_principal", "_turns")
 
-    def __init__(self, clock: Clock, metrics: Metrics, left: Left) -> None:
+    def __init__(self, principal: str, clock: Clock, metrics: Metrics, left: Left, turns: Turns) -> None:
+        self._principal = principal
+        self._turns = turns
+        self._noted_s = float("-inf")
         self._clock = clock
         self._metrics = metrics
         self._left = left
@@ -80,10 +97,36 @@ class PrincipalQuota:
         if size_bytes:
             self._charge("in_bytes", self._left.in_bytes, size_bytes)
 
+    async def turn(self, cost: int, size_bytes: int) -> None:
+        """Wait until a call may begin: at once, unless other principals are active and this one makes many calls.
+
+        Args:
+            cost: Cost of the method.
+            size_bytes: Size of the request. What waits is bounded, because large requests cost more.
+
+        Raises:
+            RateLimitRejectedError: Too many calls wait before it.
+        """
+        wait_s = self._turns.wait_s(self._principal, cost + size_bytes // CALL_COST_BYTES, self._clock.monotonic_s())
+        if wait_s is None:
+            self._metrics.throttled.labels("shared_calls").inc()
+            raise RateLimitRejectedError(
+                f"calls of these credentials already wait {MAX_TURN_WAIT_S:g} s, because other principals are active: "
+                "retry later, use a stream (AppendStream, JoinGroup), or have quota.shared_calls_per_s raised",
+                limit="shared_calls", retry_after_ms=ceil(MAX_TURN_WAIT_S * 1_000),
+            )  # fmt: skip
+        if wait_s:
+            self._metrics.throttled.labels("turns").inc()
+            await asyncio.sleep(wait_s)
+
     def note_denied(self) -> None:
         """Count a request that was forbidden as several: what comes next is slowed down or refused."""
         if self._left.requests is not None:
             self._left.requests.take(DENIAL_COST_REQUESTS - 1, self._clock.monotonic_s())
+
+    def note_refused(self) -> None:
+        """Charge for a call that a limit refused."""
+        self._turns.charge(self._principal, REFUSAL_COST, self._clock.monotonic_s())
 
     def charge_ticks(self, count: int) -> None:
         """Count ticks that are handed out. Raises RateLimitRejectedError if the quota is spent."""
@@ -91,6 +134,10 @@ class PrincipalQuota:
 
     async def received(self, size_bytes: int) -> None:
         """Count a request of a stream, and rest while a quota is overdrawn: HTTP/2 holds the client back."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._noted_s > _NOTE_INTERVAL_S:
+            self._noted_s = now_s
+            self._turns.note(self._principal, now_s)
         await self._rest("requests", self._left.requests, 1)
         await self._rest("in_bytes", self._left.in_bytes, size_bytes)
 

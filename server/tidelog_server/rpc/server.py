@@ -23,7 +23,13 @@ from tidelog.v1 import (
 )
 from tidelog_server.broker.broker import Broker
 from tidelog_server.broker.checkpoints import Checkpoints
-from tidelog_server.core.limits import MAX_CONNECTIONS, MAX_RESPONSE_BYTES, MIB, Limits
+from tidelog_server.core.limits import (
+    MAX_CONNECTIONS,
+    MAX_RESPONSE_BYTES,
+    MAX_UNREAD_REQUEST_BYTES,
+    MIB,
+    Limits,
+)
 from tidelog_server.log.node import LogNode
 from tidelog_server.rpc.backup_service import BackupService
 from tidelog_server.rpc.broadcast_service import BroadcastService
@@ -121,6 +127,8 @@ def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, i
         ("grpc.http2.max_ping_strikes", 2),
         ("grpc.max_connection_idle_ms", 30 * 60 * 1_000),
         ("grpc.so_reuseport", 0),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", MAX_UNREAD_REQUEST_BYTES),
         ("grpc.enable_channelz", 0),
     ]
 

@@ -154,6 +154,6 @@ def test_a_node_that_is_down_is_named(nodes: ClusterOfProcesses, cluster: Cluste
     frame = read(spark, f"{n2.grpc},{n1.grpc}", channels=mine)
     assert frame.where("CAST(payload AS STRING) LIKE 'down-%'").count() == 2
     with pytest.raises(PySparkException) as raised:
-        read(spark, n1.grpc, channelPattern="shop.*").collect()
+        read(spark, n1.grpc, channelPattern="shop.*", serverTimeout="5").collect()
 
     assert n2.grpc in str(raised.value) or "is owned by node 'n2', which is not running" in str(raised.value)
