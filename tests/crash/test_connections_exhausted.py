@@ -191,5 +191,5 @@ def test_more_connections_than_files_permit_are_refused_at_the_start(tmp_path: P
     with pytest.raises(ServerDiedError) as died:
         ServerProcess(tmp_path / "log", {"server.max_connections": 4_000}, wrapper=["prlimit", "--nofile=4096:4096"])
     assert died.value.code == 78
-    assert "server.max_connections is 4000, and the limit of 4096 open files has room for" in died.value.errors
+    assert "server.max_connections is 4000, but the limit of 4096 open files allows" in died.value.errors
     assert not (tmp_path / "log").exists()

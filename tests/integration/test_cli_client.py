@@ -518,7 +518,7 @@ def test_a_broadcast_is_sent_shown_acknowledged_and_waited_for(endpoint: str, ch
     [status] = records(succeeds(endpoint, "broadcast", "status", broadcast_id))
     assert (status["state"], status["acked"], status["vchannels"], status["keys"]) == ("wait_ack", 0, 2, [key])
     assert (status["shared_keys"], status["missing"]) == ([], [f"{channel}/0", f"{channel}/1"])
-    assert "belongs to broadcast" in refused(
+    assert "is held by broadcast" in refused(
         endpoint, ExitCode.CONFLICT, "broadcast", "send", channel, "-m", "x", "--key", key
     )
     told = refused(endpoint, ExitCode.TIMEOUT, "broadcast", "wait", key, "--timeout", "0.2")

@@ -101,5 +101,5 @@ def test_ages_and_sizes_are_read_as_people_write_them() -> None:
 
 
 async def test_a_change_of_an_unknown_setting_is_refused(client: tidelog.AsyncClient) -> None:
-    with pytest.raises(ValueError, match="no setting 'size'"):
+    with pytest.raises(ValueError, match="unknown retention setting 'size'"):
         await client.alter_channels(["a"], retention={"size": 1})  # type: ignore[arg-type]  # On purpose.

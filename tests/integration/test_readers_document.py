@@ -21,8 +21,8 @@ def test_the_example_resumes_between_the_copies_of_a_broadcast(tmp_path: Path) -
 
 def test_the_page_has_each_state_and_the_bounds_of_the_code() -> None:
     assert [state for state in get_args(ReaderState) if f"| `{state}` |" not in PAGE] == []
-    assert f"`Retry.give_up_s`, {Retry().give_up_s:.0f} s" in PAGE
-    assert f"waits for the connection for {DEFAULT_CONNECT_TIMEOUT_S:.0f} s" in PAGE
-    assert f"without its server for {WAITING_AFTER_S:.0f} s" in PAGE
+    assert f"`Retry.give_up_s` has passed without an answer: {Retry().give_up_s:.0f} s" in PAGE
+    assert f"waits up to {DEFAULT_CONNECT_TIMEOUT_S:.0f} s for the connection" in PAGE
+    assert f"the server has been away for {WAITING_AFTER_S:.0f} s" in PAGE
     assert f"older than {LAGGING_AFTER_S:.0f} s" in PAGE
     assert f"at most every {WARN_EVERY_S:.0f} s" in PAGE
