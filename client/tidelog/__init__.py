@@ -19,7 +19,7 @@ if _typing.TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     # The first access to a public name imports all of them. Why not at import: the server uses only the wire format
-    # and starts a tenth of a second sooner without the rest. A private name is a submodule and is imported explicitly.
+    # and starts a tenth of a second sooner without the rest. Submodules are imported explicitly.
     if name == "__all__" or not name.startswith("_"):
         public = _importlib.import_module("tidelog._public")
         globals().update({each: getattr(public, each) for each in ("__all__", *public.__all__)})

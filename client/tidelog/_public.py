@@ -1,12 +1,10 @@
 """The public names of the client, collected from the modules that define them; ``tidelog`` re-exports them."""
 
-from tidelog._append_responses import AppendResponse, AppendResponses, To
-from tidelog._async_client import AsyncClient
-from tidelog._async_cluster import AsyncCluster
-from tidelog._async_handles import AsyncChannel, AsyncVchannel
-from tidelog._async_wal import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
-from tidelog._batch import Batch, columns_from_arrow
-from tidelog._broadcast_types import (
+# Ordering: first, because it affects how grpc is imported.
+from tidelog.transport import fork as _fork  # noqa: F401 - imported for its effect
+
+# isort: split
+from tidelog.admin.broadcast_types import (
     AckMode,
     BroadcastDescription,
     BroadcastResult,
@@ -14,7 +12,7 @@ from tidelog._broadcast_types import (
     BroadcastSummary,
     ResourceKey,
 )
-from tidelog._channel_types import (
+from tidelog.admin.channel_types import (
     ChannelDescription,
     OwnerDescription,
     Retention,
@@ -22,12 +20,13 @@ from tidelog._channel_types import (
     RetentionCut,
     VchannelDescription,
 )
-from tidelog._cluster_types import ChannelOwner, ClusterDescription, NodeDescription
-from tidelog._columns import Columns
-from tidelog._consumer import AsyncConsumer, ConsumerOptions
-from tidelog._credentials import TlsOptions, TokenFile, TokenSource
-from tidelog._deliver_filters import DeliverFilter
-from tidelog._errors import (
+from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription, NodeDescription
+from tidelog.admin.token_types import NewToken, TokenDescription
+from tidelog.append.producer import AsyncProducer, AsyncTicket, ProducerOptions
+from tidelog.append.sizes import Appendable
+from tidelog.client import AsyncClient
+from tidelog.cluster import AsyncCluster
+from tidelog.errors import (
     AppCommitMismatchError,
     AppendUnknownError,
     ApplicationForgottenError,
@@ -91,29 +90,29 @@ from tidelog._errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from tidelog._group_types import Consumed, GroupDescription, GroupMember, GroupPosition, GroupSummary
-from tidelog._message import Message, StoredMessage
-from tidelog._message_handler import MessageHandler
-from tidelog._positions import At, End, Positions, Start
-from tidelog._producer import AsyncProducer, AsyncTicket, ProducerOptions
-from tidelog._reader_events import OnEvent, ReaderEvent, ReaderState
-from tidelog._retry import Retry
-from tidelog._scan import AsyncScan
-from tidelog._scan_plan import ScanOptions
-from tidelog._sizes import Appendable
-from tidelog._sync_client import Client, Scan
-from tidelog._sync_cluster import Cluster
-from tidelog._sync_consumer import Consumer
-from tidelog._sync_handles import Channel, Vchannel
-from tidelog._sync_producer import Producer, Ticket
-from tidelog._sync_transaction import Transaction
-from tidelog._sync_wal import Wal, WalBroadcast, WalTransaction
-from tidelog._sync_wal_scanner import WalScanner
-from tidelog._tick import Tick
-from tidelog._token_types import NewToken, TokenDescription
-from tidelog._transaction import AsyncTransaction
-from tidelog._transaction_options import TransactionOptions
-from tidelog._types import (
+from tidelog.groups.consumer import AsyncConsumer, ConsumerOptions
+from tidelog.groups.types import Consumed, GroupDescription, GroupMember, GroupPosition, GroupSummary
+from tidelog.handles import AsyncChannel, AsyncVchannel
+from tidelog.message import Message, StoredMessage
+from tidelog.read.positions import At, End, Positions, Start
+from tidelog.read.reader_events import OnEvent, ReaderEvent, ReaderState
+from tidelog.read.scan import AsyncScan
+from tidelog.read.scan_plan import ScanOptions
+from tidelog.sync.client import Client
+from tidelog.sync.cluster import Cluster
+from tidelog.sync.consumer import Consumer
+from tidelog.sync.handles import Channel, Vchannel
+from tidelog.sync.producer import Producer, Ticket
+from tidelog.sync.scan import Scan
+from tidelog.sync.transaction import Transaction
+from tidelog.sync.wal import Wal, WalBroadcast, WalTransaction
+from tidelog.sync.wal_scanner import WalScanner
+from tidelog.tick import Tick
+from tidelog.transport.credentials import TlsOptions, TokenFile, TokenSource
+from tidelog.transport.retry import Retry
+from tidelog.txn.options import TransactionOptions
+from tidelog.txn.transaction import AsyncTransaction
+from tidelog.types import (
     AppendResult,
     Durability,
     Plan,
@@ -127,7 +126,13 @@ from tidelog._types import (
     TransactionResult,
     TransactionState,
 )
-from tidelog._wal_scanner import AsyncWalScanner
+from tidelog.wal.accessor import AsyncWal, AsyncWalBroadcast, AsyncWalTransaction
+from tidelog.wal.deliver_filters import DeliverFilter
+from tidelog.wal.message_handler import MessageHandler
+from tidelog.wal.responses import AppendResponse, AppendResponses, To
+from tidelog.wal.scanner import AsyncWalScanner
+from tidelog.wire.batch import Batch, columns_from_arrow
+from tidelog.wire.columns import Columns
 
 __all__ = [
     "AckMode",

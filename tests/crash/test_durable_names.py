@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from crash.damage import filled_store
 from tidelog.spark import manifest
-from tidelog.spark.manifest import ArchivedRange, Commit
+from tidelog.spark.archive.manifest import ArchivedRange, Commit
 from tidelog_server.storage.backup_folder import Taking, open_backup_folder
 from tidelog_server.storage.backup_manifest import Facts
 from tidelog_server.storage.cluster_file import ClusterIdentity, write_identity

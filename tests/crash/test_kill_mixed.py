@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, _transaction
+from tidelog import AsyncClient
+from tidelog.txn import transaction as _transaction
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.mixed_load import Log, Record, check, prepare, read_log, run_load
 from tidelog_testing.processes import ServerDiedError, ServerProcess, lasting_port

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, At, TransactionResult, _transaction
+from tidelog import AsyncClient, At, TransactionResult
+from tidelog.txn import transaction as _transaction
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_testing.processes import ServerProcess, lasting_port
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, Client, Message, PreparedTransaction, _transaction
-from tidelog._columns import encode_payloads
+from tidelog import AsyncClient, Client, Message, PreparedTransaction
 from tidelog.testing import server
+from tidelog.txn import transaction as _transaction
+from tidelog.wire.columns import encode_payloads
 from tidelog_testing.grpc_calls import running_server
 from tidelog_testing.reads import payloads
 from tidelog_testing.secured import secured_server

@@ -13,8 +13,9 @@ from contextlib import suppress
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, At, ProducerSequence, _transaction
+from tidelog import AsyncClient, At, ProducerSequence
 from tidelog.testing import start_server
+from tidelog.txn import transaction as _transaction
 from tidelog_testing.cut_proxy import cut_off_client
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, At, Message, Tick, columns_from_arrow
-from tidelog._transport import MIB, SCAN_WINDOW_BYTES
 from tidelog.testing import server, start_server
+from tidelog.transport.transport import MIB, SCAN_WINDOW_BYTES
 from tidelog_testing.fault_proxy import FaultProxy
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, _transaction
+from tidelog import AsyncClient
 from tidelog.testing import server
+from tidelog.txn import transaction as _transaction
 from tidelog_testing.grpc_calls import running_server
 from tidelog_testing.processes import ServerProcess, lasting_port
 from tidelog_testing.reads import payloads

@@ -16,7 +16,7 @@ from tidelog.msgstream import (
     MsgType,
     SubscriptionPosition,
 )
-from tidelog.msgstream._group_subscriptions import GroupSubscriptionStore
+from tidelog.msgstream._backends.group_subscriptions import GroupSubscriptionStore
 from tidelog.testing import server
 from tidelog_testing.fault_proxy import FaultProxy
 from tidelog_testing.processes import ServerProcess, lasting_port

@@ -13,8 +13,8 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, At, Client, ReaderEvent, Retry
-from tidelog._async_client import DEFAULT_CONNECT_TIMEOUT_S
-from tidelog._reader_events import WAITING_AFTER_S
+from tidelog.client import DEFAULT_CONNECT_TIMEOUT_S
+from tidelog.read.reader_events import WAITING_AFTER_S
 from tidelog.rocksmq import AsyncRocksMQ
 from tidelog.testing import server, start_server
 from tidelog_testing.documents import output_of

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import get_args
 
 from tidelog import ReaderState, Retry
-from tidelog._async_client import DEFAULT_CONNECT_TIMEOUT_S
-from tidelog._reader_events import LAGGING_AFTER_S, WAITING_AFTER_S
-from tidelog._transport import WARN_EVERY_S
+from tidelog.client import DEFAULT_CONNECT_TIMEOUT_S
+from tidelog.read.reader_events import LAGGING_AFTER_S, WAITING_AFTER_S
+from tidelog.transport.transport import WARN_EVERY_S
 from tidelog_testing.documents import output_of_example, page
 
 PAGE = page("READERS.md")

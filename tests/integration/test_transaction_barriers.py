@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, _transaction
+from tidelog import AsyncClient
 from tidelog.testing import server
+from tidelog.txn import transaction as _transaction
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.reads import payloads
 

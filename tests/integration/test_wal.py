@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog import AsyncClient, AsyncWal, Message, ResourceKey, To, _transaction
+from tidelog import AsyncClient, AsyncWal, Message, ResourceKey, To
 from tidelog.rocksmq import AsyncRocksMQ
 from tidelog.testing import server
+from tidelog.txn import transaction as _transaction
 from tidelog_testing.fault_proxy import FaultProxy
 from tidelog_testing.processes import ServerProcess
 from tidelog_testing.reads import payloads

@@ -13,7 +13,7 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient, AsyncWal, At, Batch, DeliverFilter, Message, Retry, Tick
-from tidelog._positions import Start
+from tidelog.read.positions import Start
 from tidelog.testing import server
 from tidelog_testing.processes import ServerProcess, lasting_port
 

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import AppendResponse, AppendResult, At, DeliverFilter, Message, Tick, TidelogError, To
-from tidelog._append_responses import AppendResponses, grouped, in_order
-from tidelog._deliver_filters import filter_options
-from tidelog._positions import FOLLOW
-from tidelog._scan_plan import scan_plan
-from tidelog._transaction import full_name
+from tidelog.read.positions import FOLLOW
+from tidelog.read.scan_plan import scan_plan
+from tidelog.txn.transaction import full_name
+from tidelog.wal.deliver_filters import filter_options
+from tidelog.wal.responses import AppendResponses, grouped, in_order
 
 VCHANNELS = ("a", "a/0", "b/0", "b/1", "c")
 PAIRS = st.lists(st.tuples(st.sampled_from(VCHANNELS), st.binary(max_size=4)), max_size=30)

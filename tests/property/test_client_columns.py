@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import Columns, Message
-from tidelog._append_terms import AppendTerms
-from tidelog._columns import (
+from tidelog.v1 import wal_service_pb2
+from tidelog.wire.append_terms import AppendTerms
+from tidelog.wire.column_parts import txn_parts, with_txn_ends
+from tidelog.wire.columns import (
     checksum,
     decode_event_times_ms,
     decode_keys,
@@ -20,10 +22,8 @@ from tidelog._columns import (
     encode_messages,
     encode_payloads,
 )
-from tidelog._columns_parts import txn_parts, with_txn_ends
-from tidelog._protowire import WireFormatError
-from tidelog._wire import append_options, append_stream_request, columns_from_wire, columns_to_wire, scan_page
-from tidelog.v1 import wal_service_pb2
+from tidelog.wire.protocol import append_options, append_stream_request, columns_from_wire, columns_to_wire, scan_page
+from tidelog.wire.protowire import WireFormatError
 
 UINT64 = st.integers(0, (1 << 64) - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidelog import _columns as client
-from tidelog._protowire import WireFormatError
-from tidelog._wire import columns_from_wire
 from tidelog.v1 import message_pb2
+from tidelog.wire import columns as client
+from tidelog.wire.protocol import columns_from_wire
+from tidelog.wire.protowire import WireFormatError
 from tidelog_server.core import errors, limits
 from tidelog_server.core.errors import ChecksumMismatchError, MalformedColumnsError
 from tidelog_server.core.limits import Limits

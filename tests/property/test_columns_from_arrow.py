@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import columns_from_arrow
-from tidelog._columns import (
+from tidelog.wire.columns import (
     checksum,
     decode_event_times_ms,
     decode_keys,

@@ -21,12 +21,12 @@ from tidelog import (
     TidelogError,
     TransactionResult,
 )
-from tidelog._append_lane import TransactionPart, TransactionSubmission
-from tidelog._append_terms import DEFAULT_TERMS
-from tidelog._columns import decode_payloads
-from tidelog._numbering import Numbering
-from tidelog._wire import columns_from_wire
+from tidelog.append.lane import TransactionPart, TransactionSubmission
+from tidelog.append.numbering import Numbering
 from tidelog.v1 import wal_service_pb2
+from tidelog.wire.append_terms import DEFAULT_TERMS
+from tidelog.wire.columns import decode_payloads
+from tidelog.wire.protocol import columns_from_wire
 from tidelog_testing.append_queues import Network, Stream
 
 VCHANNEL: Final = "a/0"

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import AppendResult, SequenceGapError, ShutdownError, TidelogError
-from tidelog._append_lane import Submission
-from tidelog._append_terms import DEFAULT_TERMS
-from tidelog._columns import decode_payloads
-from tidelog._numbering import Numbering
-from tidelog._wire import columns_from_wire
+from tidelog.append.lane import Submission
+from tidelog.append.numbering import Numbering
 from tidelog.v1 import wal_service_pb2
+from tidelog.wire.append_terms import DEFAULT_TERMS
+from tidelog.wire.columns import decode_payloads
+from tidelog.wire.protocol import columns_from_wire
 from tidelog_testing.append_queues import LOST, Network, Stream
 
 VCHANNELS = ("a/0", "b/0")

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog import _protowire as protowire
 from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog.wire import protowire
 from tidelog_server.core.errors import MalformedRequestError
 from tidelog_server.rpc import wire
 from tidelog_server.rpc.append import StreamRequest, parse_stream_request

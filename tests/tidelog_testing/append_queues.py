@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidelog import AppendResult, AppendUnknownError, TidelogError
-from tidelog._append_lane import Batch, Submission
-from tidelog._append_queue import AppendQueue
-from tidelog._append_terms import DEFAULT_TERMS
-from tidelog._columns import decode_payloads
-from tidelog._numbering import Numbering
-from tidelog._sizes import Appendable, measure_all
-from tidelog._wire import columns_from_wire
+from tidelog.append.lane import Batch, Submission
+from tidelog.append.numbering import Numbering
+from tidelog.append.queue import AppendQueue
+from tidelog.append.sizes import Appendable, measure_all
 from tidelog.v1 import wal_service_pb2
+from tidelog.wire.append_terms import DEFAULT_TERMS
+from tidelog.wire.columns import decode_payloads
+from tidelog.wire.protocol import columns_from_wire
 
 
 def submit(queue: AppendQueue, *messages: Appendable, vchannel: str = "a/0") -> "asyncio.Future[AppendResult]":

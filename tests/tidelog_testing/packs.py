@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from tidelog._tick import LOGICAL_BITS
 from tidelog.msgstream import MsgType
 from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
+from tidelog.tick import LOGICAL_BITS
 
 INTERVAL_MS = 100
 GRID = Grid(INTERVAL_MS)

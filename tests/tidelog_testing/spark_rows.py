@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import Client, Tick
-from tidelog.spark import manifest
+from tidelog.spark.archive import manifest
 
 
 def append(client: Client, vchannel: str, *payloads: str) -> list[Tick]:

@@ -15,7 +15,6 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from tidelog._columns import encode_payloads
 from tidelog.v1 import (
     channel_service_pb2,
     error_pb2,
@@ -25,6 +24,7 @@ from tidelog.v1 import (
     wal_service_pb2,
     wal_service_pb2_grpc,
 )
+from tidelog.wire.columns import encode_payloads
 from tidelog_testing.history import Append, Following, History, Row
 
 MAX_BATCH: Final = 50

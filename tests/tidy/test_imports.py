@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tidy.test_public_names import PRIVATE_MODULES
 from tidy.tree import ROOT, imports, python_files, shown
 
 CLIENT = ROOT / "client" / "tidelog"
@@ -74,12 +75,25 @@ def test_core_imports_the_standard_library_only() -> None:
     assert foreign == []
 
 
+def test_the_server_imports_only_the_wire_format_and_the_generated_code_of_the_client() -> None:
+    # The command line and the demo are programs of users: they use the client.
+    users = {SERVER / "cli", SERVER / "demo"}
+    foreign = [
+        f"{shown(path)} imports {name}"
+        for path in python_files()
+        if SERVER in path.parents and not users & set(path.parents)
+        for name in imports(path)
+        if name.partition(".")[0] == "tidelog" and not name.startswith(("tidelog.wire.", "tidelog.v1."))
+    ]
+    assert foreign == []
+
+
 def test_spark_uses_only_public_names_of_the_client() -> None:
     private = [
         f"{shown(path)} imports {name}"
         for path in python_files()
         if CLIENT / "spark" in path.parents
         for name in imports(path)
-        if name.startswith("tidelog.") and not name.startswith("tidelog.spark.") and "._" in name
+        if name.startswith("tidelog.") and (name.split(".")[1] in PRIVATE_MODULES or "._" in name)
     ]
     assert private == []

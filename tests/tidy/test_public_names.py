@@ -4,6 +4,33 @@ Method: `tidelog.__all__` against the list below, and the displayed module of ea
 """
 
 import tidelog
+from tidelog import wal
+from tidy.tree import ROOT, files, python_files
+
+CLIENT = ROOT / "client" / "tidelog"
+
+# Packages whose `__init__` exports public names, and a module that other programs of the project use.
+PUBLIC_PACKAGES = {"json_text", "msgstream", "rocksmq", "spark", "testing", "tracing", "v1", "wal"}
+
+PRIVATE_MODULES = {
+    "admin",
+    "append",
+    "client",
+    "client_calls",
+    "cluster",
+    "errors",
+    "groups",
+    "handles",
+    "message",
+    "read",
+    "routes",
+    "sync",
+    "tick",
+    "transport",
+    "txn",
+    "types",
+    "wire",
+}
 
 PUBLIC_NAMES = [
     "AckMode",
@@ -168,7 +195,18 @@ def test_public_names_exist_and_say_where_they_belong() -> None:
     assert {name: home for name, home in classes.items() if home != "tidelog"} == {}
 
 
-def test_every_other_module_of_the_client_is_private_or_an_extra() -> None:
+def test_every_other_name_is_a_package_or_a_private_module() -> None:
     # pytest itself adds names to the modules of its plugins; they are not identifiers.
     public = {name for name in vars(tidelog) if name.isidentifier() and not name.startswith("_")}
-    assert public - set(PUBLIC_NAMES) <= {"json_text", "msgstream", "rocksmq", "spark", "testing", "tracing", "v1"}
+    assert public - set(PUBLIC_NAMES) <= PUBLIC_PACKAGES | PRIVATE_MODULES
+
+
+def test_each_module_of_the_client_is_listed_as_public_or_private() -> None:
+    modules = {path.stem for path in python_files() if path.parent == CLIENT}
+    packages = {path.parent.name for path in files(".py") if path.parent.parent == CLIENT}
+    assert {name for name in modules | packages if not name.startswith("_")} == PUBLIC_PACKAGES | PRIVATE_MODULES
+
+
+def test_the_wal_accessor_is_exported_by_a_package_of_its_own() -> None:
+    assert all(getattr(wal, name) is getattr(tidelog, name) for name in wal.__all__)
+    assert [name for name in PUBLIC_NAMES if "Wal" in name] == [name for name in wal.__all__ if "Wal" in name]

@@ -5,6 +5,9 @@ in memory; ``RmqMsgStreamFactory`` and ``MemMsgStreamFactory`` are their synchro
 has an example, the semantics, and a mapping for users of Milvus's ``MsgStream``.
 """
 
+from tidelog.msgstream._backends.group_subscriptions import GroupSubscriptionStore
+from tidelog.msgstream._backends.mem_broker import MemBroker
+from tidelog.msgstream._backends.subscriptions import MemSubscriptionStore, SubscriptionStore
 from tidelog.msgstream._dispatcher import (
     MemUDFactory,
     ProtoUDFactory,
@@ -25,9 +28,7 @@ from tidelog.msgstream._errors import (
     UnknownMsgTypeError,
 )
 from tidelog.msgstream._factories import AsyncMemMsgStreamFactory, AsyncMsgStreamFactory, AsyncRmqMsgStreamFactory
-from tidelog.msgstream._group_subscriptions import GroupSubscriptionStore
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
-from tidelog.msgstream._mem_broker import MemBroker
 from tidelog.msgstream._messages import (
     AliasMsg,
     CollectionMsg,
@@ -48,11 +49,11 @@ from tidelog.msgstream._messages import (
     class_of_type,
 )
 from tidelog.msgstream._msg_type import SEED_NAMES, MsgType, msg_type_of
-from tidelog.msgstream._pack import MsgPack, MsgPosition
+from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._plain_stream import AsyncPlainMsgStream
+from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._repack import RepackFunc, compute_produce_channel_indexes
 from tidelog.msgstream._settings import StreamSettings
-from tidelog.msgstream._subscriptions import MemSubscriptionStore, SubscriptionStore
 from tidelog.msgstream._sync_stream import MemMsgStreamFactory, MsgStream, MsgStreamFactory, RmqMsgStreamFactory
 from tidelog.msgstream._tt_stream import AsyncTtMsgStream
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from tidelog._tick import LOGICAL_BITS
-from tidelog.msgstream._backend import Delivered
+from tidelog.msgstream._backends.backend import Delivered
 from tidelog.msgstream._msg_type import MsgType
+from tidelog.tick import LOGICAL_BITS
 
 _ENDS_PACK: Final = int(MsgType.DROP_COLLECTION)
 

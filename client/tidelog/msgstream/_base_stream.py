@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog._errors import ClosedError
-from tidelog._tick import MAX_TICK, Tick
-from tidelog.msgstream._backend import Backend, Delivered, Place, Reader
+from tidelog.errors import ClosedError
+from tidelog.msgstream._backends.backend import Backend, Delivered, Place, Reader
+from tidelog.msgstream._backends.subscriptions import SubscriptionStore
 from tidelog.msgstream._dispatcher import UnmarshalDispatcher
 from tidelog.msgstream._errors import (
     BadPositionError,
@@ -18,11 +18,12 @@ from tidelog.msgstream._errors import (
 )
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
 from tidelog.msgstream._messages import TsMsg
-from tidelog.msgstream._pack import MsgPack, MsgPosition
+from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._repack import RepackFunc
 from tidelog.msgstream._sending import MessageIds, Sending
 from tidelog.msgstream._settings import StreamSettings
-from tidelog.msgstream._subscriptions import SubscriptionStore
+from tidelog.tick import MAX_TICK, Tick
 
 _ID_BYTES: Final = 8
 

@@ -18,7 +18,7 @@ Errors of the log, such as ChannelNotFoundError or PositionTrimmedError, are pas
 ``effect`` none: nothing was appended.
 """
 
-from tidelog._errors import TidelogError
+from tidelog.errors import TidelogError
 
 
 class MsgStreamError(TidelogError):

@@ -3,19 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
-from tidelog._async_client import AsyncClient
-from tidelog._reader_events import OnEvent
-from tidelog.msgstream._backend import Backend
+from tidelog.client import AsyncClient
+from tidelog.msgstream._backends.backend import Backend
+from tidelog.msgstream._backends.group_subscriptions import GroupSubscriptionStore
+from tidelog.msgstream._backends.mem_broker import MemBackend, MemBroker
+from tidelog.msgstream._backends.rmq_backend import RmqBackend
+from tidelog.msgstream._backends.subscriptions import SubscriptionStore
 from tidelog.msgstream._base_stream import StreamParts
 from tidelog.msgstream._dispatcher import ProtoUDFactory, UnmarshalDispatcherFactory
-from tidelog.msgstream._group_subscriptions import GroupSubscriptionStore
 from tidelog.msgstream._interface import AsyncMsgStream
-from tidelog.msgstream._mem_broker import MemBackend, MemBroker
 from tidelog.msgstream._plain_stream import AsyncPlainMsgStream
-from tidelog.msgstream._rmq_backend import RmqBackend
 from tidelog.msgstream._settings import StreamSettings
-from tidelog.msgstream._subscriptions import SubscriptionStore
 from tidelog.msgstream._tt_stream import AsyncTtMsgStream
+from tidelog.read.reader_events import OnEvent
 
 
 class AsyncMsgStreamFactory(ABC):

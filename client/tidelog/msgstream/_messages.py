@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tidelog.msgstream._errors import MalformedMessageError
 from tidelog.msgstream._msg_type import MsgType
-from tidelog.msgstream._pack import MsgPosition
+from tidelog.msgstream._position import MsgPosition
 from tidelog.v1 import message_stream_pb2 as pb
 
 _T: Final = MsgType

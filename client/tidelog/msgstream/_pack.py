@@ -1,28 +1,10 @@
-"""Positions and packs."""
+"""Packs of messages."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tidelog.msgstream._messages import TsMsg
-
-
-@dataclass(frozen=True, slots=True)
-class MsgPosition:
-    """A position in a channel.
-
-    Attributes:
-        channel_name: Name of the channel.
-        msg_id: Id of a message, or of a tick between messages; as ``Tick.message_id``.
-        msg_group: Subscription that received it; empty if not set.
-        timestamp: Everything with this tick or a smaller one is before the position. For a message: its tick.
-    """
-
-    channel_name: str
-    msg_id: bytes
-    msg_group: str = ""
-    timestamp: int = 0
+from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._position import MsgPosition
 
 
 @dataclass(slots=True)
@@ -41,7 +23,7 @@ class MsgPack:
 
     begin_ts: int = 0
     end_ts: int = 0
-    msgs: "Sequence[TsMsg]" = ()
+    msgs: Sequence[TsMsg] = ()
     start_positions: Sequence[MsgPosition] = field(default=(), compare=False)
     end_positions: Sequence[MsgPosition] = field(default=(), compare=False)
 
@@ -51,7 +33,7 @@ class MsgPack:
         return not self.msgs
 
 
-def pack_of(msgs: "Iterable[TsMsg]") -> MsgPack:
+def pack_of(msgs: Iterable[TsMsg]) -> MsgPack:
     """Return a pack to send, with the times that its messages cover."""
     several = list(msgs)
     return MsgPack(

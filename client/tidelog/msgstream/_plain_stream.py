@@ -3,11 +3,12 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from tidelog._positions import At
-from tidelog._tick import Tick
-from tidelog.msgstream._backend import Delivered, Place
+from tidelog.msgstream._backends.backend import Delivered, Place
 from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
-from tidelog.msgstream._pack import MsgPack, MsgPosition
+from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
+from tidelog.read.positions import At
+from tidelog.tick import Tick
 
 
 class AsyncPlainMsgStream(BaseStream):

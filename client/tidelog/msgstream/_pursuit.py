@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from tidelog._tick import LOGICAL_BITS
 from tidelog.msgstream._assembler import RawPack
 from tidelog.msgstream._settings import PURSUIT_LAG_MS, PURSUIT_MAX_BYTES, PURSUIT_MAX_SPAN_MS
+from tidelog.tick import LOGICAL_BITS
 
 
 class Pursuit:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tidelog._message import Message
-from tidelog._tick import Tick
-from tidelog.msgstream._backend import Backend
+from tidelog.message import Message
+from tidelog.msgstream._backends.backend import Backend
 from tidelog.msgstream._errors import EmptyPackError, MalformedMessageError, MessageTooLargeError, StreamStateError
 from tidelog.msgstream._messages import InsertMsg, TsMsg
 from tidelog.msgstream._pack import MsgPack
 from tidelog.msgstream._repack import RepackFunc, checked_packs, compute_produce_channel_indexes, default_repack
+from tidelog.tick import Tick
 
 MessageIds = Mapping[str, Sequence[bytes]]
 

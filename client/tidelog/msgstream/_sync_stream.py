@@ -4,18 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from tidelog._background import background
-from tidelog._errors import ClosedError
-from tidelog._reader_events import OnEvent
-from tidelog._sync_client import Client
+from tidelog.errors import ClosedError
+from tidelog.msgstream._backends.mem_broker import MemBroker
+from tidelog.msgstream._backends.subscriptions import SubscriptionStore
 from tidelog.msgstream._dispatcher import UnmarshalDispatcherFactory
 from tidelog.msgstream._factories import AsyncMemMsgStreamFactory, AsyncMsgStreamFactory, AsyncRmqMsgStreamFactory
 from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
-from tidelog.msgstream._mem_broker import MemBroker
 from tidelog.msgstream._messages import TsMsg
-from tidelog.msgstream._pack import MsgPack, MsgPosition
+from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._repack import RepackFunc
-from tidelog.msgstream._subscriptions import SubscriptionStore
+from tidelog.read.reader_events import OnEvent
+from tidelog.sync.client import Client
+from tidelog.transport.background import background
 
 
 class MsgStream:

@@ -5,15 +5,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidelog._positions import At
-from tidelog._tick import LOGICAL_BITS, Tick
 from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
-from tidelog.msgstream._backend import Delivered, Place
+from tidelog.msgstream._backends.backend import Delivered, Place
 from tidelog.msgstream._base_stream import BaseStream, StreamParts, tick_of_id
 from tidelog.msgstream._messages import TsMsg
 from tidelog.msgstream._msg_type import DML_TYPES, MsgType
-from tidelog.msgstream._pack import MsgPack, MsgPosition
+from tidelog.msgstream._pack import MsgPack
+from tidelog.msgstream._position import MsgPosition
 from tidelog.msgstream._pursuit import Pursuit
+from tidelog.read.positions import At
+from tidelog.tick import LOGICAL_BITS, Tick
 
 # Number of messages decoded before yielding to the event loop: a few milliseconds.
 _MESSAGES_PER_TURN: Final = 200

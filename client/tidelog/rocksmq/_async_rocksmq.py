@@ -23,7 +23,6 @@ from tidelog import (
     Tick,
     VchannelDescription,
 )
-from tidelog._append_together import append_together
 from tidelog.rocksmq._lane import Lane
 from tidelog.rocksmq._messages import (
     ConsumerMessage,
@@ -33,6 +32,7 @@ from tidelog.rocksmq._messages import (
     checked_messages,
     checked_msg_id,
 )
+from tidelog.txn.together import append_together
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
 # Names contain no dot: the first dot ends the name, so two queues never share a channel.

@@ -1,7 +1,7 @@
 """Access to the asynchronous client behind a synchronous one, and to the connections of a client."""
 
 from tidelog import AsyncClient, Client
-from tidelog._transport import Transport
+from tidelog.transport.transport import Transport
 
 
 def client_behind(client: Client) -> AsyncClient:

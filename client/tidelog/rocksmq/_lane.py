@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from tidelog import AsyncClient, Consumed, ConsumeForgottenError, OnEvent, TidelogError
-from tidelog._reader_events import WAITING_AFTER_S
-from tidelog._reader_watch import ReaderWatch, patiently
+from tidelog.read.reader_events import WAITING_AFTER_S
+from tidelog.read.reader_watch import ReaderWatch, patiently
 from tidelog.rocksmq._behind import transport_behind
 from tidelog.rocksmq._loop_lock import LoopLock
 from tidelog.rocksmq._messages import ConsumerMessage

@@ -1,9 +1,9 @@
 """Synchronous twin of the id allocator."""
 
 from tidelog import Client, Tick
-from tidelog._background import background
 from tidelog.rocksmq._async_id_allocator import DEFAULT_PREFETCH, AsyncIDAllocator
 from tidelog.rocksmq._behind import client_behind
+from tidelog.transport.background import background
 
 
 class IDAllocator:

@@ -5,10 +5,10 @@ from types import TracebackType
 from typing import Self
 
 from tidelog import Client, Message, OnEvent, Tick
-from tidelog._background import background
 from tidelog.rocksmq._async_rocksmq import DEFAULT_ENDPOINT, AsyncRocksMQ, AsyncRocksMQConsumer
 from tidelog.rocksmq._behind import client_behind
 from tidelog.rocksmq._messages import ConsumerMessage, ProducerMessage
+from tidelog.transport.background import background
 
 
 class RocksMQ:

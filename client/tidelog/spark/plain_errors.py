@@ -5,9 +5,9 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from tidelog import TidelogError
-from tidelog.spark.manifest import ArchiveError
+from tidelog.spark.archive.manifest import ArchiveError
 from tidelog.spark.option_error import OptionError
-from tidelog.spark.stream_offsets import OffsetError
+from tidelog.spark.stream.offsets import OffsetError
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

@@ -17,17 +17,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidelog.spark.archive_plan import ArchivePartition, plan_with_archive
+from tidelog.spark.archive.partition import ArchivePartition
+from tidelog.spark.archive.plan import plan_with_archive
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.payload_options import CORRUPT_RECORD, PayloadFormat
 from tidelog.spark.plain_errors import plainly
-from tidelog.spark.plan import ReadPartition, plan
-from tidelog.spark.pushdown import Pushdown, push
-from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, check_write
+from tidelog.spark.read.plan import ReadPartition, plan
+from tidelog.spark.read.pushdown import Pushdown, push
+from tidelog.spark.stream.reader import TidelogStreamReader
 from tidelog.spark.stream_options import parse_stream_options, refuse_stream_options
-from tidelog.spark.stream_read import TidelogStreamReader
 from tidelog.spark.worker_python import use_python_of_the_driver
-from tidelog.spark.write_options import parse_write_options
+from tidelog.spark.write.options import parse_write_options
+from tidelog.spark.write.sink import TidelogStreamWriter, TidelogWriter, check_write
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -120,7 +121,7 @@ class TidelogDataSource(DataSource):
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> TidelogWriter:
-        """Return a writer of rows with ``schema``. ``tidelog.spark.write_options`` lists its options.
+        """Return a writer of rows with ``schema``. ``tidelog.spark.write.options`` lists its options.
 
         Raises:
             OptionError: An option or a column is invalid, or ``overwrite`` is set.
@@ -164,13 +165,13 @@ class TidelogReader(DataSourceReader):
             TidelogError: The rest of the partition cannot be read.
         """
         if isinstance(partition, ArchivePartition):
-            from tidelog.spark.archive import read_archived
+            from tidelog.spark.archive.reader import read_archived
 
             return read_archived(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
         # For an empty list of partitions Spark makes one partition without a value.
         if not isinstance(partition, ReadPartition):
             return iter(())
-        from tidelog.spark.read import read_partition
+        from tidelog.spark.read.reader import read_partition
 
         return read_partition(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options.payloads)
 

@@ -6,9 +6,9 @@ deploy/TRACING.md.
 
 from opentelemetry.trace import TracerProvider, get_tracer_provider
 
-from tidelog import _tracing
 from tidelog.tracing._hooks import OtelHooks
 from tidelog.tracing._messages import inject, links_of
+from tidelog.transport import tracing as _tracing
 
 __all__ = ["disable", "enable", "inject", "links_of"]
 

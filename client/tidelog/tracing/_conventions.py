@@ -10,7 +10,7 @@ from typing import Final
 from opentelemetry.trace import SpanKind
 from opentelemetry.util.types import AttributeValue
 
-from tidelog._tracing import Operation
+from tidelog.transport.tracing import Operation
 
 PROPERTY: Final = "traceparent"
 """Key of the message property that carries a trace context."""

@@ -7,16 +7,16 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tidelog._batch import Batch
-from tidelog._tracing import Metadata, Operation
 from tidelog.tracing import _conventions
 from tidelog.tracing._messages import links_of
+from tidelog.transport.tracing import Metadata, Operation
+from tidelog.wire.batch import Batch
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class OtelSpan:
-    """See ``tidelog._tracing.Span``."""
+    """See ``tidelog.transport.tracing.Span``."""
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
@@ -44,7 +44,7 @@ class OtelSpan:
 
 
 class OtelHooks:
-    """See ``tidelog._tracing.Hooks``."""
+    """See ``tidelog.transport.tracing.Hooks``."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer

@@ -6,9 +6,9 @@ from typing import Final
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from tidelog._batch import Batch
-from tidelog._message import Message
+from tidelog.message import Message
 from tidelog.tracing._conventions import PROPERTY
+from tidelog.wire.batch import Batch
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 # Maximum links per span: the span of a batch of thousands of messages must not have megabytes.

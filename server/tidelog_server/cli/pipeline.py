@@ -392,7 +392,7 @@ def _options(
 def _folder(text: str) -> Path:
     """Return the absolute path of a folder argument."""
     with _explained():
-        from tidelog.spark.manifest import folder_path
+        from tidelog.spark.archive.manifest import folder_path
 
         return folder_path(text)
 

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from tidelog import _protowire as protowire
 from tidelog.v1 import wal_service_pb2
+from tidelog.wire import protowire
 from tidelog_server.broker.broker import Broker
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.cluster_errors import LogFailure

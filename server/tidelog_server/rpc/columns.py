@@ -13,8 +13,8 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tidelog import _protowire as protowire
 from tidelog.v1 import message_pb2
+from tidelog.wire import protowire
 from tidelog_server.core.entries import MIXED_TYPES
 from tidelog_server.rpc import wire
 

@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from tidelog import _protowire as protowire
 from tidelog.v1 import message_pb2, wal_service_pb2
+from tidelog.wire import protowire
 from tidelog_server.core.entries import MIXED_TYPES
 from tidelog_server.core.errors import DataLossError, InvalidRequestError, WalNameMismatchError
 from tidelog_server.core.limits import MAX_FILTER_TYPES, MAX_FILTERS_PER_SCAN

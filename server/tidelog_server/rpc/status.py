@@ -9,8 +9,8 @@ from typing import Final
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 
-from tidelog._protowire import LENGTH, key_of, varint
 from tidelog.v1 import error_pb2
+from tidelog.wire.protowire import LENGTH, key_of, varint
 from tidelog_server.core import (
     access_errors,
     app_errors,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidelog import _protowire as protowire
 from tidelog.v1 import wal_service_pb2
+from tidelog.wire import protowire
 from tidelog_server.core.errors import (
     BatchTooLargeError,
     EmptyBatchError,

@@ -7,7 +7,7 @@ more copies, each of which takes a tenth of a core at 300 MB/s. Tests compare ev
 import struct
 from typing import Final
 
-from tidelog._protowire import FIXED64, LENGTH, VARINT, key_of, varint
+from tidelog.wire.protowire import FIXED64, LENGTH, VARINT, key_of, varint
 
 _FIXED64: Final = struct.Struct("<Q")
 _FIXED32: Final = struct.Struct("<I")

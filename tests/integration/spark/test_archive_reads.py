@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog import Client
-from tidelog.spark import manifest
+from tidelog.spark.archive import manifest
 from tidelog.spark.pipelines import VerifyReport, archive, read_table, verify
 from tidelog_testing.spark_rows import append, data_files, load, payloads
 

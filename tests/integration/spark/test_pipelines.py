@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog import Client, Message
-from tidelog.spark import manifest
+from tidelog.spark.archive import manifest
 from tidelog.spark.options import OptionError, parse_options
 from tidelog.spark.pipelines import (
     ArchiveError,

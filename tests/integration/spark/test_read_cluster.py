@@ -15,11 +15,11 @@ from tidelog import Client, Cluster
 from tidelog.spark import SCHEMA
 from tidelog.spark.options import parse_options
 from tidelog.spark.payload_options import PayloadFormat
-from tidelog.spark.plan import ReadPartition, plan
-from tidelog.spark.pushdown import Pushdown
-from tidelog.spark.read import read_partition
+from tidelog.spark.read.plan import ReadPartition, plan
+from tidelog.spark.read.pushdown import Pushdown
+from tidelog.spark.read.reader import read_partition
+from tidelog.spark.stream.reader import TidelogStreamReader
 from tidelog.spark.stream_options import parse_stream_options
-from tidelog.spark.stream_read import TidelogStreamReader
 from tidelog_testing.cluster import ClusterOfProcesses
 from tidelog_testing.etcd import EtcdProcess
 from tidelog_testing.spark_rows import payloads

@@ -30,8 +30,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import Client, TidelogError
-from tidelog.spark import manifest
-from tidelog.spark.manifest import ArchiveError
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.manifest import ArchiveError
 from tidelog.spark.pipelines import archive
 from tidelog_testing.recreations import PLANNED, WITHIN_S, Change, ChangingChannel, Round, random_change
 from tidelog_testing.spark_rows import load

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import AsyncClient
-from tidelog.spark.manifest import load as load_archive
+from tidelog.spark.archive.manifest import load as load_archive
 from tidelog.spark.pipelines import archive
 from tidelog_testing.outage import AWAY, InterruptedServer, Writers
 from tidelog_testing.spark_rows import load

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidelog import Client
 from tidelog.spark.connection import Connection
 from tidelog.spark.owners import Owners
-from tidelog.spark.stream_groups import GroupProgress
-from tidelog.spark.stream_offsets import cut_at
+from tidelog.spark.stream.groups import GroupProgress
+from tidelog.spark.stream.offsets import cut_at
 from tidelog_server.testing import RunningServer
 from tidelog_testing.documents import ENDPOINT, page, run_example
 from tidelog_testing.spark_rows import append, error_of

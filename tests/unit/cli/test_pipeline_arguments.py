@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tidelog.spark import manifest
-from tidelog.spark.manifest import ArchivedRange, Commit
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.manifest import ArchivedRange, Commit
 from tidelog.spark.pipelines import Digest, Digests, LaneReport, VerifyReport
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import CommandError, ExitCode

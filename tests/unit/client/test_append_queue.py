@@ -19,13 +19,13 @@ from tidelog import (
     TidelogError,
     UnavailableError,
 )
-from tidelog._append_lane import Submission
-from tidelog._append_queue import AppendQueue
-from tidelog._append_terms import DEFAULT_TERMS, AppendTerms
-from tidelog._columns import MAX_MESSAGES_PER_BATCH
-from tidelog._numbering import Numbering
-from tidelog._sizes import measure_all
+from tidelog.append.lane import Submission
+from tidelog.append.numbering import Numbering
+from tidelog.append.queue import AppendQueue
+from tidelog.append.sizes import measure_all
 from tidelog.v1 import wal_service_pb2
+from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms
+from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
 from tidelog_testing.append_queues import (
     a_queue,
     answer,

@@ -13,14 +13,14 @@ from tidelog import (
     TransactionResult,
     UnavailableError,
 )
-from tidelog._append_lane import Batch, TransactionPart, TransactionSubmission
-from tidelog._append_queue import AppendQueue
-from tidelog._append_terms import DEFAULT_TERMS
-from tidelog._columns import MAX_MESSAGES_PER_BATCH, decode_payloads
-from tidelog._numbering import Numbering
-from tidelog._sizes import Appendable
-from tidelog._wire import columns_from_wire
+from tidelog.append.lane import Batch, TransactionPart, TransactionSubmission
+from tidelog.append.numbering import Numbering
+from tidelog.append.queue import AppendQueue
+from tidelog.append.sizes import Appendable
 from tidelog.v1 import wal_service_pb2
+from tidelog.wire.append_terms import DEFAULT_TERMS
+from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, decode_payloads
+from tidelog.wire.protocol import columns_from_wire
 from tidelog_testing.append_queues import a_queue, answer, next_numbered, request_of
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tidelog import Columns, DataLossError, Message, Tick
-from tidelog._batch import Batch
-from tidelog._columns import checksum, encode_messages, encode_payloads
-from tidelog._columns_parts import with_txn_ends
-from tidelog._protowire import WireFormatError
-from tidelog._scan import batches_of
-from tidelog._wire import ScanEntry, columns_to_wire
+from tidelog.read.scan import batches_of
+from tidelog.wire.batch import Batch
+from tidelog.wire.column_parts import with_txn_ends
+from tidelog.wire.columns import checksum, encode_messages, encode_payloads
+from tidelog.wire.protocol import ScanEntry, columns_to_wire
+from tidelog.wire.protowire import WireFormatError
 
 
 def an_entry(columns: Columns) -> ScanEntry:

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from tidelog import Columns, Message
-from tidelog._columns import (
+from tidelog.wire.columns import (
     checksum,
     decode_event_times_ms,
     decode_keys,

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tidelog._consume_ids import ConsumeIds
+from tidelog.transport.consume_ids import ConsumeIds
 
 CALL = 1 << 24
 

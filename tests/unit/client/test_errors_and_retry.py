@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 import tidelog
-from tidelog._error_reasons import class_of_reason
-from tidelog._retry import Retry, may_repeat
-from tidelog._status import error_of_detail, error_of_status
+from tidelog.transport.error_reasons import class_of_reason
+from tidelog.transport.retry import Retry, may_repeat
+from tidelog.transport.status import error_of_detail, error_of_status
 from tidelog.v1 import error_pb2
 
 SENT_REASONS = [name for name in error_pb2.Reason.keys() if name != "REASON_UNSPECIFIED"]  # noqa: SIM118 - no mapping

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tidelog import OwnershipLostError, ReaderEvent, Retry, Tick, UnavailableError
-from tidelog._reader_events import LAGGING_AFTER_S, WAITING_AFTER_S
-from tidelog._reader_watch import ReaderWatch
-from tidelog._tick import LOGICAL_BITS
-from tidelog._transport import Transport
+from tidelog.read.reader_events import LAGGING_AFTER_S, WAITING_AFTER_S
+from tidelog.read.reader_watch import ReaderWatch
+from tidelog.tick import LOGICAL_BITS
+from tidelog.transport.transport import Transport
 
 
 class Reader:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tidelog._stream_end import StreamEnd
+from tidelog.transport.stream_end import StreamEnd
 
 CALLS = 100
 """Without ``StreamEnd``, nine of ten such calls report an internal error, with grpcio 1.85."""
@@ -79,7 +79,7 @@ async def test_a_write_that_fails_before_the_status_is_there_does_not_hide_it(st
 async def test_the_failure_of_a_write_is_the_reason_if_no_status_comes(
     streams: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog._stream_end.STATUS_WAIT_S", 0)
+    monkeypatch.setattr("tidelog.transport.stream_end.STATUS_WAIT_S", 0)
     call = streams()
     end = StreamEnd(call)
     call._cython_call.set_internal_error("a write failed")

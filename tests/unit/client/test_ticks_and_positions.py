@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tidelog import At, Tick
-from tidelog._positions import position
-from tidelog._scan_plan import floor_tick, scan_plan
-from tidelog._wire import deliver_policy, scan_end
+from tidelog.read.positions import position
+from tidelog.read.protocol import deliver_policy, scan_end
+from tidelog.read.scan_plan import floor_tick, scan_plan
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=UTC)
 

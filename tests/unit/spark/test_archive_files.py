@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.spark import manifest
-from tidelog.spark.archive import _batches
-from tidelog.spark.archive_files import open_inside
-from tidelog.spark.archive_plan import ArchivePartition
-from tidelog.spark.manifest import ArchivedFile, ArchiveError
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.files import open_inside
+from tidelog.spark.archive.manifest import ArchivedFile, ArchiveError
+from tidelog.spark.archive.partition import ArchivePartition
+from tidelog.spark.archive.reader import _batches
 
 FILE = ArchivedFile(f"{manifest.lane_folder('a/0')}/0.parquet", "a/0", 0, 9, 1, 9, "0" * 32, "0" * 32)
 

@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog import Batch, Message
-from tidelog._columns import encode_messages
 from tidelog.spark import SCHEMA
-from tidelog.spark.arrow import BatchRun, to_record_batch
+from tidelog.spark.read.arrow import BatchRun, to_record_batch
 from tidelog.spark.source import MORE
+from tidelog.wire.columns import encode_messages
 
 ARROW_SCHEMA = to_arrow_schema(SCHEMA, timezone="UTC")
 BASE_TICK = 1_700_000_000_000 << 18

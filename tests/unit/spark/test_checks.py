@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import Tick, VchannelDescription
-from tidelog.spark.archive_plan import begin_behind
+from tidelog.spark.archive.plan import begin_behind
 from tidelog.spark.pipelines.checks import COLUMNS, Sequences, check_batches
 from tidelog.spark.pipelines.digest import digest_batch
 from tidelog.spark.pipelines.pages import bars, lines

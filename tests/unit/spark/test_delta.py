@@ -16,8 +16,8 @@ from deltalake import DeltaTable, Field, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
-from tidelog.spark import manifest
-from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
 from tidelog.spark.pipelines import delta
 from tidelog.spark.pipelines.archiving import _Writer
 from tidelog.spark.pipelines.tasks import arrow_schema

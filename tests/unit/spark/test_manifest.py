@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.spark import manifest
-from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
 from tidelog.spark.option_error import OptionError
 
 

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import Batch
-from tidelog._columns import encode_messages
-from tidelog._message import Message
-from tidelog.spark.arrow import BatchRun, to_record_batch
-from tidelog.spark.json_columns import JsonColumns
-from tidelog.spark.json_rows import JsonRows
+from tidelog.message import Message
 from tidelog.spark.payload_options import PayloadFormat
-from tidelog.spark.payloads import CorruptPayloadError, Payloads, TextDecoder, decode
+from tidelog.spark.read.arrow import BatchRun, to_record_batch
+from tidelog.spark.read.json_columns import JsonColumns
+from tidelog.spark.read.json_rows import JsonRows
+from tidelog.spark.read.payloads import CorruptPayloadError, Payloads, TextDecoder, decode
+from tidelog.wire.columns import encode_messages
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
 INNER = pa.struct([("i", pa.int32()), ("s", pa.string())])

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from tidelog.spark.pushdown import Pushdown, push
+from tidelog.spark.read.pushdown import Pushdown, push
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 COMPARISONS: dict[type[Filter], Callable[[Any, Any], object]] = {

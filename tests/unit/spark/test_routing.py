@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog._columns import decode_keys, decode_payloads
-from tidelog.spark.routing import MAX_ROWS, Router
+from tidelog.spark.write.routing import MAX_ROWS, Router
+from tidelog.wire.columns import decode_keys, decode_payloads
 
 COUNTS = {"a": 1, "b": 3}
 ROWS = st.lists(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog import Plan, Split, Tick
-from tidelog.spark.stream_admission import COARSE, Limits, admit, furthest
+from tidelog.spark.stream.admission import COARSE, Limits, admit, furthest
 
 SIZE = 100
 """Bytes per message."""

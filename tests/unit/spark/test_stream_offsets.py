@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidelog import ChannelDescription, OwnerDescription, Tick, VchannelDescription
 from tidelog.spark.names import channel_of
-from tidelog.spark.stream_offsets import BEGINNING, Lane, Offset, OffsetError, cut_at, destroyed, lanes_of, offset_of
+from tidelog.spark.stream.offsets import BEGINNING, Lane, Offset, OffsetError, cut_at, destroyed, lanes_of, offset_of
 
 TICKS = st.integers(0, (1 << 63) - 1)
 NAMES = st.builds("{}/{}".format, st.from_regex(r"[a-z][a-z.]{0,5}", fullmatch=True), st.integers(0, 20))

@@ -8,9 +8,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from tidelog.spark.options import OptionError
 from tidelog.spark.source import SCHEMA, TidelogDataSource
-from tidelog.spark.stream_admission import Limits
+from tidelog.spark.stream.admission import Limits
+from tidelog.spark.stream.reader import TidelogStreamReader
 from tidelog.spark.stream_options import StreamOptions, parse_stream_options, refuse_stream_options
-from tidelog.spark.stream_read import TidelogStreamReader
 
 
 def parse_with(**options: str) -> StreamOptions:

@@ -3,7 +3,7 @@
 import pytest
 
 from tidelog.spark.options import OptionError
-from tidelog.spark.write_options import parse_write_options
+from tidelog.spark.write.options import parse_write_options
 
 
 def test_what_is_given_is_understood() -> None:

@@ -10,8 +10,8 @@ Each is an idempotent function of a session and options of the source. Each is a
 archive``, or ``python -m tidelog.spark.pipelines archive`` if only the client is installed.
 """
 
-from tidelog.spark.manifest import Archive, ArchiveError
-from tidelog.spark.manifest import load as load_archive
+from tidelog.spark.archive.manifest import Archive, ArchiveError
+from tidelog.spark.archive.manifest import load as load_archive
 from tidelog.spark.pipelines.archiving import ArchiveResult, ArchiveTotals, archive
 from tidelog.spark.pipelines.checks import Sequences
 from tidelog.spark.pipelines.compaction import CompactError, CompactResult, UnkeyedError, compact, latest

@@ -1,8 +1,8 @@
 """Archive channels to Parquet, each message once: ``archive``.
 
 A run takes a consistent cut over all its channels, writes the messages since the previous run to new files, and adds
-one commit that names them (``tidelog.spark.manifest``). Readers see the files only after the commit: a run that dies
-leaves orphan files, which the next run removes.
+one commit that names them (``tidelog.spark.archive.manifest``). Readers see the files only after the commit: a run that
+dies leaves orphan files, which the next run removes.
 """
 
 import os
@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import ChannelDescription, VchannelDescription
-from tidelog.spark import manifest
-from tidelog.spark.archive_plan import begin_behind, check_channels, plan_from
-from tidelog.spark.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchivedRange, ArchiveError, Commit
+from tidelog.spark.archive.plan import begin_behind, check_channels, plan_from
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.owners import Owners
@@ -30,8 +30,8 @@ from tidelog.spark.patience import patiently
 from tidelog.spark.pipelines.digest import Digest, Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, SourceOptions, arrow_schema, over_partitions, read_batches, told
 from tidelog.spark.pipelines.trim import Trimmed, trim_archived
-from tidelog.spark.plan import ReadPartition, created_ticks, cut_of, describe
-from tidelog.spark.pushdown import Pushdown
+from tidelog.spark.read.plan import ReadPartition, created_ticks, cut_of, describe
+from tidelog.spark.read.pushdown import Pushdown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.spark.manifest import ArchivedFile
+from tidelog.spark.archive.manifest import ArchivedFile
 from tidelog.spark.pipelines.digest import COLUMNS as DIGEST_COLUMNS
 from tidelog.spark.pipelines.digest import Digests, digest_batch
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
 
-from tidelog.spark import manifest
+from tidelog.spark.archive import manifest
 from tidelog.spark.options import parse_options
 from tidelog.spark.pipelines.cuts import Cut, fix_cut
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, OnProgress, SourceOptions, load_frame, told

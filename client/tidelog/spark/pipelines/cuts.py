@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.spark import manifest
-from tidelog.spark.archive_plan import archived_end, end_of, lanes_of
-from tidelog.spark.manifest import ArchivedLane
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.manifest import ArchivedLane
+from tidelog.spark.archive.plan import archived_end, end_of, lanes_of
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.pipelines.tasks import SourceOptions
-from tidelog.spark.plan import describe
+from tidelog.spark.read.plan import describe
 
 _ENDS: Final = frozenset({"endingtick", "endingtimestamp", "asoftick", "timestampasof"})
 

@@ -7,15 +7,16 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import Client, VchannelDescription
-from tidelog.spark import manifest
-from tidelog.spark.archive_plan import ArchivePartition, archived_end, begin_behind, lanes_of
-from tidelog.spark.manifest import ArchivedLane
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.manifest import ArchivedLane
+from tidelog.spark.archive.partition import ArchivePartition
+from tidelog.spark.archive.plan import archived_end, begin_behind, lanes_of
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.digest import Digest
 from tidelog.spark.pipelines.reports import LaneReport, VerifyReport
 from tidelog.spark.pipelines.together import Finding, OpenBroadcast
-from tidelog.spark.plan import describe
+from tidelog.spark.read.plan import describe
 
 _EVERYTHING: Final = "*"
 _SHOWN: Final = 3

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tidelog.spark import manifest
-from tidelog.spark.archive_plan import check_channels
+from tidelog.spark.archive import manifest
+from tidelog.spark.archive.plan import check_channels
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.owners import Owners
 from tidelog.spark.pipelines.archiving import archive_options, delta_publisher
@@ -18,7 +18,7 @@ from tidelog.spark.pipelines.compaction import folder_of_snapshots
 from tidelog.spark.pipelines.digest import Digest
 from tidelog.spark.pipelines.tasks import SourceOptions
 from tidelog.spark.pipelines.verification import verify_options
-from tidelog.spark.plan import describe
+from tidelog.spark.read.plan import describe
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
-from tidelog.spark.archive_plan import ArchivePartition, by_begin, divide
+from tidelog.spark.archive.partition import ArchivePartition
+from tidelog.spark.archive.plan import by_begin, divide
 from tidelog.spark.option_values import known_options
 from tidelog.spark.options import ALL_NAMES, OptionError, parse_options
 from tidelog.spark.payload_options import AS_THEY_ARE
 from tidelog.spark.pipelines.tasks import ALL_COLUMNS, SourceOptions
-from tidelog.spark.pushdown import Pushdown
+from tidelog.spark.read.pushdown import Pushdown
 from tidelog.spark.source import SCHEMA, TidelogDataSource
 
 if TYPE_CHECKING:

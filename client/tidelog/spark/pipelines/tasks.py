@@ -13,9 +13,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidelog.spark.archive_plan import ArchivePartition
+from tidelog.spark.archive.partition import ArchivePartition
 from tidelog.spark.payload_options import AS_THEY_ARE, CORRUPT_RECORD
-from tidelog.spark.plan import ReadPartition
+from tidelog.spark.read.plan import ReadPartition
 from tidelog.spark.source import MORE, SCHEMA
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def read_batches(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.Re
     """Yield the rows of a partition of the log or of an archive, in tick order. Runs on executors."""
     # Imported here, so that gRPC is loaded where it is used, after Spark's forks.
     if isinstance(partition, ArchivePartition):
-        from tidelog.spark.archive import read_archived
+        from tidelog.spark.archive.reader import read_archived
 
         return read_archived(partition, schema, AS_THEY_ARE)
     assert isinstance(partition, ReadPartition)
-    from tidelog.spark.read import read_partition
+    from tidelog.spark.read.reader import read_partition
 
     return read_partition(partition, schema, AS_THEY_ARE)
 

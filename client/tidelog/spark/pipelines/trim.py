@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import Client, Tick, VchannelDescription
-from tidelog.spark.archive_plan import ArchivePartition
-from tidelog.spark.manifest import Archive, ArchivedFile, ArchiveError
+from tidelog.spark.archive.manifest import Archive, ArchivedFile, ArchiveError
+from tidelog.spark.archive.partition import ArchivePartition
 from tidelog.spark.names import channel_of
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.owners import Owners
 from tidelog.spark.patience import patiently
 from tidelog.spark.pipelines.digest import Digests, digest_batch
 from tidelog.spark.pipelines.tasks import OnProgress, arrow_schema, over_partitions, read_batches, told
-from tidelog.spark.plan import created_ticks, describe
-from tidelog.spark.pushdown import END_OF_TIME
+from tidelog.spark.read.plan import created_ticks, describe
+from tidelog.spark.read.pushdown import END_OF_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

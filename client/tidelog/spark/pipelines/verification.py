@@ -12,8 +12,9 @@ from pyspark import StorageLevel
 from pyspark.sql.datasource import InputPartition
 
 from tidelog import DataLossError
-from tidelog.spark.archive_plan import ArchivePartition, plan_with_archive
-from tidelog.spark.manifest import ArchiveError
+from tidelog.spark.archive.manifest import ArchiveError
+from tidelog.spark.archive.partition import ArchivePartition
+from tidelog.spark.archive.plan import plan_with_archive
 from tidelog.spark.options import OptionError, ReadOptions, parse_options
 from tidelog.spark.pipelines.checks import COLUMNS, PARTS, PartitionCheck, Sequences, check_batches
 from tidelog.spark.pipelines.digest import Digest, Digests
@@ -35,8 +36,8 @@ from tidelog.spark.pipelines.together import (
     check_sequences,
     check_transactions,
 )
-from tidelog.spark.plan import ReadPartition, plan
-from tidelog.spark.pushdown import Pushdown
+from tidelog.spark.read.plan import ReadPartition, plan
+from tidelog.spark.read.pushdown import Pushdown
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog import Batch, Columns
-from tidelog.spark.arrow import BatchRun, to_record_batch
+from tidelog.spark.read.arrow import BatchRun, to_record_batch
 from tidelog.spark.source import SCHEMA
 
 FORMAT: Final = "tidelog-bench-ceiling"

@@ -1,0 +1,164 @@
+"""Descriptions of channels, and their retention."""
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, TypedDict
+
+from tidelog.tick import Tick
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_DURATION_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_SIZE: Final = re.compile(r"(\d{1,20}(?:\.\d{1,20}(?=\s*[kmgt]))?)\s*([kmgt]i?b?|b?)", re.ASCII | re.IGNORECASE)
+_SIZE_PREFIXES: Final = "bkmgt"
+_MAX_AGE_MS: Final = 1 << 43
+_MAX_BYTES: Final = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerDescription:
+    """Creator of a channel, for information only; each text at most 256 bytes."""
+
+    role: str = ""
+    address: str = ""
+    description_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Limits beyond which the server deletes a channel's oldest messages; None means no limit.
+
+    The server deletes whole chunks, of about 4 MiB or 1,024 batches of a vchannel, with a short delay. It retains what
+    a consumer group has not committed, unless ``hard_bytes`` is exceeded. ``Retention.of`` also accepts texts.
+
+    Attributes:
+        age: Maximum age of a message; whole milliseconds, at least 1.
+        bytes: Number of newest bytes to retain, over all vchannels of the channel; at least 1.
+        hard_bytes: Hard cap: beyond this, delete the oldest data even if a consumer group has not read it; not below
+            ``bytes``. ``VchannelDescription.cut`` reports what was deleted this way.
+    """
+
+    age: timedelta | None = None
+    bytes: int | None = None
+    hard_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.age is not None and not 1 <= self.age // _MILLISECOND <= _MAX_AGE_MS:
+            raise ValueError(f"retention.age is {self.age}, expected 1 ms to 2^43 ms, or None for no limit")
+        for name, size_bytes in (("bytes", self.bytes), ("hard_bytes", self.hard_bytes)):
+            if size_bytes is not None and not 1 <= size_bytes <= _MAX_BYTES:
+                raise ValueError(f"retention.{name} is {size_bytes}, expected 1 to 2^60, or None for no limit")
+        if self.bytes is not None and self.hard_bytes is not None and self.hard_bytes < self.bytes:
+            raise ValueError(f"retention.hard_bytes is {self.hard_bytes}, below retention.bytes, which is {self.bytes}")
+
+    @classmethod
+    def of(
+        cls,
+        age: timedelta | str | None = None,
+        bytes: int | str | None = None,
+        hard_bytes: int | str | None = None,
+    ) -> "Retention":
+        """Return a retention from texts: ages such as ``3d`` or ``1h30m``, sizes such as ``1GiB`` or ``500MB``.
+
+        Raises:
+            ValueError: A text is not a valid age or size, or a number is out of range.
+        """
+        return cls(
+            parse_age(age) if isinstance(age, str) else age,
+            parse_size(bytes) if isinstance(bytes, str) else bytes,
+            parse_size(hard_bytes) if isinstance(hard_bytes, str) else hard_bytes,
+        )
+
+
+class RetentionChange(TypedDict, total=False):
+    """Settings of a Retention to change: an absent setting is not changed, None removes a limit."""
+
+    age: timedelta | None
+    bytes: int | None
+    hard_bytes: int | None
+
+
+def parse_age(text: str) -> timedelta:
+    """Return the duration that a text such as ``90s``, ``1h30m``, ``250ms`` or ``2d`` denotes. Raises ValueError."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"'{text}' is not a valid age: use a form such as 90s, 1h30m, 250ms or 3d")
+    try:
+        return timedelta(seconds=sum(float(number) * _DURATION_UNITS_S[unit] for number, unit in parts))
+    except OverflowError:
+        raise ValueError(f"'{text[:40]}' is not a valid age: it exceeds {timedelta.max.days} days") from None
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes in ``4096``, ``1GiB`` (2^30), ``1GB`` (10^9) or ``1.5G`` (as GiB). Raises ValueError."""
+    found = _SIZE.fullmatch(text.strip(" \t"))
+    if found is None:
+        raise ValueError(f"'{text}' is not a valid size: use a form such as 4096, 500MB, 1GiB or 1.5GiB")
+    number, unit = found[1], found[2].lower()
+    exponent = _SIZE_PREFIXES.index(unit[:1] or "b")
+    base = 1_000 if len(unit) == 2 and unit.endswith("b") else 1_024
+    return int(float(number) * base**exponent) if "." in number else int(number) * base**exponent
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionCut:
+    """Messages that ``Retention.hard_bytes`` has deleted from a vchannel before consumer groups had committed them.
+
+    Attributes:
+        messages: Number of messages since the channel was created, counted in whole chunks.
+        bytes: Size of their columns.
+        until_tick: Exclusive upper bound of their ticks.
+        groups: Groups that were furthest behind at each cut, without repetition; the last 16.
+    """
+
+    messages: int
+    bytes: int
+    until_tick: Tick
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VchannelDescription:
+    """State of one vchannel at the time of the call.
+
+    Attributes:
+        name: ``<channel>/<index>``.
+        trim_tick: Every message below this tick was trimmed; 0 if nothing was trimmed.
+        last_tick: Tick of the last message ever appended; 0 if nothing was appended.
+        messages: Number of messages that are still stored.
+        bytes: Size of the columns that are still stored.
+        fencing_token: The current fencing token; 0 if it was never set.
+        cut: Messages that retention deleted before consumer groups had committed them; None if it never did.
+    """
+
+    name: str
+    trim_tick: Tick
+    last_tick: Tick
+    messages: int
+    bytes: int
+    fencing_token: int = 0
+    cut: RetentionCut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelDescription:
+    """State of one channel at the time of the call.
+
+    Attributes:
+        name: Name of the channel.
+        owner: Its creator.
+        created_tick: Tick at which it was created.
+        watermark: Everything at or below this tick is durable and readable, and nothing will be added there.
+        stopped_by: Reason why the channel stopped accepting appends; empty while it accepts them.
+        vchannels: Its vchannels, in order of index.
+        retention: Its retention limits.
+    """
+
+    name: str
+    owner: OwnerDescription
+    created_tick: Tick
+    watermark: Tick
+    stopped_by: str
+    vchannels: tuple[VchannelDescription, ...]
+    retention: Retention = Retention()

@@ -1,0 +1,200 @@
+"""Channel calls of the asynchronous client: create, alter, describe, list and destroy."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from tidelog.admin import channel_protocol as _wire
+from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.errors import ChannelsPartlyDoneError, TidelogError
+from tidelog.transport.transport import Transport
+from tidelog.v1 import channel_service_pb2 as pb
+
+NAMES_PER_REQUEST: Final = 100
+"""The server's limit per request: that many fit into one atomic change of its metadata."""
+
+
+class AsyncChannelCalls(ABC):
+    """Channels, for ``AsyncClient``.
+
+    A request has at most 100 names and is atomic. A call with more names sends several requests, one after the other.
+    If one of them fails after others have succeeded, the call raises ``ChannelsPartlyDoneError``, which lists both.
+
+    Attributes:
+        timeout_s: Timeout of a request in seconds.
+    """
+
+    timeout_s: float
+
+    @abstractmethod
+    def _transport(self) -> Transport:
+        """Return the transport of this event loop."""
+
+    async def create_channel(
+        self,
+        name: str,
+        *,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
+    ) -> ChannelDescription:
+        """Create a channel, durably, and return it.
+
+        Raises:
+            ChannelAlreadyExistsError: The channel exists; with ``if_not_exists``, with another number of vchannels.
+            InvalidRequestError: The name, the number of vchannels or the retention is invalid.
+        """
+        created = await self.create_channels(
+            [name], vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
+        )
+        return created[0]
+
+    async def create_channels(
+        self,
+        names: Iterable[str] = (),
+        *,
+        number: int = 0,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
+    ) -> list[ChannelDescription]:
+        """Create channels, durably: ``names``, or ``number`` channels named by the server. Each request is atomic.
+
+        With ``if_not_exists``, existing channels are not changed, nor is their retention.
+
+        Raises:
+            ChannelAlreadyExistsError: Some exist. None was created.
+            InvalidRequestError: A name, number or setting is invalid. None was created.
+            ChannelsPartlyDoneError: There are more than 100, and some were created.
+        """
+        settings: dict[str, Any] = {
+            "owner": _wire.owner_to_wire(owner), "vchannels": vchannels, "if_not_exists": if_not_exists,
+            "retention": _wire.retention_to_wire(retention),
+        }  # fmt: skip
+        wanted = list(names)
+        if number and not wanted:
+            requests = [pb.CreateChannelsRequest(number=share, **settings) for share in _shares(number)]
+        else:
+            # If both or neither are given, the server reports the error.
+            requests = [pb.CreateChannelsRequest(names=part, number=number, **settings) for part in _parts(wanted)]
+        # A retry is safe only if channels may exist already.
+        answers = await self._in_turn(self._transport().channels.CreateChannels, requests, is_idempotent=if_not_exists)
+        return [_wire.channel_description(channel) for answer in answers for channel in answer.channels]
+
+    async def alter_channels(
+        self, names: Iterable[str], *, retention: Retention | RetentionChange
+    ) -> list[ChannelDescription]:
+        """Change settings of channels, durably, and return the channels in the order of ``names``.
+
+        Each request is atomic. A ``Retention`` replaces all bounds; ``{"bytes": 1 << 30}`` changes one bound, and
+        ``{"age": None}`` removes one.
+
+        Raises:
+            ChannelNotFoundError: Some do not exist. None was changed.
+            InvalidRequestError: The resulting settings of a channel would contradict each other. None was changed.
+            ChannelsPartlyDoneError: There are more than 100, and some were changed.
+            ValueError: A setting is out of range.
+        """
+        change = _wire.retention_change(retention)
+        requests = [pb.AlterChannelsRequest(names=part, retention=change) for part in _parts(list(names))]
+        answers = await self._in_turn(self._transport().channels.AlterChannels, requests, is_idempotent=True)
+        return [_wire.channel_description(channel) for answer in answers for channel in answer.channels]
+
+    async def destroy_channels(
+        self, names: Iterable[str], *, ignore_missing: bool = False, force: bool = False
+    ) -> list[str]:
+        """Delete channels with all their messages, and return the names that existed. Each request is atomic.
+
+        Raises:
+            ChannelNotFoundError: Some do not exist, and ``ignore_missing`` is not set. None was deleted.
+            GroupInUseError: Members of a group consume one, and ``force`` is not set. None was deleted.
+            ChannelsPartlyDoneError: There are more than 100, and some were deleted.
+        """
+        requests = [
+            pb.DestroyChannelsRequest(names=part, ignore_missing=ignore_missing, force=force)
+            for part in _parts(list(names))
+        ]
+        answers = await self._in_turn(self._transport().channels.DestroyChannels, requests)
+        return [name for answer in answers for name in answer.names]
+
+    async def describe_channels(
+        self, names: Iterable[str], *, ignore_missing: bool = False
+    ) -> list[ChannelDescription]:
+        """Return the channels in the order of ``names``; with ``ignore_missing``, only those that exist.
+
+        Raises:
+            ChannelNotFoundError: Some do not exist, and ``ignore_missing`` is not set.
+        """
+        transport = self._transport()
+        channels: list[ChannelDescription] = []
+        for part in _parts(list(names)):
+            request = pb.DescribeChannelsRequest(names=part, ignore_missing=ignore_missing)
+            answer = await transport.call(
+                transport.channels.DescribeChannels, request, timeout_s=self.timeout_s, is_read=True
+            )
+            channels += map(_wire.channel_description, answer.channels)
+        return channels
+
+    async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, in order of name."""
+        page_token = ""
+        while True:
+            transport = self._transport()
+            request = pb.ListChannelsRequest(prefix=prefix, page_token=page_token)
+            answer = await transport.call(
+                transport.channels.ListChannels, request, timeout_s=self.timeout_s, is_read=True
+            )
+            for channel in answer.channels:
+                yield _wire.channel_description(channel)
+            page_token = answer.next_page_token
+            if not page_token:
+                return
+
+    async def _in_turn(self, method: Any, requests: Sequence[Any], *, is_idempotent: bool = False) -> list[Any]:
+        """Send requests one after the other, and return the answers.
+
+        Raises:
+            ChannelsPartlyDoneError: A request failed after others had succeeded.
+        """
+        answers: list[Any] = []
+        for place, request in enumerate(requests):
+            try:
+                answers.append(
+                    await self._transport().call(
+                        method, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=is_idempotent
+                    )
+                )
+            except TidelogError as error:
+                if not answers:
+                    raise
+                raise _partly_done(requests, answers, place, error) from error
+        return answers
+
+
+def _partly_done(
+    requests: Sequence[Any], answers: Sequence[Any], failed: int, cause: TidelogError
+) -> ChannelsPartlyDoneError:
+    done = [name for request in requests[:failed] for name in getattr(request, "names", ())] or [
+        channel.name for answer in answers for channel in answer.channels
+    ]
+    rest = [name for request in requests[failed + 1 :] for name in request.names]
+    asked = list(requests[failed].names)
+    is_unknown = cause.effect == "unknown"
+    return ChannelsPartlyDoneError.of(
+        cause, done=done, unknown=asked if is_unknown else [], not_done=rest if is_unknown else [*asked, *rest]
+    )
+
+
+def _parts(names: Sequence[str]) -> list[Sequence[str]]:
+    """Split ``names`` into parts of one request each. No names make one empty part, which the server rejects."""
+    return [names[begin : begin + NAMES_PER_REQUEST] for begin in range(0, max(1, len(names)), NAMES_PER_REQUEST)]
+
+
+def _shares(number: int) -> Iterator[int]:
+    """Yield the number of channels of each request. A negative number is yielded unchanged; it cannot be encoded."""
+    while number > NAMES_PER_REQUEST:
+        yield NAMES_PER_REQUEST
+        number -= NAMES_PER_REQUEST
+    yield number

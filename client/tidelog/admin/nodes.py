@@ -1,0 +1,101 @@
+"""Node calls of the asynchronous client: describe the cluster, locate channels, and follow changes of owners."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+
+from tidelog.admin import cluster_types as _wire
+from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
+from tidelog.transport.status import error_of_status
+from tidelog.transport.transport import Transport
+from tidelog.v1 import cluster_service_pb2 as pb
+
+_NAMES_PER_REQUEST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersChange:
+    """A change reported by ``owners_feed``.
+
+    Attributes:
+        owners: New or changed owners, by channel.
+        gone: Channels that no longer exist.
+        is_complete: True once the feed has reported all channels.
+    """
+
+    owners: dict[str, ChannelOwner]
+    gone: tuple[str, ...]
+    is_complete: bool
+
+
+class AsyncNodeCalls(ABC):
+    """Nodes, for ``AsyncClient``.
+
+    Attributes:
+        timeout_s: Timeout of a call in seconds.
+    """
+
+    timeout_s: float
+
+    @abstractmethod
+    def _transport(self) -> Transport:
+        """Return the transport of this event loop."""
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster as this server sees it; a single server has no nodes."""
+        transport = self._transport()
+        answer = await transport.call(
+            transport.cluster.DescribeCluster, pb.DescribeClusterRequest(), timeout_s=self.timeout_s, is_read=True
+        )
+        return _wire.cluster(answer)
+
+    async def reach(self, timeout_s: float) -> None:
+        """Wait until the client is connected; for ``AsyncCluster``.
+
+        Raises:
+            UnavailableError: The connection was refused, or not established within ``timeout_s``.
+        """
+        await self._transport().reach(timeout_s)
+
+    async def locate_channels(self, names: Iterable[str]) -> Mapping[str, ChannelOwner]:
+        """Return the owners of channels, by channel; channels that do not exist are omitted.
+
+        Raises:
+            InvalidRequestError: A name is invalid.
+        """
+        wanted = list(names)
+        found: dict[str, ChannelOwner] = {}
+        for begin in range(0, len(wanted), _NAMES_PER_REQUEST):
+            transport = self._transport()
+            request = pb.LocateChannelsRequest(names=wanted[begin : begin + _NAMES_PER_REQUEST])
+            answer = await transport.call(
+                transport.cluster.LocateChannels, request, timeout_s=self.timeout_s, is_read=True
+            )
+            found |= _wire.owners(answer.owners)
+        return found
+
+    async def owners_feed(self) -> AsyncGenerator[OwnersChange, None]:
+        """Yield the owners of all channels, then every change; for ``AsyncCluster``.
+
+        Raises:
+            TidelogError: The server stopped answering, or the connection was lost.
+        """
+        transport = self._transport()
+        await transport.ready(transport.connect_timeout_s)
+        connection = transport.lease()
+        call: Any = connection.cluster.WatchOwners(pb.WatchOwnersRequest(), metadata=transport.metadata())
+        try:
+            while True:
+                async with transport.calls.entered(holds_close=False):
+                    answer = await call.read()
+                if answer is grpc.aio.EOF:
+                    return
+                yield OwnersChange(_wire.owners(answer.owners), tuple(answer.gone), answer.is_complete)
+        except grpc.aio.AioRpcError as error:
+            raise error_of_status(error, is_read=True) from error
+        finally:
+            call.cancel()
+            transport.release(connection)

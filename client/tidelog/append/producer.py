@@ -1,0 +1,324 @@
+"""The producer: appends messages to one vchannel, in order, batched and pipelined."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypedDict
+
+from tidelog.append.lane import Submission
+from tidelog.append.numbering import Numbering
+from tidelog.append.sizes import Appendable, measure, measure_all
+from tidelog.append.stream import AppendStream
+from tidelog.errors import BufferFullError, ClosedError, ProducerStoppedError, TidelogError
+from tidelog.types import AppendResult, Durability
+from tidelog.wire.append_terms import AppendTerms
+from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
+
+DEFAULT_LINGER_S: Final = 0.005
+DEFAULT_BATCH_BYTES: Final = 1 << 20
+DEFAULT_IN_FLIGHT_BYTES: Final = 8 << 20
+
+
+class ProducerOptions(TypedDict, total=False):
+    """Options of a producer.
+
+    Attributes:
+        linger_s: Maximum time that a batch waits for more messages after its first, in seconds; default 0.005. With 0
+            it is sent at the end of the current turn of the event loop.
+        max_batch_bytes: Size at which a batch is sent at once; default 1 MiB, at most the server's limit.
+        max_in_flight_bytes: Maximum number of unacknowledged bytes, beyond which ``send`` waits; default 8 MiB.
+        durability: When the server acknowledges an append; default None, the server's default.
+        fencing_token: The token that the vchannel must have, see ``AsyncClient.fence``; default None, any. The producer
+            stops once the vchannel has another one.
+        idempotent: Number the batches, so that they can be sent again after a lost response and are still stored once;
+            default True. If False, a lost response stops the producer.
+    """
+
+    linger_s: float
+    max_batch_bytes: int
+    max_in_flight_bytes: int
+    durability: Durability | None
+    fencing_token: int | None
+    idempotent: bool
+
+
+class AsyncTicket:
+    """A message in flight: await it, any number of times, for its AppendResult.
+
+    Cancelling the wait does not cancel the append.
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: "asyncio.Future[AppendResult]", index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        """Return whether the message is acknowledged or has failed."""
+        return self._batch.done()
+
+    def __await__(self) -> Generator[Any, None, AppendResult]:
+        # Why shield: many tickets wait for one batch, and cancelling one wait must not end the others.
+        result = yield from asyncio.shield(self._batch).__await__()
+        return result.part(self._index, self._index + 1)
+
+
+class AsyncProducer:
+    """Sends messages to one vchannel in the order of the calls, with many batches in flight.
+
+    Use it with ``async with``; leaving the block flushes. If the response to a batch is lost, with the connection or
+    the server, the producer sends the batch again, for up to ``Retry.give_up_s`` without any response; it is stored
+    once. The producer stops once an append has failed or its outcome stays unknown: every later call raises
+    ProducerStoppedError, and nothing after that append is in the log.
+    Not thread-safe: use it in its client's event loop.
+    """
+
+    def __init__(
+        self,
+        appends: Callable[[], AppendStream],
+        vchannel: str,
+        *,
+        linger_s: float = DEFAULT_LINGER_S,
+        max_batch_bytes: int = DEFAULT_BATCH_BYTES,
+        max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
+        durability: Durability | None = None,
+        fencing_token: int | None = None,
+        idempotent: bool = True,
+    ) -> None:
+        if linger_s < 0:
+            raise ValueError(f"linger_s is {linger_s}, expected 0 or more")
+        if not 0 < max_batch_bytes <= max_in_flight_bytes:
+            raise ValueError(
+                f"expected 0 < max_batch_bytes <= max_in_flight_bytes, got {max_batch_bytes} and {max_in_flight_bytes}"
+            )
+        self.vchannel = vchannel
+        self._appends = appends
+        self._linger_s = linger_s
+        self._max_batch_bytes = max_batch_bytes
+        self._max_in_flight_bytes = max_in_flight_bytes
+        self._terms = AppendTerms(durability, fencing_token).checked()
+        self._numbering = Numbering() if idempotent else None
+        self._gathered: list[Appendable] = []
+        self._gathered_bytes = 0
+        self._gathered_is_plain = True
+        self._batch: asyncio.Future[AppendResult] | None = None
+        self._linger: asyncio.Handle | None = None
+        self._unsettled: deque[tuple[Submission, int]] = deque()
+        # Everything that is not acknowledged, including the gathered messages.
+        self._in_flight_bytes = 0
+        # Average size of the messages that ``send_many`` sent last; 0 before the first.
+        self._message_bytes = 0.0
+        self._waiting_for_room: list[asyncio.Future[None]] = []
+        self._failure: TidelogError | None = None
+        self._is_closed = False
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Approximate number of bytes that are not acknowledged."""
+        return self._in_flight_bytes
+
+    async def send(self, message: Appendable) -> AsyncTicket:
+        """Send ``message`` and return a ticket for its position; waits only for room in the buffer.
+
+        Cancelling does not cancel messages that were sent.
+
+        Raises:
+            TypeError: The message is neither bytes nor a Message.
+            ProducerStoppedError: An earlier append failed. This message was not sent.
+            ClosedError: The producer is closed.
+        """
+        size_bytes = measure(message)
+        if not self._has_room(size_bytes):
+            await self._room(size_bytes)
+        self._check_open()
+        batch = self._gather(message, size_bytes)
+        ticket = AsyncTicket(batch, len(self._gathered) - 1)
+        self._ship_if_full()
+        return ticket
+
+    def send_nowait(self, message: Appendable) -> None:
+        """Send ``message`` without a ticket; ``flush`` reports whether it was appended.
+
+        Raises:
+            BufferFullError: The buffer has no room now. The message was not accepted.
+            TypeError, ProducerStoppedError, ClosedError: As ``send``.
+        """
+        size_bytes = measure(message)
+        self._check_open()
+        if not self._has_room(size_bytes):
+            raise BufferFullError(
+                f"{self._in_flight_bytes} bytes are in flight to {self.vchannel}, the limit is "
+                f"{self._max_in_flight_bytes}: await send() or flush()"
+            )
+        self._gather(message, size_bytes)
+        self._ship_if_full()
+
+    async def send_many(self, messages: Sequence[Appendable]) -> None:
+        """Send ``messages`` in order, waiting for room as needed; ``flush`` reports whether they were appended.
+
+        This is the fastest way to send many messages: a list of bytes takes no Python code per message. If it is
+        cancelled while it waits for room, it has sent a prefix of them.
+
+        Raises:
+            TypeError, ProducerStoppedError, ClosedError: As ``send``. A prefix of the messages may have been sent.
+        """
+        begin = 0
+        while begin < len(messages):
+            part, is_plain, size_bytes = self._cut(messages, begin)
+            if not self._has_room(size_bytes):
+                await self._room(size_bytes)
+            self._check_open()
+            self._start_batch()
+            if self._gathered or not isinstance(part, list):
+                self._gathered.extend(part)
+            else:
+                self._gathered = part  # A slice, so nothing else references it.
+            self._gathered_is_plain = self._gathered_is_plain and is_plain
+            self._count_gathered(size_bytes)
+            self._ship_if_full()
+            begin += len(part)
+
+    async def flush(self) -> None:
+        """Return once everything sent so far is acknowledged.
+
+        Raises:
+            TidelogError: The first failure of this producer, if any.
+        """
+        self._ship()
+        while self._unsettled:
+            # The newest is settled last, unless a failure settles them in another order; hence the loop.
+            await asyncio.wait((self._unsettled[-1][0].future,))
+            await asyncio.sleep(0)
+        if self._failure is not None:
+            raise self._failure
+
+    async def aclose(self) -> None:
+        """Flush, and refuse further messages.
+
+        Raises:
+            TidelogError: As ``flush``.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.flush()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.aclose()
+            return
+        # The block raised, and the caller must see that error: send what was gathered, but do not wait for it.
+        self._is_closed = True
+        self._ship()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._stopped() from self._failure
+        if self._is_closed:
+            raise ClosedError(f"the producer of {self.vchannel} is closed: create a new one")
+
+    def _stopped(self) -> ProducerStoppedError:
+        return ProducerStoppedError(
+            f"the producer of {self.vchannel} stopped because an earlier append failed: {self._failure}"
+        )
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return not self._in_flight_bytes or self._in_flight_bytes + size_bytes <= self._max_in_flight_bytes
+
+    async def _room(self, size_bytes: int) -> None:
+        while not self._has_room(size_bytes) and self._failure is None:
+            # The gathered batch may occupy the room that this waits for, so send it as if it were full.
+            self._ship()
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting_for_room.append(waiter)
+            await waiter
+
+    def _cut(self, messages: Sequence[Appendable], begin: int) -> tuple[Sequence[Appendable], bool, int]:
+        """Return the messages from ``begin`` that fit into the current batch, at least one, with their size."""
+        room_bytes = max(self._max_batch_bytes - self._gathered_bytes, 1)
+        count = max(MAX_MESSAGES_PER_BATCH - len(self._gathered), 1)
+        if self._message_bytes:
+            # Estimate from the last messages; an estimate that is too large costs a second measurement.
+            count = max(1, min(count, int(room_bytes / self._message_bytes)))
+        while True:
+            part = messages[begin : begin + count]
+            is_plain, size_bytes = measure_all(part)
+            if size_bytes <= room_bytes or len(part) == 1:
+                self._message_bytes = size_bytes / len(part)
+                return part, is_plain, size_bytes
+            count = max(1, min(len(part) - 1, len(part) * room_bytes // size_bytes))
+
+    def _start_batch(self) -> "asyncio.Future[AppendResult]":
+        """Return the future of the current batch; start a batch and its linger timer if there is no current one."""
+        if self._batch is None:
+            loop = asyncio.get_running_loop()
+            self._batch = loop.create_future()
+            self._batch.add_done_callback(self._on_settled)
+            # Each batch lingers from its first message: later ones must not delay it.
+            self._linger = loop.call_later(self._linger_s, self._ship)
+        return self._batch
+
+    def _gather(self, message: Appendable, size_bytes: int) -> "asyncio.Future[AppendResult]":
+        if self._gathered and self._gathered_bytes + size_bytes > self._max_batch_bytes:
+            self._ship()
+        batch = self._start_batch()
+        self._gathered.append(message)
+        if self._gathered_is_plain and type(message) is not bytes:
+            self._gathered_is_plain = False
+        self._count_gathered(size_bytes)
+        return batch
+
+    def _count_gathered(self, size_bytes: int) -> None:
+        self._gathered_bytes += size_bytes
+        self._in_flight_bytes += size_bytes
+
+    def _ship_if_full(self) -> None:
+        if self._gathered_bytes >= self._max_batch_bytes or len(self._gathered) >= MAX_MESSAGES_PER_BATCH:
+            self._ship()
+
+    def _ship(self) -> None:
+        """Pass the gathered batch to the append stream."""
+        if self._batch is None:
+            return
+        assert self._linger is not None
+        self._linger.cancel()
+        batch, messages, size_bytes = self._batch, self._gathered, self._gathered_bytes
+        is_plain = self._gathered_is_plain
+        self._batch, self._gathered, self._gathered_bytes, self._gathered_is_plain = None, [], 0, True
+        submission = Submission(messages, is_plain, size_bytes, batch)
+        submission.travels_alone = True
+        self._unsettled.append((submission, size_bytes))
+        try:
+            self._appends().put(self.vchannel, self._terms, submission, self._numbering)
+        except TidelogError as error:
+            submission.fail(error)
+
+    def _on_settled(self, batch: "asyncio.Future[AppendResult]") -> None:
+        # Retrieving the exception also keeps asyncio from logging it if no ticket is awaited.
+        error = batch.exception()
+        if isinstance(error, TidelogError) and self._failure is None:
+            self._stop(error)
+        while self._unsettled and self._unsettled[0][0].future.done():
+            self._in_flight_bytes -= self._unsettled.popleft()[1]
+        waiters, self._waiting_for_room = self._waiting_for_room, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _stop(self, error: TidelogError) -> None:
+        """Stop at the first failure: nothing unsent may follow the gap."""
+        self._failure = error
+        self._ship()
+        stopped = self._stopped()
+        stopped.__cause__ = error
+        for submission, _ in self._unsettled:
+            if not submission.is_sent:
+                submission.is_abandoned = True
+                submission.fail(stopped)

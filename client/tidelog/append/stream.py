@@ -1,0 +1,430 @@
+"""The stream on which a client appends to all vchannels."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Any
+
+import grpc.aio
+
+from tidelog.append.lane import Submission, TransactionSubmission
+from tidelog.append.numbering import Numbering
+from tidelog.append.queue import AppendQueue
+from tidelog.append.sizes import Appendable
+from tidelog.errors import (
+    AppendUnknownError,
+    ClosedError,
+    OverloadedError,
+    PermissionDeniedError,
+    TidelogError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from tidelog.transport.calls import closed_error
+from tidelog.transport.retry import may_repeat, retry_after_s
+from tidelog.transport.status import error_of_answer, error_of_status, max_request_bytes_of
+from tidelog.transport.stream_end import StreamEnd, half_close
+from tidelog.transport.transport import Transport, deadline_error
+from tidelog.types import AppendResult, TransactionResult
+from tidelog.v1 import wal_service_pb2
+from tidelog.wire.append_terms import AppendTerms
+
+
+class AppendStream:
+    """Sends submissions and settles their futures, over one gRPC stream that it opens on demand.
+
+    One task (``_run``) owns the stream; a child task writes and another reads. The first submission starts it and
+    ``aclose`` ends it. When the stream breaks, the outcome of sent batches is unknown, unless they are numbered:
+    numbered batches are resent over the next stream, and so is everything that was waiting.
+    """
+
+    def __init__(self, transport: Transport, *, max_in_flight_bytes: int) -> None:
+        self._transport = transport
+        self._queue = AppendQueue(max_in_flight_bytes=max_in_flight_bytes)
+        # Set when a batch may have become sendable; cleared by the writer.
+        self._wake = asyncio.Event()
+        # Set when the queue changed; wakes callers that wait for room, and `aclose`.
+        self._changed = asyncio.Event()
+        self._runner: asyncio.Task[None] | None = None
+        self._call: Any = None
+        self._reader: asyncio.Task[TidelogError] | None = None
+        # One per lane of transactions, and per lane of batches that are resent until they are answered.
+        self._numberings: dict[tuple[str, AppendTerms, bool], Numbering] = {}
+        self._was_broken = False
+        # When answers stopped, and the backoff before the next attempt; `_pauses_s` is None while answers arrive.
+        self._lost_since_s: float | None = None
+        # The server's maximum request size, known once it has rejected a larger request by ending the current stream.
+        self._max_request_bytes = inf
+        self._pauses_s: Iterator[float] | None = None
+        # Fires when batches rejected because of overload are resent.
+        self._release_timer: asyncio.Handle | None = None
+        self._release_pauses_s = transport.retry.pauses_s()
+        self._has_released = False
+        self._closing = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        # One timer for all deadlines, due at or before the earliest: most appends are settled long before theirs.
+        self._timer: asyncio.Handle | None = None
+        self._timer_due_s = inf
+
+    @property
+    def is_idle(self) -> bool:
+        """True if every submission is settled."""
+        return self._queue.is_idle
+
+    def put(
+        self, vchannel: str, terms: AppendTerms, submission: Submission, numbering: Numbering | None = None
+    ) -> None:
+        """Queue ``submission`` and return at once. Submissions of a lane are sent in order.
+
+        With ``numbering`` it is resent until it is answered, or until no answer has arrived for ``Retry.give_up_s``.
+
+        Raises:
+            ClosedError: The client is closed.
+        """
+        self._check_open()
+        self._queue.submit(vchannel, terms, submission, numbering)
+        self._wake.set()
+        if self._runner is None:
+            self._runner = self._loop.create_task(self._run(), name="tidelog-append-stream")
+
+    async def append(
+        self,
+        vchannel: str,
+        messages: Sequence[Appendable],
+        *,
+        is_plain: bool,
+        size_bytes: int,
+        terms: AppendTerms,
+        timeout_s: float,
+    ) -> AppendResult:
+        """Append ``messages``, and return their position once acknowledged. Retries failures without effect.
+
+        Cancelling ends only the wait: the messages may still be appended.
+
+        Raises:
+            TidelogError: The messages were not appended; AppendUnknownError if this is not known.
+        """
+        deadline_s = self._loop.time() + timeout_s
+        pauses_s: Iterator[float] | None = None
+        submission: Submission | None = None
+        refusal: TidelogError | None = None
+        try:
+            while True:
+                if not self._queue.has_room:
+                    async with asyncio.timeout_at(deadline_s):
+                        await self._room()
+                submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
+                self.put(vchannel, terms, submission)
+                self._watch(deadline_s)
+                try:
+                    result: AppendResult = await submission.future
+                except TidelogError as error:
+                    if not may_repeat(error):
+                        raise
+                    refusal = error
+                else:
+                    return result
+                submission = None
+                pauses_s = pauses_s or self._transport.retry.pauses_s()
+                async with asyncio.timeout_at(deadline_s):
+                    await self._pause(next(pauses_s))
+        except TimeoutError as error:
+            if isinstance(error, TidelogError):
+                raise
+            raise _give_up(submission, refusal, timeout_s) from refusal
+
+    def commit(self, terms: AppendTerms, submission: TransactionSubmission) -> None:
+        """Queue a transaction. It is resent as in ``put``.
+
+        Raises:
+            ClosedError: The client is closed.
+        """
+        first = submission.vchannels[0]
+        self.put(first, terms, submission, self._numbering((first, terms, True)))
+
+    async def append_numbered(
+        self,
+        vchannel: str,
+        messages: Sequence[Appendable],
+        *,
+        is_plain: bool,
+        size_bytes: int,
+        terms: AppendTerms,
+        timeout_s: float,
+    ) -> AppendResult:
+        """Append ``messages`` exactly once, resending until answered; return their position once acknowledged.
+
+        Cancelling ends only the wait: the messages may still be appended.
+
+        Raises:
+            TidelogError: The messages were not appended; AppendUnknownError if this is not known.
+        """
+        deadline_s = self._loop.time() + timeout_s
+        submission = Submission(messages, is_plain, size_bytes, self._loop.create_future(), deadline_s)
+        try:
+            if not self._queue.has_room:
+                async with asyncio.timeout_at(deadline_s):
+                    await self._room()
+            self.put(vchannel, terms, submission, self._numbering((vchannel, terms, False)))
+            self._watch(deadline_s)
+            result: AppendResult = await submission.future
+        except TimeoutError as error:
+            if isinstance(error, TidelogError):
+                raise
+            raise _give_up(submission, None, timeout_s) from None
+        return result
+
+    def _numbering(self, lane: tuple[str, AppendTerms, bool]) -> Numbering:
+        numbering = self._numberings.pop(lane, None) or Numbering(is_independent=True)
+        # The most recently used are at the end. A lane keeps its evicted numbering as long as it needs it.
+        self._numberings[lane] = numbering
+        if len(self._numberings) > _NUMBERINGS_KEPT:
+            del self._numberings[next(iter(self._numberings))]
+        return numbering
+
+    async def outcome(self, submission: TransactionSubmission, timeout_s: float) -> TransactionResult:
+        """Wait for the outcome of a transaction passed to ``commit``. Cancelling ends only the wait.
+
+        Raises:
+            TidelogError: The transaction was not committed; AppendUnknownError if this is not known.
+            TimeoutError: The outcome is not known yet. If the transaction was not sent by then, it never will be.
+        """
+        if isinstance(submission.outcome, TidelogError):
+            raise submission.outcome
+        if submission.outcome is not None:
+            return submission.outcome
+        if submission.future.done():
+            # An earlier wait timed out.
+            submission.future = self._loop.create_future()
+        submission.deadline_s = self._loop.time() + timeout_s
+        self._watch(submission.deadline_s)
+        # Shielded, because several callers may wait.
+        result: TransactionResult = await asyncio.shield(submission.future)
+        return result
+
+    async def aclose(self, timeout_s: float) -> None:
+        """Wait until all submissions are settled, at most ``timeout_s`` seconds, then end the stream.
+
+        Submissions that are not settled by then, or when the wait is cancelled, fail with ClosedError if they were not
+        sent, else with AppendUnknownError.
+        """
+        # Appends that wait for room or for a retry end now: none of them is in flight.
+        self._closing.set()
+        self._changed.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._queue.is_idle:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            await self._end(f"the client was closed, and no answer arrived within {timeout_s:.1f} s")
+        except asyncio.CancelledError:
+            await self._end("the client was closed, and the wait for its appends was cancelled")
+            raise
+        else:
+            await self._end("the client was closed")
+
+    async def _end(self, why: str) -> None:
+        """End the stream, and fail what is left: as unknown if it may be in the log, else as closed."""
+        for timer in (self._timer, self._release_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._release_timer = None
+        if self._runner is not None:
+            await self._hang_up()
+            self._runner.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._runner
+        gone = ClosedError("the client was closed before the append was sent")
+        self._queue.give_up(gone, _unknown(why))
+        self._queue.fail_waiting(gone)
+
+    def _watch(self, deadline_s: float) -> None:
+        """Set the timer to call ``_expire`` at ``deadline_s`` or earlier."""
+        if self._timer is not None:
+            if self._timer_due_s <= deadline_s:
+                return
+            self._timer.cancel()
+        # Why not `handle.when()`: uvloop's handle has no due time if the deadline has passed already.
+        self._timer_due_s = deadline_s
+        self._timer = self._loop.call_at(deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        next_s = self._queue.expire(self._loop.time())
+        self._changed.set()
+        if next_s < inf:
+            self._watch(next_s)
+
+    def _release(self) -> None:
+        self._release_timer, self._has_released = None, True
+        self._queue.release()
+        self._wake.set()
+
+    async def _hang_up(self) -> None:
+        """Half-close the stream and wait for the server to end it, so that no part of it outlives the event loop."""
+        call, reader = self._call, self._reader
+        if call is None or reader is None:
+            return
+        with suppress(TimeoutError):
+            # The timeout covers the half-close as well: it blocks if the server does not read.
+            async with asyncio.timeout(_HANG_UP_S):
+                await half_close(call)
+                await asyncio.wait((reader,))
+
+    async def _room(self) -> None:
+        while not self._queue.has_room:
+            self._check_open()
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _pause(self, pause_s: float) -> None:
+        """Back off before a retry; a close ends the wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._closing.wait()
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise closed_error()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._queue.has_waiting:
+                continue
+            try:
+                await self._connect()
+                call = self._transport.append_stream()
+            except TidelogError as error:
+                self._queue.fail_waiting(error)
+                await self._lost(error)
+            else:
+                await self._lost(await self._serve(call))
+                self._was_broken = True
+
+    async def _lost(self, error: TidelogError) -> None:
+        """Handle the end of a stream: back off unless answers had arrived; give up after ``Retry.give_up_s``."""
+        now_s = self._loop.time()
+        if self._pauses_s is None:
+            self._lost_since_s, self._pauses_s = now_s, self._transport.retry.pauses_s()
+        elif self._queue.has_waiting:
+            await asyncio.sleep(max(next(self._pauses_s), retry_after_s(error)))
+        assert self._lost_since_s is not None
+        lost_s = now_s - self._lost_since_s
+        if isinstance(error, UnauthenticatedError | PermissionDeniedError) and not self._transport.can_renew_token:
+            # The token cannot change, so a retry cannot succeed.
+            self._queue.give_up(error, _unknown(error, error.values))
+        if self._transport.retry.give_up_s <= lost_s:
+            gone = UnavailableError(f"the server did not answer for {lost_s:.1f} s ({error}): this append was not sent")
+            self._queue.give_up(gone, _unknown(f"within {lost_s:.1f} s"))
+        if not self._queue.has_waiting:
+            self._pauses_s = None
+        self._changed.set()
+        # Open a new stream for what is left.
+        self._wake.set()
+
+    async def _connect(self) -> None:
+        """Wait until the client is connected.
+
+        After a break gRPC may consider a dead connection alive until it writes to it. That would make the outcome of
+        the next appends unknown for no reason, so the first write is a call that can be retried.
+        """
+        transport = self._transport
+        # A close waits for submissions, and so for the connection that they need.
+        await transport.ready(transport.connect_timeout_s, holds_close=True)
+        if self._was_broken:
+            request = wal_service_pb2.GetWalNameRequest()
+            await transport.call(
+                transport.wal.GetWalName, request, timeout_s=transport.connect_timeout_s, is_read=True, holds_close=True
+            )
+
+    async def _serve(self, call: Any) -> TidelogError:
+        """Write and read until the stream ends; then handle what is unanswered, and return the reason of the end."""
+        self._max_request_bytes = inf
+        reader = asyncio.create_task(self._read(call, StreamEnd(call)), name="tidelog-append-read")
+        self._call, self._reader = call, reader
+        writer = asyncio.create_task(self._write(call), name="tidelog-append-write")
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            if writer.done() and writer.exception() is None:
+                # The writer met the end of the call; the reader will meet it next, and gets the reason.
+                await asyncio.wait((reader,))
+            error = _reason_of_end(reader, writer)
+        finally:
+            call.cancel()
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+            self._call = self._reader = None
+        self._queue.interrupted(error, self._max_request_bytes)
+        return error
+
+    async def _write(self, call: Any) -> None:
+        # A write to an RPC that has ended raises one of these; the reader reports the reason.
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                batch = self._queue.next_batch()
+                if batch is None:
+                    await self._wake.wait()
+                    self._wake.clear()
+                else:
+                    await call.write(batch.request)
+
+    async def _read(self, call: Any, end: StreamEnd) -> TidelogError:
+        """Settle batches as answers arrive; return the error for batches unanswered at the end of the stream."""
+        try:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                error = error_of_answer(response.error) if response.HasField("error") else None
+                self._queue.answered(response, error)
+                self._pauses_s = None
+                if error is not None and self._queue.has_releasable and self._release_timer is None:
+                    self._release_timer = self._loop.call_later(next(self._release_pauses_s), self._release)
+                elif error is None and self._has_released:
+                    self._has_released, self._release_pauses_s = False, self._transport.retry.pauses_s()
+                self._wake.set()
+                self._changed.set()
+        except grpc.aio.AioRpcError:
+            failure = await end.failure(call)
+            # Even an error with details concerns only the stream: batches sent on it may have been written before.
+            reason = error_of_status(failure, is_read=False)
+            if isinstance(reason, UnauthenticatedError | PermissionDeniedError | OverloadedError):
+                # The server rejected the stream before it read anything from it.
+                return reason
+            self._max_request_bytes = max_request_bytes_of(failure) or inf
+            unknown = _unknown(reason, reason.values)
+            unknown.__cause__ = failure
+            return unknown
+        return _unknown("the server ended the stream")
+
+
+# An unavailable server must not delay the exit of a program whose appends are all settled.
+_HANG_UP_S = 1.0
+_NUMBERINGS_KEPT = 1_024
+
+
+def _unknown(why: object, values: Mapping[str, str] | None = None) -> AppendUnknownError:
+    text = f"the append was sent but not answered ({why}): its messages may or may not be in the log"
+    return AppendUnknownError(text, effect="unknown", values=values)
+
+
+def _reason_of_end(reader: asyncio.Task[TidelogError], writer: asyncio.Task[None]) -> TidelogError:
+    """Return the error for unanswered batches: the reader's, or one that reports a defect in either task."""
+    for task in (writer, reader):
+        defect = task.exception() if task.done() else None
+        if defect is not None:
+            unknown = _unknown(f"a defect of the client: {defect!r}")
+            unknown.__cause__ = defect
+            return unknown
+    return reader.result()
+
+
+def _give_up(submission: Submission | None, refusal: TidelogError | None, timeout_s: float) -> TidelogError:
+    """Return the error of an append that timed out: its outcome is unknown only if it was sent."""
+    if submission is not None and submission.is_sent:
+        return _unknown(f"within {timeout_s:.1f} s")
+    if refusal is not None:
+        return type(refusal)(f"{refusal} (tried for {timeout_s:.1f} s)", values=refusal.values)
+    return deadline_error("the append", timeout_s)

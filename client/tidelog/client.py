@@ -1,0 +1,555 @@
+"""The asynchronous client: all calls, and handles bound to a channel or vchannel."""
+
+import asyncio
+import os
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+# Ordering: first, because it affects how grpc is imported.
+from tidelog.transport import fork as _fork  # noqa: F401 - imported for its effect
+
+# isort: split
+from tidelog.admin.broadcast_ids import BroadcastIds
+from tidelog.admin.broadcasts import AsyncBroadcastCalls
+from tidelog.admin.channel_types import OwnerDescription, Retention
+from tidelog.admin.channels import AsyncChannelCalls
+from tidelog.admin.nodes import AsyncNodeCalls
+from tidelog.admin.tokens import AsyncTokenCalls
+from tidelog.append.contents import as_messages
+from tidelog.append.producer import AsyncProducer, ProducerOptions
+from tidelog.append.sizes import Appendable, measured
+from tidelog.append.stream import AppendStream
+from tidelog.errors import InvalidRequestError
+from tidelog.groups.calls import AsyncGroupCalls
+from tidelog.handles import AsyncChannel, AsyncVchannel
+from tidelog.read import protocol as _requests
+from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start, position
+from tidelog.read.scan import AsyncScan, ScanCore
+from tidelog.read.scan_plan import ScanOptions, check_options, scan_plan
+from tidelog.tick import Tick
+from tidelog.transport import tracing as _tracing
+from tidelog.transport.calls import closed_error
+from tidelog.transport.credentials import TlsOptions, TokenSource, check_endpoint
+from tidelog.transport.endpoints import check_address
+from tidelog.transport.retry import DEFAULT_RETRY, Retry
+from tidelog.transport.transport import Transport
+from tidelog.txn.calls import AsyncTransactionCalls
+from tidelog.txn.options import TransactionOptions
+from tidelog.txn.transaction import AsyncTransaction
+from tidelog.types import (
+    AppendResult,
+    Durability,
+    Plan,
+    ProducerPosition,
+    ProducerSequence,
+)
+from tidelog.v1 import wal_service_pb2
+from tidelog.wal.accessor import AsyncWal
+from tidelog.wire import protocol as _wire
+from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms, check_fencing_token
+
+DEFAULT_ENDPOINT: Final = "127.0.0.1:7420"
+DEFAULT_TIMEOUT_S: Final = 10.0
+DEFAULT_CONNECT_TIMEOUT_S: Final = 5.0
+DEFAULT_IN_FLIGHT_BYTES: Final = 8 << 20
+_CLIENT_ID: Final = re.compile(r"[!-~]{1,64}")
+
+
+class _Session:
+    """The state of a client in one event loop of one process."""
+
+    def __init__(self, transport: Transport, max_in_flight_bytes: int) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.get_running_loop()
+        self.transport = transport
+        self.appends = AppendStream(transport, max_in_flight_bytes=max_in_flight_bytes)
+        self.broadcast_ids = BroadcastIds(transport)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no append, call, scan or transaction is in progress."""
+        transport = self.transport
+        return self.appends.is_idle and transport.is_idle and not transport.scans and not transport.open_transactions
+
+    async def aclose(self, timeout_s: float) -> None:
+        """Drain appends and other changes for at most ``timeout_s``, then close the connection."""
+        try:
+            await asyncio.gather(self.appends.aclose(timeout_s), self.transport.drain(timeout_s))
+        finally:
+            await self.transport.aclose()
+
+
+class AsyncClient(
+    AsyncChannelCalls, AsyncTransactionCalls, AsyncBroadcastCalls, AsyncGroupCalls, AsyncNodeCalls, AsyncTokenCalls
+):
+    """A client of one Tidelog server. ``Client`` is its synchronous twin: same names, no ``await``.
+
+    The constructor does no I/O; the first call connects. Use ``async with``, or call ``aclose``. One client serves
+    a whole program: concurrent appends share one stream and are batched.
+
+    A failed call raises a TidelogError. Its class says what the caller can do, its ``effect`` whether the request may
+    have changed something. The client retries a call, within its timeout, only if the failed attempt had no effect or
+    the call is idempotent.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        connect_timeout_s: float = DEFAULT_CONNECT_TIMEOUT_S,
+        max_in_flight_bytes: int = DEFAULT_IN_FLIGHT_BYTES,
+        retry: Retry = DEFAULT_RETRY,
+        client_id: str | None = None,
+        tls: TlsOptions | None = None,
+        token: TokenSource | None = None,
+    ) -> None:
+        """Create a client; does no I/O.
+
+        Args:
+            endpoint: ``host:port``, with an IPv6 address in brackets, or another gRPC target such as ``unix:PATH``.
+            timeout_s: Timeout of a call in seconds, retries included; some calls accept one of their own.
+            connect_timeout_s: Maximum seconds that a call waits for a connection. Readers, such as scans and consumers,
+                wait for ``Retry.give_up_s``.
+            max_in_flight_bytes: Maximum bytes appended and not yet acknowledged; further appends wait.
+            retry: Backoff between retries, and when to give up.
+            client_id: Name of this client on the server: 1 to 64 visible ASCII characters. A transaction belongs to
+                the client that began it. Default None: a random name.
+            tls: TLS settings for encryption and server authentication. Default None: plaintext.
+            token: Access token sent with each call: a string, or a callable that returns the current one, such as
+                ``TokenFile``.
+
+        Raises:
+            ValueError: The endpoint or client id is invalid, or the token would be sent unencrypted to another machine.
+        """
+        if client_id is not None and not _CLIENT_ID.fullmatch(client_id):
+            raise ValueError(f"the client id is {client_id!r}, expected 1 to 64 visible ASCII characters")
+        check_address(endpoint)
+        check_endpoint(endpoint, has_token=token is not None, has_tls=tls is not None)
+        self.endpoint = endpoint
+        self._tls = tls
+        self._token = token
+        self.timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._max_in_flight_bytes = max_in_flight_bytes
+        self._retry = retry
+        self._client_id = client_id or secrets.token_hex(16)
+        self._is_named = client_id is not None
+        self._made_by_pid = os.getpid()
+        self._open_session: _Session | None = None
+        self._is_closed = False
+
+    def channel(self, name: str) -> AsyncChannel:
+        """Return a handle for a channel. Does no I/O and does not validate the name."""
+        return AsyncChannel(self, name)
+
+    def vchannel(self, name: str) -> AsyncVchannel:
+        """Return a handle for a vchannel, such as ``orders/0``. Does no I/O and does not validate the name."""
+        return AsyncVchannel(self, name)
+
+    def wal(self) -> AsyncWal:
+        """Return the client's log with a WAL accessor's interface and background readers. Does no I/O."""
+        return AsyncWal(self)
+
+    async def ensure_channel(
+        self,
+        name: str,
+        *,
+        vchannels: int = 1,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
+    ) -> AsyncChannel:
+        """Create a channel if it does not exist, and return its handle. An existing channel keeps its retention.
+
+        Raises:
+            ChannelAlreadyExistsError: The channel exists with another number of vchannels.
+            InvalidRequestError: The name, the number of vchannels or the retention is invalid.
+        """
+        await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
+        return self.channel(name)
+
+    async def wal_name(self) -> str:
+        """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""
+        transport = self._session().transport
+        request = wal_service_pb2.GetWalNameRequest()
+        answer = await transport.call(transport.wal.GetWalName, request, timeout_s=self.timeout_s, is_read=True)
+        return str(answer.wal_name)
+
+    async def allocate_ticks(self, count: int = 1) -> range:
+        """Return ``count`` (1 to 1,000,000) consecutive ticks; no other caller or message ever gets them."""
+        transport = self._session().transport
+        request = wal_service_pb2.AllocateTicksRequest(count=count)
+        # Safe to retry like a read: ticks of a lost answer stay unused, which harms nothing.
+        answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=self.timeout_s, is_read=True)
+        return range(answer.first_tick, answer.first_tick + answer.count)
+
+    async def latest_mvcc_tick(self, vchannel: str) -> Tick:
+        """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
+        transport = self._session().transport
+        request = wal_service_pb2.GetLatestMvccTickRequest(vchannel=vchannel)
+        answer = await transport.call(transport.wal.GetLatestMvccTick, request, timeout_s=self.timeout_s, is_read=True)
+        return Tick(answer.mvcc_tick)
+
+    async def plan_scan(
+        self,
+        vchannels: Iterable[str],
+        *,
+        begin_tick: int = 0,
+        end_tick: int = 0,
+        min_splits: int = 0,
+        max_messages_per_split: int = 0,
+        max_bytes_per_split: int = 0,
+        created_ticks: Mapping[str, int] | None = None,
+    ) -> Plan:
+        """Divide the messages with begin_tick <= tick < end_tick into splits.
+
+        Args:
+            vchannels: 1 to 1,024 distinct names of vchannels.
+            begin_tick: Lower bound, inclusive; 0 for all available messages.
+            end_tick: Upper bound, exclusive. 0 for a consistent cut: everything acknowledged before the call, and
+                nothing later.
+            min_splits: Minimum number of splits, at most 100,000; a hint. 0 for no minimum.
+            max_messages_per_split: Approximate maximum of messages per split; 0 for no limit.
+            max_bytes_per_split: Approximate maximum of bytes per split; 0 for 64 MiB.
+            created_ticks: Expected creation tick of the channel, by vchannel as named in ``vchannels``. The call fails
+                if that channel was destroyed, even if another channel has its name now.
+
+        Raises:
+            PositionTrimmedError: ``begin_tick`` was trimmed, or is before the creation of a channel.
+            ChannelNotFoundError: A channel does not exist, or is not the one named by ``created_ticks``.
+        """
+        transport = self._session().transport
+        names = list(vchannels)
+        request = wal_service_pb2.PlanScanRequest(
+            vchannels=names, created_ticks=[created_ticks.get(name, 0) for name in names] if created_ticks else (),
+            begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
+            max_messages_per_split=max_messages_per_split, max_bytes_per_split=max_bytes_per_split,
+        )  # fmt: skip
+        answer = await transport.call(transport.wal.PlanScan, request, timeout_s=self.timeout_s, is_read=True)
+        return _wire.plan(answer)
+
+    async def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
+        """Delete, durably, all messages before a tick or time, or with ``everything`` all acknowledged so far.
+
+        Returns the first tick that is still available. Trimming below an earlier trim changes nothing.
+
+        Raises:
+            ValueError: Neither or both of ``before`` and ``everything`` are given, or ``before`` is neither a tick nor
+                a time.
+        """
+        transport = self._session().transport
+        request = _requests.trim_request(vchannel, None if before is None else position(before), everything=everything)
+        # A trim before a fixed position is idempotent; `everything` grows between attempts.
+        answer = await transport.call(
+            transport.wal.Trim, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=not everything
+        )
+        return Tick(answer.first_available_tick)
+
+    async def open_producer(
+        self, vchannel: str, producer_id: str, *, accept_forgotten: bool = False
+    ) -> ProducerPosition:
+        """Take over a producer id on a vchannel, durably, and return its last batch and new epoch.
+
+        From then on the server rejects appends with an earlier epoch. A program that numbers its input batches resumes
+        after ``last_sequence`` when it is restarted, so each batch is in the log once.
+
+        Args:
+            vchannel: Vchannel that the producer appends to.
+            producer_id: Name of the producer; must not begin with ``_`` or ``~``.
+            accept_forgotten: Open an unknown producer as new even if the server may have evicted its state. Set this
+                only if its batches are known not to be in the log.
+
+        Raises:
+            InvalidRequestError: The producer id is invalid.
+            ProducerForgottenError: The producer is unknown and may have been evicted. Nothing happened.
+            ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
+        """
+        transport = self._session().transport
+        request = wal_service_pb2.OpenProducerRequest(
+            vchannel=vchannel, producer_id=producer_id, accept_forgotten=accept_forgotten
+        )
+        # Safe to retry: a second attempt raises the epoch again, and fences a process that opened it in between as any
+        # later open does.
+        answer = await transport.call(
+            transport.wal.OpenProducer, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
+        )
+        return ProducerPosition(producer_id, answer.epoch, answer.last_sequence, Tick(answer.last_tick))
+
+    async def fence(self, vchannel: str, fencing_token: int) -> None:
+        """Raise the fencing token of a vchannel, durably; setting the current token again changes nothing.
+
+        From then on the server rejects appends with another token; appends without a token are accepted. A writer that
+        acquires a lock calls this with a number that grows with each holder of the lock, and passes it to every append.
+        The previous holder can then no longer write, even if it has not noticed the loss of the lock.
+
+        Raises:
+            FencedError: The vchannel has a greater token: another writer has taken over since.
+            ValueError: ``fencing_token`` is not in 1 to 2^64 - 1.
+            ChannelNotFoundError, UnavailableError, StorageFailedError: See ``effect``.
+        """
+        check_fencing_token(fencing_token)
+        transport = self._session().transport
+        request = wal_service_pb2.SetFencingTokenRequest(vchannel=vchannel, fencing_token=fencing_token)
+        await transport.call(
+            transport.wal.SetFencingToken, request, timeout_s=self.timeout_s, is_read=False, is_idempotent=True
+        )
+
+    async def append(
+        self,
+        vchannel: str,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
+        producer: ProducerSequence | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> AppendResult:
+        """Append one message, or several as one batch with consecutive ticks, and return their position.
+
+        Concurrent appends to one vchannel share batches. Cancelling ends only the wait: the messages may still be
+        appended.
+
+        Args:
+            vchannel: Name of the vchannel, or of a channel with one vchannel.
+            messages: One message or several.
+            barrier_tick: Tick that all ticks of the append must exceed; the append may have to wait for this.
+            expected_last_tick: Append only if this is still the tick of the last message ever appended to the vchannel
+                (0 for none).
+            fencing_token: Append only if the vchannel has this token (1 to 2^64 - 1); see ``fence``.
+            producer: Producer and sequence of the batch. The append is then retried within its timeout until the
+                outcome is known. A batch that is already in the log is not appended again and its conditions are not
+                checked again: its first result is returned with ``duplicate`` set and the original durability. The
+                server appends the batches of one producer on one vchannel one after the other.
+            durability: When to acknowledge: ``sync`` or ``os``; None for the server's default.
+            timeout_s: Timeout in seconds; None for the client's.
+
+        Raises:
+            ProducerFencedError, SequenceError: See these classes. With ``effect`` ``none``, nothing was appended.
+            AppendUnknownError: The messages may or may not be in the log.
+            BarrierNotReachedError: The barrier is too far in the future. Nothing was appended.
+            LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
+            ValueError: The fencing token or the durability is invalid.
+            InvalidRequestError: The batch is empty, too large or malformed. Nothing was appended.
+            ChannelNotFoundError, UnavailableError, DeadlineError, StorageFailedError: See ``effect``.
+        """
+        several, is_plain, size_bytes = measured(messages)
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        terms = DEFAULT_TERMS
+        if durability is not None or fencing_token is not None:
+            terms = AppendTerms(durability, fencing_token).checked()
+        if barrier_tick is not None or expected_last_tick is not None or producer is not None or not several:
+            options = _wire.append_options(
+                terms, barrier_tick=barrier_tick or 0, expected_last_tick=expected_last_tick, producer=producer
+            )
+            appending = self._append_alone(vchannel, several, options, timeout_s)
+        else:
+            appending = self._session().appends.append(
+                vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=terms, timeout_s=timeout_s
+            )
+        return await _traced(vchannel, len(several), appending)
+
+    async def append_numbered(self, vchannel: str, messages: Sequence[Appendable]) -> AppendResult:
+        """Append messages as one batch, and resend it within the timeout until the outcome is known; for ``msgstream``.
+
+        Raises:
+            TidelogError: As ``append``.
+        """
+        several, is_plain, size_bytes = measured(messages)
+        appending = self._session().appends.append_numbered(
+            vchannel, several, is_plain=is_plain, size_bytes=size_bytes, terms=DEFAULT_TERMS, timeout_s=self.timeout_s
+        )
+        return await _traced(vchannel, len(several), appending)
+
+    def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """Return a producer that streams many messages to one vchannel; use it with ``async with``.
+
+        Raises:
+            ValueError: An option is out of range.
+        """
+        return AsyncProducer(lambda: self._session().appends, vchannel, **options)
+
+    def txn(self, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
+        """Return a transaction over any vchannels of the node; use it with ``async with``, which commits at the end.
+
+        Raises:
+            ValueError: An option is out of range.
+        """
+        return AsyncTransaction(self._connection, self.timeout_s, **options)
+
+    def scan(
+        self,
+        vchannels: str | Iterable[str],
+        *,
+        start: Start | Positions = EARLIEST,
+        until: End = WATERMARK,
+        **options: Unpack[ScanOptions],
+    ) -> AsyncScan:
+        """Return a scan of one or many vchannels, merged in tick order; it opens when it is iterated or entered.
+
+        The name of a channel stands for all vchannels that it has when the scan opens. ``start`` is inclusive and
+        ``until`` exclusive. By default the scan reads everything acknowledged before it opens; with
+        ``until=At.follow()`` it never ends.
+
+        To resume a scan, pass its ``positions`` as ``start``. A scan fails with InvalidRequestError when it opens if
+        they lack one of its vchannels. The same holds for a scan of several vchannels that starts at ``At.after`` or
+        ``At.after_message_id``: all copies of a broadcast have one tick, which does not say which of them were read.
+
+        Raises:
+            ValueError: A position or option is out of range.
+        """
+        names = [vchannels] if isinstance(vchannels, str) else list(vchannels)
+        return self._scan(lambda: self._full_names(names), start, until, options)
+
+    def tail(
+        self,
+        vchannels: str | Iterable[str],
+        *,
+        start: Start | Positions = LATEST,
+        until: End = FOLLOW,
+        **options: Unpack[ScanOptions],
+    ) -> AsyncScan:
+        """Return a scan that follows new messages, by default from now on. Otherwise as ``scan``."""
+        return self.scan(vchannels, start=start, until=until, **options)
+
+    def check_open(self) -> None:
+        """Raise ClosedError if the client is closed; for handles."""
+        if self._is_closed:
+            raise closed_error()
+
+    async def aclose(self) -> None:
+        """Drain: wait until all appends, broadcasts and other changes are answered, then close the connection.
+
+        The wait takes at most the client's ``timeout_s``; a call with a shorter timeout ends at that. A call that is
+        still unanswered ends with ClosedError without effect if it was not sent. If it was sent, an append, broadcast
+        or commit ends with AppendUnknownError, and another change with ClosedError whose ``effect`` is ``unknown``.
+        Reads and scans end with ClosedError at once. Cancelling ends only the wait: the client is closed.
+        """
+        self._is_closed = True
+        await self._close_session()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def scan_one(self, name: str, start: Start | Positions, until: End, options: ScanOptions) -> AsyncScan:
+        """Return a scan of the vchannel ``name``, or of a channel's only vchannel; for handles and the WAL."""
+
+        async def resolve() -> Sequence[str]:
+            names = await self._full_names([name])
+            if len(names) > 1:
+                raise InvalidRequestError(
+                    f"channel '{name}' has {len(names)} vchannels, expected one vchannel: name it, such as {names[0]}, "
+                    "or scan the channel",
+                    values={"field": "vchannel", "name": name},
+                )
+            return names
+
+        return self._scan(resolve, start, until, options)
+
+    async def pause(self) -> bool:
+        """Close the connection until the next call, unless the client is in use; return whether it is closed.
+
+        For use before a fork, when gRPC must have no open connection.
+        """
+        session = self._open_session
+        if session is not None and not session.is_idle:
+            return False
+        await self._close_session()
+        return True
+
+    def _scan(
+        self,
+        resolve: Callable[[], Awaitable[Sequence[str]]],
+        start: Start | Positions,
+        until: End,
+        options: ScanOptions,
+    ) -> AsyncScan:
+        check_options(options)
+        plan = scan_plan(start, until, **options)
+        return AsyncScan(ScanCore(lambda: self._session().transport, resolve, plan))
+
+    async def _full_names(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the full names of vchannels; the name of a channel stands for all of its vchannels."""
+        channels = dict.fromkeys(name for name in names if "/" not in name)
+        described = await self.describe_channels(channels) if channels else ()
+        found = {each.name: [vchannel.name for vchannel in each.vchannels] for each in described}
+        # Another node's channel is described without vchannels. Its name is passed on, so that the server's error says
+        # which node owns it.
+        return [vchannel for name in names for vchannel in found.get(name) or [name]]
+
+    def _session(self) -> _Session:
+        """Return the session of this event loop and process; create it if necessary."""
+        self.check_open()
+        session = self._open_session
+        if session is None or session.loop is not asyncio.get_running_loop() or session.pid != os.getpid():
+            transport = Transport(
+                self.endpoint, client_id=self._own_client_id(), connect_timeout_s=self._connect_timeout_s,
+                retry=self._retry, tls=self._tls, token=self._token,
+            )  # fmt: skip
+            session = self._open_session = _Session(transport, self._max_in_flight_bytes)
+        return session
+
+    def _connection(self) -> tuple[Transport, AppendStream]:
+        session = self._session()
+        return session.transport, session.appends
+
+    def _own_client_id(self) -> str:
+        """Return the client id. A forked child gets a new random one, unless the caller set ``client_id``."""
+        if self._made_by_pid != os.getpid():
+            self._client_id = self._client_id if self._is_named else secrets.token_hex(16)
+            self._made_by_pid = os.getpid()
+        return self._client_id
+
+    def _transport(self) -> Transport:
+        return self._session().transport
+
+    def _broadcast_ids(self) -> BroadcastIds:
+        return self._session().broadcast_ids
+
+    async def _close_session(self) -> None:
+        session, self._open_session = self._open_session, None
+        if session is not None and session.loop is asyncio.get_running_loop() and session.pid == os.getpid():
+            await session.aclose(self.timeout_s)
+
+    async def _append_alone(
+        self,
+        vchannel: str,
+        messages: Sequence[Appendable],
+        options: wal_service_pb2.AppendOptions,
+        timeout_s: float,
+    ) -> AppendResult:
+        """Append in a unary call instead of on the shared stream.
+
+        On the stream, an append that waits for a barrier would delay all answers behind it, and an append that depends
+        on the last tick must not share a batch with others.
+        """
+        transport = self._session().transport
+        request = wal_service_pb2.AppendRequest(
+            vchannel=vchannel,
+            messages=[_wire.message_to_wire(message) for message in as_messages(messages)],
+            options=options,
+        )
+        answer = await transport.call(
+            transport.wal.Append, request, timeout_s=timeout_s, is_read=False, is_append=True,
+            is_idempotent=options.HasField("producer"),
+        )  # fmt: skip
+        return _wire.append_result(answer.result)
+
+
+async def _traced(vchannel: str, messages: int, appending: Awaitable[AppendResult]) -> AppendResult:
+    """Await ``appending``, in a span if spans are recorded."""
+    if (hooks := _tracing.hooks) is None:
+        return await appending
+    with hooks.within(_tracing.Operation.APPEND, [vchannel], messages=messages) as span:
+        result = await appending
+        span.note(first_tick=result.first_tick)
+        return result

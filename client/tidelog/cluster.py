@@ -1,0 +1,284 @@
+"""A client of a cluster: asks any node for cluster-wide calls, and the owner of a channel for everything else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
+from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, AsyncClient
+from tidelog.errors import ChannelNotFoundError, ChannelsPartlyDoneError, ClosedError, TidelogError
+from tidelog.handles import AsyncChannel, AsyncVchannel
+from tidelog.routes import Routes
+from tidelog.transport.endpoints import check_address
+
+_Result = TypeVar("_Result")
+# A node may take a moment to open a channel that was just assigned to it.
+_LOOK_AGAIN_S = 0.05
+_OPEN_WITHIN_S = 2.0
+
+
+class AsyncCluster:
+    """Tidelog servers that share one etcd, or a single server. ``Cluster`` is its synchronous twin.
+
+    Each channel is owned by one node, which serves all calls on it. ``client_of``, ``channel`` and ``vchannel`` return
+    objects connected to the owner. Transactions, broadcasts and consumer groups span channels of one node. Use it with
+    ``async with``.
+    """
+
+    def __init__(
+        self, endpoints: str | Iterable[str] = DEFAULT_ENDPOINT, *, timeout_s: float = DEFAULT_TIMEOUT_S, **options: Any
+    ) -> None:
+        """Create a client of the cluster; does no I/O.
+
+        Args:
+            endpoints: ``host:port`` of one or more nodes, as a comma-separated string or an iterable. The other nodes
+                are discovered.
+            timeout_s: Timeout of a call in seconds.
+            options: Options of ``AsyncClient``, for the client of each node.
+
+        Raises:
+            ValueError: There is no endpoint, or an endpoint is invalid.
+        """
+        self.endpoints = endpoint_list(endpoints)
+        for endpoint in self.endpoints:
+            check_address(endpoint)
+        self.timeout_s = timeout_s
+        self._options = options
+        self._clients: dict[str, AsyncClient] = {}
+        self._routes: Routes | None = None
+        self._is_closed = False
+
+    async def describe(self) -> ClusterDescription:
+        """Return the cluster as one of its nodes sees it."""
+        return await self._ask_any(lambda client: client.describe_cluster())
+
+    async def owner_of(self, channel: str) -> ChannelOwner:
+        """Return the owner of a channel.
+
+        Raises:
+            ChannelNotFoundError: The channel does not exist.
+            UnavailableError: Its node is not running, or no node answers.
+        """
+        return await self._open_routes().owner(channel, self.timeout_s)
+
+    async def client_of(self, channel: str) -> AsyncClient:
+        """Return a client of the node that owns ``channel``; ``aclose`` closes it. Raises as ``owner_of``."""
+        owner = await self.owner_of(channel)
+        return self._client_at(self._open_routes().address(owner))
+
+    async def channel(self, name: str) -> AsyncChannel:
+        """Return a handle for a channel, connected to its owner. Raises as ``owner_of``."""
+        return (await self.client_of(name)).channel(name)
+
+    async def vchannel(self, name: str) -> AsyncVchannel:
+        """Return a handle for a vchannel, such as ``orders/0``, connected to its owner. Raises as ``owner_of``."""
+        return (await self.client_of(name.partition("/")[0])).vchannel(name)
+
+    async def create_channel(
+        self,
+        name: str,
+        *,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
+    ) -> ChannelDescription:
+        """Create a channel on the node with the fewest vchannels. Raises as ``AsyncClient.create_channel``."""
+        created = await self.create_channels(
+            [name], vchannels=vchannels, if_not_exists=if_not_exists, owner=owner, retention=retention
+        )
+        return created[0]
+
+    async def create_channels(
+        self,
+        names: Iterable[str] = (),
+        *,
+        number: int = 0,
+        vchannels: int = 1,
+        if_not_exists: bool = False,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
+    ) -> list[ChannelDescription]:
+        """Create channels, each on the node with the fewest vchannels. Raises as ``AsyncClient.create_channels``."""
+        wanted = list(names)
+        created = await self._ask_any(
+            lambda client: client.create_channels(
+                wanted, number=number, vchannels=vchannels, if_not_exists=if_not_exists, owner=owner,
+                retention=retention,
+            ),
+            is_read=False,
+        )  # fmt: skip
+        # The node that created them does not know the details of channels that other nodes own.
+        return await self.describe_channels([channel.name for channel in created])
+
+    async def ensure_channel(
+        self,
+        name: str,
+        *,
+        vchannels: int = 1,
+        owner: OwnerDescription | None = None,
+        retention: Retention | None = None,
+    ) -> AsyncChannel:
+        """Create a channel if it does not exist, and return its handle. Raises as ``AsyncClient.ensure_channel``."""
+        await self.create_channel(name, vchannels=vchannels, if_not_exists=True, owner=owner, retention=retention)
+        return await self.channel(name)
+
+    async def alter_channels(
+        self, names: Iterable[str], *, retention: Retention | RetentionChange
+    ) -> list[ChannelDescription]:
+        """Change settings of channels, atomically per node. Raises as ``AsyncClient.alter_channels``."""
+        return await self._at_owners(names, lambda client, part: client.alter_channels(part, retention=retention))
+
+    async def destroy_channels(
+        self, names: Iterable[str], *, ignore_missing: bool = False, force: bool = False
+    ) -> list[str]:
+        """Delete channels, atomically per node. Raises as ``AsyncClient.destroy_channels``."""
+        wanted = list(names)
+        try:
+            return await self._at_owners(
+                wanted,
+                lambda client, part: client.destroy_channels(part, ignore_missing=ignore_missing, force=force),
+                ignore_missing=ignore_missing,
+            )
+        finally:
+            self._open_routes().forget(wanted)
+
+    async def describe_channels(
+        self, names: Iterable[str], *, ignore_missing: bool = False
+    ) -> list[ChannelDescription]:
+        """Return channels, whichever nodes own them. Raises as ``AsyncClient.describe_channels`` and ``owner_of``."""
+        wanted = list(names)
+        described = await self._at_owners(
+            wanted,
+            lambda client, part: client.describe_channels(part, ignore_missing=ignore_missing),
+            ignore_missing=ignore_missing,
+        )
+        place = {name: index for index, name in enumerate(wanted)}
+        return sorted(described, key=lambda channel: place[channel.name])
+
+    async def list_channels(self, prefix: str = "") -> AsyncIterator[ChannelDescription]:
+        """Yield the channels whose names begin with ``prefix``, in order of name.
+
+        Channels that another node owns are yielded without vchannels; ``describe_channels`` returns these.
+        """
+        last = ""
+        found = await self._ask_any(lambda client: _listed(client, prefix))
+        for channel in found:
+            assert last < channel.name
+            last = channel.name
+            yield channel
+
+    async def allocate_ticks(self, count: int = 1) -> range:
+        """Return ``count`` consecutive ticks; no other caller or message in the cluster ever gets them."""
+        return await self._ask_any(lambda client: client.allocate_ticks(count))
+
+    async def aclose(self) -> None:
+        """Close the clients of all nodes as ``AsyncClient.aclose`` does."""
+        self._is_closed = True
+        await self.pause()
+        clients, self._clients = self._clients, {}
+        await asyncio.gather(*(client.aclose() for client in clients.values()))
+
+    async def pause(self) -> bool:
+        """End the feed of owners until it is needed again, and return True; for use before a fork."""
+        routes, self._routes = self._routes, None
+        if routes is not None:
+            await routes.aclose()
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # -- Private -------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the cluster's client is closed: make a new one")
+
+    def _open_routes(self) -> Routes:
+        self._check_open()
+        if self._routes is None:
+            self._routes = Routes(self._client_at, self.endpoints)
+        return self._routes
+
+    def _client_at(self, address: str) -> AsyncClient:
+        self._check_open()
+        if address not in self._clients:
+            self._clients[address] = AsyncClient(address, timeout_s=self.timeout_s, **self._options)
+        return self._clients[address]
+
+    async def _ask_any(self, call: Callable[[AsyncClient], Awaitable[_Result]], *, is_read: bool = True) -> _Result:
+        return await self._open_routes().any_node(call, self.timeout_s, is_read=is_read)
+
+    async def _at_owners(
+        self,
+        names: Iterable[str],
+        call: Callable[[AsyncClient, Sequence[str]], Awaitable[Sequence[_Result]]],
+        *,
+        ignore_missing: bool = False,
+    ) -> list[_Result]:
+        """Call the owners of the channels one after the other, each with the names of its channels.
+
+        Raises:
+            ChannelsPartlyDoneError: A call failed after others had succeeded.
+        """
+        parts: dict[str, list[str]] = {}
+        for name in names:
+            try:
+                owner = await self.owner_of(name)
+            except ChannelNotFoundError:
+                if not ignore_missing:
+                    raise
+            else:
+                parts.setdefault(self._open_routes().address(owner), []).append(name)
+        results: list[_Result] = []
+        done: list[str] = []
+        for address, part in parts.items():
+            try:
+                results += await self._when_open(partial(call, self._client_at(address), part))
+            except TidelogError as error:
+                rest = [name for other in parts.values() for name in other if name not in done and name not in part]
+                if not done:
+                    raise
+                is_unknown = error.effect == "unknown"
+                raise ChannelsPartlyDoneError.of(
+                    error,
+                    done=done,
+                    not_done=rest if is_unknown else [*part, *rest],
+                    unknown=part if is_unknown else [],
+                ) from error
+            done += part
+        return results
+
+    async def _when_open(self, call: Callable[[], Awaitable[Sequence[_Result]]]) -> Sequence[_Result]:
+        """Call the owner of channels, and retry while it has not opened them yet."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + min(self.timeout_s, _OPEN_WITHIN_S)
+        while True:
+            try:
+                return await call()
+            except ChannelNotFoundError:
+                if loop.time() >= deadline_s:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+async def _listed(client: AsyncClient, prefix: str) -> list[ChannelDescription]:
+    return [channel async for channel in client.list_channels(prefix)]
+
+
+def endpoint_list(endpoints: str | Iterable[str]) -> tuple[str, ...]:
+    """Split ``endpoints`` into a tuple. Raises ValueError if it is empty."""
+    several = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+    found = tuple(endpoint.strip() for endpoint in several if endpoint.strip())
+    if not found:
+        raise ValueError("there is no endpoint: pass the host:port of at least one node")
+    return found

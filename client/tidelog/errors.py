@@ -1,0 +1,582 @@
+"""Errors of the client: the class states what the caller can do, ``effect`` whether anything may have changed.
+
+The tree::
+
+    TidelogError
+    ├── InvalidRequestError          correct the call
+    ├── ChannelNotFoundError         create the channel, or correct the name
+    ├── ChannelAlreadyExistsError    use it, or choose another name
+    ├── ChannelsPartlyDoneError      check its cause, then repeat the call for the channels in ``not_done``
+    ├── PositionTrimmedError         start at first_available_tick if the messages before it are not needed
+    ├── PositionBeyondEndError       the position belongs to another cluster
+    ├── LastTickMismatchError        read what was appended since, then decide again
+    ├── FencedError                  stop writing: a newer writer has fenced this one
+    ├── ProducerFencedError          stop appending: a newer process has opened the producer
+    ├── SequenceError
+    │   ├── SequenceGapError         append the batches before it first
+    │   ├── SequenceReusedError      repeat the batch unchanged, or use the next sequence
+    │   ├── ProducerForgottenError   read back, then open it with accept_forgotten
+    │   └── SequenceForgottenError   treat the batch as appended
+    ├── TransactionError
+    │   ├── TransactionStateError    correct the program; if the outcome is unknown, read back
+    │   ├── TransactionExpiredError  begin a new one: nothing of this one is in the log
+    │   ├── TransactionNotFoundError correct the id
+    │   ├── TransactionForeignError  use the client that began it, or its client_id
+    │   ├── TransactionTooLargeError use several transactions, or raise the server's limit
+    │   ├── ApplicationForgottenError read back, then commit with is_first
+    │   ├── AppVersionPassedError    use greater versions, or another app_id
+    │   └── AppCommitMismatchError   use another app_id, or a greater version
+    ├── ResourceAcquiredError        wait until the broadcast that holds the key is acknowledged, or set ``wait_s``
+    ├── BroadcastError
+    │   ├── BroadcastNotFoundError   correct the id, or treat the broadcast as finished
+    │   ├── BroadcastVchannelError   acknowledge on the vchannels that delivered it
+    │   ├── BroadcastReusedError     repeat the broadcast unchanged, or use another id
+    │   ├── BroadcastForgottenError  read back
+    │   └── BroadcastAbortedError    check its abort_reason
+    ├── GroupError
+    │   ├── GroupNotFoundError       create the group, or correct the name
+    │   ├── GroupAlreadyExistsError  use it, or choose another name
+    │   ├── GroupInUseError          stop its members, or join them
+    │   ├── GroupNotSubscribedError  subscribe the group to the channel first
+    │   ├── GroupFencedError         stop processing: another member processes these messages
+    │   ├── ConsumeForgottenError    find out what is missing, and seek there
+    │   └── GroupPositionMovedError  resume at the group's position
+    ├── BarrierNotReachedError       take barrier ticks from allocate_ticks, or wait longer
+    ├── UnauthenticatedError         present a valid token or certificate
+    ├── PermissionDeniedError        request the permission, or correct the name
+    ├── TokenNotFoundError           list the tokens
+    ├── UnavailableError             retry later
+    │   ├── OwnershipLostError       or find the channel's new owner
+    │   ├── OverloadedError          wait ``retry_after_s``
+    │   ├── CredentialsExpiredError  nothing: the client reopens the stream
+    │   ├── AuditFailedError         an operator must act
+    │   ├── DiskFullError
+    │   ├── StorageUnreadableError   an operator must check the server's disk and limits
+    │   └── ShutdownError
+    ├── NotOwnerError                call the node at its address, or use AsyncCluster, which does
+    ├── DeadlineError                wait longer (it is a TimeoutError too)
+    ├── AppendUnknownError           read back, or accept that the messages may be there
+    ├── CheckpointError              an operator must act
+    ├── StorageFailedError           an operator must act
+    ├── DataLossError                an operator must act
+    ├── ServerError                  report it
+    ├── BufferFullError              wait for room with ``await producer.send``
+    ├── ProducerStoppedError         check its cause, then create a new producer
+    ├── ClosedError                  correct the program
+    └── ForkError                    open the client after the fork, or use the start method "spawn"
+
+The text of an error is not an interface; ``values`` and the attributes are.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from tidelog.tick import Tick
+
+Effect = Literal["none", "unknown"]
+
+
+class TidelogError(Exception):
+    """Base class of all errors of Tidelog. The gRPC error, if there was one, is the ``__cause__``.
+
+    Attributes:
+        effect: ``none`` if nothing changed, so repeating the call is safe; ``unknown`` if something may have changed.
+        values: Details of the error, such as ``first_available_tick``; integers in decimal.
+    """
+
+    def __init__(self, message: str, *, effect: Effect = "none", values: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.effect: Effect = effect
+        self.values: dict[str, str] = dict(values or {})
+
+    def _tick(self, name: str) -> Tick:
+        return Tick(self._number(name))
+
+    def _number(self, name: str) -> int:
+        return int(self.values.get(name, "0"))
+
+
+def copy_of(error: TidelogError, effect: Effect | None = None) -> TidelogError:
+    """Return a copy of ``error``, with ``effect`` instead of its own if it is set."""
+    own = type(error)(str(error), effect=effect or error.effect, values=error.values)
+    own.__cause__ = error.__cause__
+    return own
+
+
+class InvalidRequestError(TidelogError):
+    """The request is invalid: a field, name, size or batch is not allowed. ``values`` states which."""
+
+
+class ChannelNotFoundError(TidelogError):
+    """At least one of the requested channels or vchannels does not exist on this server."""
+
+    @property
+    def name(self) -> str:
+        """The name that does not exist; of several, the first."""
+        return self.values.get("name", "")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that do not exist."""
+        return _names(self.values)
+
+
+class ChannelAlreadyExistsError(TidelogError):
+    """At least one of the channels exists already, possibly with another number of vchannels."""
+
+    @property
+    def name(self) -> str:
+        """The name that is taken; of several, the first."""
+        return self.values.get("name", "")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that are taken."""
+        return _names(self.values)
+
+
+class ChannelsPartlyDoneError(TidelogError):
+    """A change of more channels than fit into one request failed partway; the ``__cause__`` is the reason.
+
+    Attributes:
+        done: Names of the channels that were changed, in the requested order.
+        not_done: Names of the channels that were not changed: those of the failed request, and all after it, which
+            were not tried.
+        unknown: Names of the channels whose request has an unknown outcome; ``effect`` is then ``unknown``.
+    """
+
+    done: tuple[str, ...] = ()
+    not_done: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, cause: TidelogError, *, done: Sequence[str], not_done: Sequence[str], unknown: Sequence[str]
+    ) -> "ChannelsPartlyDoneError":
+        """Return the error for a request that failed with ``cause`` after others had succeeded."""
+        outcome = f", {len(unknown)} unknown" if unknown else ""
+        error = cls(
+            f"{len(done)} channels done, {len(not_done)} not done{outcome}: {cause}",
+            effect=cause.effect, values=cause.values,
+        )  # fmt: skip
+        error.done, error.not_done, error.unknown = tuple(done), tuple(not_done), tuple(unknown)
+        return error
+
+
+class PositionTrimmedError(TidelogError):
+    """A scan's position was trimmed. Scans never skip the gap by themselves."""
+
+    @property
+    def vchannel(self) -> str:
+        """The vchannel that was trimmed."""
+        return self.values.get("vchannel", "")
+
+    @property
+    def requested_tick(self) -> Tick:
+        """The requested start of the scan."""
+        return self._tick("requested_tick")
+
+    @property
+    def first_available_tick(self) -> Tick:
+        """The smallest position that is still available."""
+        return self._tick("first_available_tick")
+
+
+class PositionBeyondEndError(TidelogError):
+    """A position lies beyond every tick that was allocated."""
+
+    @property
+    def requested_tick(self) -> Tick:
+        """The requested start of the scan."""
+        return self._tick("requested_tick")
+
+    @property
+    def latest_tick(self) -> Tick:
+        """The greatest tick that was allocated."""
+        return self._tick("latest_tick")
+
+
+class GroupError(TidelogError):
+    """A call about a consumer group failed. Nothing changed."""
+
+
+class GroupNotFoundError(GroupError):
+    """The consumer group does not exist."""
+
+
+class GroupAlreadyExistsError(GroupError):
+    """The consumer group exists already."""
+
+
+class GroupInUseError(GroupError):
+    """Members of the group consume the vchannels that are to be changed."""
+
+
+class GroupNotSubscribedError(GroupError):
+    """The group is not subscribed to the channel."""
+
+
+class GroupFencedError(GroupError):
+    """The member has left the group or lost the vchannel: another member processes its messages from now on."""
+
+
+class ConsumeForgottenError(GroupError):
+    """The server has forgotten a repeated call of ``consume``: whether the first one consumed messages is unknown.
+
+    Read what is missing, and ``seek_group`` there.
+    """
+
+
+class GroupPositionMovedError(GroupError):
+    """The group's position is not what the commit expects: another member committed, or messages were left out."""
+
+    @property
+    def vchannel(self) -> str:
+        """The vchannel."""
+        return self.values.get("vchannel", "")
+
+    @property
+    def next_tick(self) -> Tick:
+        """The group's position."""
+        return self._tick("next_tick")
+
+
+class BarrierNotReachedError(TidelogError, TimeoutError):
+    """The server's clock did not reach the barrier tick before the deadline. Nothing was appended."""
+
+    @property
+    def barrier_tick(self) -> Tick:
+        """The requested barrier."""
+        return self._tick("barrier_tick")
+
+    @property
+    def latest_tick(self) -> Tick:
+        """The server's latest tick at that time."""
+        return self._tick("latest_tick")
+
+
+class LastTickMismatchError(TidelogError):
+    """The vchannel's last tick is not ``expected_last_tick``: another append came first. This call appended nothing."""
+
+    @property
+    def expected_last_tick(self) -> Tick:
+        """The last tick that the caller expected."""
+        return self._tick("expected_last_tick")
+
+    @property
+    def last_tick(self) -> Tick:
+        """The last tick of the vchannel; its message may not be durable yet."""
+        return self._tick("last_tick")
+
+
+class FencedError(TidelogError):
+    """The vchannel has another fencing token: a newer writer has taken over, or the token was never set.
+
+    Nothing was appended, and no token was changed.
+    """
+
+    @property
+    def fencing_token(self) -> int:
+        """The token of the request."""
+        return self._number("fencing_token")
+
+    @property
+    def actual_fencing_token(self) -> int:
+        """The token of the vchannel; 0 if it is not set."""
+        return self._number("actual_fencing_token")
+
+
+class ProducerFencedError(TidelogError):
+    """The epoch is out of date: a newer process has opened the producer, or the server has forgotten the producer.
+
+    Nothing was appended, unless ``effect`` is ``unknown``: then an earlier attempt of the same call may have succeeded.
+    """
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the request."""
+        return self._number("epoch")
+
+    @property
+    def actual_epoch(self) -> int:
+        """The producer's epoch."""
+        return self._number("actual_epoch")
+
+
+class SequenceError(TidelogError):
+    """The sequence of a batch is not the next one of its producer, and the server does not know its result.
+
+    Nothing was appended, unless ``effect`` is ``unknown``: then an earlier attempt of the same call may have succeeded.
+    """
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of the request."""
+        return self._number("sequence")
+
+
+class SequenceGapError(SequenceError):
+    """A batch before this one is missing, or the server does not know the producer."""
+
+    @property
+    def expected_sequence(self) -> int:
+        """The next sequence of the producer."""
+        return self._number("expected_sequence")
+
+
+class SequenceReusedError(SequenceError):
+    """The sequence was used before, with other messages."""
+
+
+class SequenceForgottenError(SequenceError):
+    """The batch is in the log already, but the server no longer remembers its position."""
+
+    @property
+    def oldest_sequence(self) -> int:
+        """The oldest sequence whose position is known."""
+        return self._number("oldest_sequence")
+
+
+class ProducerForgottenError(SequenceError):
+    """The server does not know the producer and may have evicted it, so its batches may be in the log.
+
+    Read back what is there. Then number from 1 with ``open_producer(..., accept_forgotten=True)``, or use another name.
+    """
+
+
+class TransactionError(TidelogError):
+    """A call failed because of the transaction's state, id or size."""
+
+    @property
+    def txn_id(self) -> int:
+        """The transaction's id; 0 if the server has not assigned one yet."""
+        return self._number("txn_id")
+
+
+class TransactionExpiredError(TransactionError):
+    """The transaction is over, and nothing of it is in the log.
+
+    ``values["cause"]`` is ``keepalive``, ``aborted``, ``channel_destroyed``, or ``forgotten`` after a restart of the
+    server.
+    """
+
+
+class TransactionNotFoundError(TransactionError):
+    """No transaction was ever begun under this id."""
+
+
+class TransactionForeignError(TransactionError):
+    """The transaction belongs to another client."""
+
+
+class TransactionTooLargeError(TransactionError):
+    """The transaction would have more bytes, batches or vchannels than the server allows. ``values`` states which."""
+
+
+class ResourceAcquiredError(TidelogError):
+    """Another broadcast holds a resource key or waits for it ahead of this one. Nothing was appended."""
+
+    @property
+    def domain(self) -> str:
+        """Domain of the key."""
+        return self.values.get("domain", "")
+
+    @property
+    def key(self) -> str:
+        """The key."""
+        return self.values.get("key", "")
+
+    @property
+    def broadcast_id(self) -> int:
+        """The broadcast that holds the key; 0 if another principal's, on vchannels that the client may not read."""
+        return self._number("broadcast_id")
+
+
+class BroadcastError(TidelogError):
+    """A call about a broadcast failed."""
+
+    @property
+    def broadcast_id(self) -> int:
+        """The id of the request."""
+        return self._number("broadcast_id")
+
+
+class BroadcastNotFoundError(BroadcastError):
+    """No broadcast has this id, or it finished long ago and the server has forgotten it."""
+
+
+class BroadcastVchannelError(BroadcastError, InvalidRequestError):
+    """An acknowledgement names a vchannel that is not one of the broadcast's. Nothing was acknowledged."""
+
+    @property
+    def vchannel(self) -> str:
+        """The vchannel."""
+        return self.values.get("vchannel", "")
+
+
+class BroadcastReusedError(BroadcastError):
+    """The broadcast id was used before, with another message, other vchannels or other keys."""
+
+
+class BroadcastForgottenError(BroadcastError):
+    """The broadcast id is so old that the server no longer knows whether it was accepted."""
+
+
+class BroadcastAbortedError(BroadcastError):
+    """The broadcast was aborted, so not all vchannels will acknowledge it."""
+
+    @property
+    def abort_reason(self) -> str:
+        """The reason that was passed to the abort."""
+        return self.values.get("abort_reason", "")
+
+
+class TransactionStateError(TransactionError):
+    """The transaction's state does not allow this call: it is over, or its outcome is unknown. Nothing changed."""
+
+
+class ApplicationForgottenError(TransactionError):
+    """The server does not know the application and may have evicted its last commit, so the version may be in the log.
+
+    Read back what is there; then ``commit_prepared(..., is_first=True)``.
+    """
+
+
+class AppVersionPassedError(TransactionError):
+    """The application has committed a later version; whether this one was committed is unknown. Nothing changed.
+
+    ``values`` has ``last_version``.
+    """
+
+
+class AppCommitMismatchError(TransactionError):
+    """The application has committed something else under this name, so this is not a repetition. Nothing changed.
+
+    ``values["mismatch"]`` is ``query`` if the versions are those of another query; ``messages``, ``vchannels`` or
+    ``channels`` if this version was committed with other content.
+    """
+
+
+class UnavailableError(TidelogError):
+    """The server cannot be reached, or cannot accept the request now."""
+
+
+class OwnershipLostError(UnavailableError):
+    """The node's lease expired: it refuses all calls until it has a new one."""
+
+
+class NotOwnerError(TidelogError):
+    """The channel belongs to another node. Nothing changed."""
+
+    @property
+    def node_id(self) -> str:
+        """The node that owns it."""
+        return self.values.get("node_id", "")
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of that node; empty while it is not running."""
+        return self.values.get("address", "")
+
+
+class OverloadedError(UnavailableError):
+    """The server has too much in flight, or the caller's quota is exhausted."""
+
+    @property
+    def retry_after_s(self) -> float:
+        """The delay that the server requests; 0 if it requests none. The client's retries respect it."""
+        return self._number("retry_after_ms") / 1_000
+
+
+class DiskFullError(UnavailableError):
+    """The server's disk is nearly full: it refuses appends; reads and trims still work."""
+
+
+class CredentialsExpiredError(UnavailableError):
+    """The credentials of an open stream expired or were revoked. The client reopens it with its current ones."""
+
+
+class AuditFailedError(UnavailableError):
+    """The server cannot write its audit log, so it refuses administrative calls."""
+
+
+class StorageUnreadableError(UnavailableError):
+    """The operating system refused the server a read of its store. No message is known to be lost: read again."""
+
+
+class ShutdownError(UnavailableError):
+    """The server is shutting down."""
+
+
+class UnauthenticatedError(TidelogError):
+    """The server accepts neither the client's token nor its certificate. Nothing changed."""
+
+
+class PermissionDeniedError(TidelogError):
+    """The client may not do this, or the name does not exist; the server does not reveal which. Nothing changed."""
+
+    @property
+    def verb(self) -> str:
+        """The missing permission; if any of several would suffice, all of them, separated by spaces."""
+        return self.values.get("verb", "")
+
+    @property
+    def name(self) -> str:
+        """The name on which it is missing; empty if the permission is not about a name."""
+        return self.values.get("name", "")
+
+
+class TokenNotFoundError(TidelogError):
+    """No token has this id."""
+
+
+class DeadlineError(TidelogError, TimeoutError):
+    """No response arrived in time."""
+
+
+class AppendUnknownError(TidelogError):
+    """The messages may or may not be in the log: the connection or the server was lost before the response.
+
+    The client does not send such messages again, because that could write them twice. It does retry numbered messages,
+    those of a producer and of ``append(producer=...)``: for them this error means that the retries timed out.
+    """
+
+
+class CheckpointError(TidelogError):
+    """A checkpoint for a backup could not be made, or no longer exists."""
+
+
+class StorageFailedError(TidelogError):
+    """The server stopped accepting appends after a storage failure."""
+
+
+class DataLossError(TidelogError):
+    """Stored messages are damaged or missing, or were damaged in transit."""
+
+
+class ServerError(TidelogError):
+    """A defect of the server, or a response that no Tidelog server sends."""
+
+
+class BufferFullError(TidelogError):
+    """The producer's buffer has no room for another message now. The message was not accepted."""
+
+
+class ProducerStoppedError(TidelogError):
+    """An earlier append of this producer failed; that error is the ``__cause__``. This message was not sent.
+
+    A producer stops rather than leave a gap in its messages.
+    """
+
+
+class ClosedError(TidelogError):
+    """The client, producer or scan is closed."""
+
+
+class ForkError(TidelogError):
+    """This process was forked while its parent had streams open or used gRPC otherwise, so gRPC cannot work here."""
+
+
+def _names(values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names in an error's values; older servers send only one."""
+    return tuple(values.get("names", values.get("name", "")).split(","))

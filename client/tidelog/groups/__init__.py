@@ -1,0 +1,1 @@
+"""Consumer groups: the consumer, its member stream, and the calls on groups."""

@@ -1,0 +1,135 @@
+"""Backend of streams on a Tidelog server."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+from tidelog.admin.channel_types import VchannelDescription
+from tidelog.append.sizes import measure_all
+from tidelog.client import AsyncClient
+from tidelog.errors import ChannelNotFoundError, InvalidRequestError
+from tidelog.message import Message
+from tidelog.msgstream._backends.backend import Place
+from tidelog.msgstream._settings import MAX_APPEND_BYTES
+from tidelog.read.positions import EARLIEST, FOLLOW
+from tidelog.read.reader_events import OnEvent
+from tidelog.read.scan import ScanCore
+from tidelog.read.scan_plan import scan_plan
+from tidelog.read.scan_sources import Begin
+from tidelog.tick import Tick
+from tidelog.txn.together import append_together
+from tidelog.types import AppendResult
+from tidelog.wire.batch import Batch
+
+_MAX_APPEND_MESSAGES = 10_000
+
+
+class ScanReader(ScanCore):
+    """A following scan with its own start per vchannel, which returns each watermark."""
+
+    @classmethod
+    def of(
+        cls, client: AsyncClient, places: Mapping[str, Place], watermark_interval_s: float, on_event: OnEvent | None
+    ) -> Self:
+        """Return a reader that begins at ``places``."""
+        plan = scan_plan(EARLIEST, FOLLOW, watermark_interval_s=watermark_interval_s, on_event=on_event)
+        begins = {name: Begin(place.start, place.after_tick) for name, place in places.items()}
+        return cls.at(client._transport, begins, plan)  # noqa: SLF001 - the streams are a part of the client
+
+    async def step(self) -> Sequence[Batch]:
+        """Return the batches of the next response; empty if it has a watermark only. See ``Reader``."""
+        if self._received is None:
+            await self._receive()
+        batches: list[Batch] = []
+        while self.has_batch:
+            batches.append(self.take())
+        if self._received is not None:
+            self._finish(self._received)
+        return batches
+
+
+class RmqBackend:
+    """Backend on a Tidelog server, through its client."""
+
+    def __init__(self, client: AsyncClient, on_event: OnEvent | None = None) -> None:
+        self._client = client
+        self._on_event = on_event
+
+    async def resolve(self, channels: Iterable[str]) -> list[str]:
+        """Return the full names of channels. See ``Backend``."""
+        names = list(channels)
+        described = await self._vchannels(names)
+        return [described[name].name for name in names]
+
+    async def present(self) -> Tick:
+        """Return a tick between acknowledged and later messages."""
+        return Tick((await self._client.allocate_ticks())[0])
+
+    async def last_tick(self, channel: str) -> Tick:
+        """Return the tick of the last message of a channel; 0 if it is empty."""
+        return (await self._vchannels([channel]))[channel].last_tick
+
+    async def append(self, parts: Mapping[str, Sequence[Message]]) -> Mapping[str, Sequence[int]]:
+        """Append in one batch if it is small and for one channel, else in one transaction; retry until it is known."""
+        if len(parts) == 1:
+            [(channel, messages)] = parts.items()
+            _, size_bytes = measure_all(messages)
+            if size_bytes <= MAX_APPEND_BYTES and len(messages) <= _MAX_APPEND_MESSAGES:
+                # Why no transaction: a time-tick stream could not divide it among packs.
+                return {channel: _ticks(await self._client.append_numbered(channel, messages))}
+        result = await append_together(self._client, parts)
+        return {channel: _ticks(each) for channel, each in result.results.items()}
+
+    def reader(self, places: Mapping[str, Place], watermark_interval_s: float) -> ScanReader:
+        """Return a reader of these channels."""
+        return ScanReader.of(self._client, places, watermark_interval_s, self._on_event)
+
+    async def destroy(self, channels: Iterable[str]) -> None:
+        """Delete channels with all their messages; missing channels are skipped.
+
+        Raises:
+            InvalidRequestError: ``channels`` lacks some vchannels of a channel. Nothing was deleted.
+        """
+        names = set(channels)
+        owners = {name.partition("/")[0] for name in names}
+        for owner in owners - names:
+            kept = [each.name for each in await self._existing(owner) if each.name not in names]
+            if kept:
+                raise InvalidRequestError(
+                    f"{owner} has other vchannels, such as {kept[0]}, and can only be destroyed as a whole: name all "
+                    f"of them, or {owner}",
+                    values={"name": owner},
+                )
+        await self._client.destroy_channels(sorted(owners), ignore_missing=True)
+
+    async def _existing(self, channel: str) -> Sequence[VchannelDescription]:
+        try:
+            [described] = await self._client.describe_channels([channel])
+        except ChannelNotFoundError:
+            return ()
+        return described.vchannels
+
+    async def _vchannels(self, names: Sequence[str]) -> Mapping[str, VchannelDescription]:
+        owners = dict.fromkeys(name.partition("/")[0] for name in names)
+        described = {each.name: each.vchannels for each in await self._client.describe_channels(owners)}
+        return {name: _vchannel(name, described[name.partition("/")[0]]) for name in names}
+
+
+def _vchannel(name: str, vchannels: Sequence[VchannelDescription]) -> VchannelDescription:
+    """Return the vchannel named ``name``. Raises ChannelNotFoundError, InvalidRequestError."""
+    if "/" not in name:
+        if len(vchannels) == 1:
+            return vchannels[0]
+        raise InvalidRequestError(
+            f"{name} has {len(vchannels)} vchannels: name one, such as {name}/0", values={"name": name}
+        )
+    for vchannel in vchannels:
+        if vchannel.name == name:
+            return vchannel
+    raise ChannelNotFoundError(
+        f"vchannel {name} does not exist: expected one of {vchannels[0].name} to {vchannels[-1].name}",
+        values={"name": name},
+    )
+
+
+def _ticks(result: AppendResult) -> Sequence[int]:
+    return range(result.first_tick, result.last_tick + 1)

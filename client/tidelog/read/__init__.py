@@ -1,0 +1,1 @@
+"""Scans: positions, plans, and what a reader reports while it waits."""

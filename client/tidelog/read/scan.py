@@ -1,0 +1,433 @@
+"""Scans: bounded or following reads that survive the loss of their connection."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import grpc.aio
+
+from tidelog.errors import ClosedError, DataLossError, ServerError, TidelogError
+from tidelog.read import protocol as _requests
+from tidelog.read.positions import At
+from tidelog.read.reader_watch import Patience, ReaderWatch
+from tidelog.read.scan_plan import ScanPlan
+from tidelog.read.scan_sources import Begin, Source, sources_of
+from tidelog.tick import Tick
+from tidelog.transport import tracing as _tracing
+from tidelog.transport.status import error_of_status
+from tidelog.transport.transport import Connection, Transport
+from tidelog.v1 import wal_service_pb2
+from tidelog.wire import columns as _columns
+from tidelog.wire import protocol as _wire
+from tidelog.wire.batch import Batch
+from tidelog.wire.column_parts import txn_parts
+from tidelog.wire.protowire import WireFormatError
+
+
+@dataclass(slots=True)
+class _Received:
+    """A response with batches that were not delivered yet."""
+
+    batches: "deque[tuple[Source, Batch]]"
+    watermark: int
+    caught_up: bool
+
+
+class Signal(Protocol):
+    """Methods of an event that a scan uses; the events of asyncio and threading have them."""
+
+    def set(self) -> None:
+        """Set the event."""
+        ...
+
+    def clear(self) -> None:
+        """Reset the event."""
+        ...
+
+
+class ScanCore:
+    """A scan without its iteration: ``fetch`` waits for a batch, ``take`` returns it to the caller.
+
+    Attributes:
+        caught_up: Set while the caller has received everything that was durable at the server's last response.
+    """
+
+    def __init__(
+        self,
+        transport: Callable[[], Transport],
+        resolve: Callable[[], Awaitable[Sequence[str]]],
+        plan: ScanPlan,
+        watch: ReaderWatch | None = None,
+    ) -> None:
+        self.caught_up: Signal = asyncio.Event()
+        self.plan = plan
+        self._transport = transport
+        self._resolve = resolve
+        self._watch = watch or ReaderWatch(plan.on_event)
+        self._sources: list[Source] | None = None
+        self._open_sources: list[Source] = []
+        self._lease: tuple[Transport, Connection] | None = None
+        self._call: Any = None
+        # The span of the call, if tracing is enabled.
+        self._span: _tracing.Span | None = None
+        self._reading: asyncio.Task[Any] | None = None
+        self._end: asyncio.Task[Tick] | None = None
+        self._received: _Received | None = None
+        self._received_watermark = 0
+        self._watermark = Tick(0)
+        self._state: Literal["open", "ended", "closed"] = "open"
+
+    @classmethod
+    def at(
+        cls,
+        transport: Callable[[], Transport],
+        begins: Mapping[str, Begin],
+        plan: ScanPlan,
+        watch: ReaderWatch | None = None,
+    ) -> Self:
+        """Return a scan with a separate begin for each vchannel, given by its full name."""
+
+        async def resolve() -> Sequence[str]:
+            return list(begins)
+
+        core = cls(transport, resolve, plan, watch)
+        core._sources = [Source(vchannel, begin) for vchannel, begin in begins.items()]
+        core._watch.reads(list(begins))
+        return core
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether ``take`` has a batch to return."""
+        return self._received is not None and bool(self._received.batches)
+
+    @property
+    def watermark(self) -> Tick:
+        """As ``AsyncScan.watermark``."""
+        return self._watermark
+
+    @property
+    def positions(self) -> Mapping[str, Tick]:
+        """As ``AsyncScan.positions``."""
+        if self._sources is None:
+            return {vchannel: Tick(tick) for vchannel, tick in (self.plan.positions or {}).items()}
+        found = {source.vchannel: source.position(self._watermark) for source in self._sources}
+        return {vchannel: tick for vchannel, tick in found.items() if tick is not None}
+
+    async def fetch(self) -> bool:
+        """Wait for a batch. Return True once there is one, False at the end of a bounded scan.
+
+        Raises:
+            TidelogError: As ``AsyncScan.__anext__``.
+        """
+        while not self.has_batch:
+            if self._received is not None:
+                self._finish(self._received)
+            if self._state == "ended":
+                return False
+            await self._receive()
+        return True
+
+    async def enter(self) -> None:
+        """Open a scan that starts at ``latest``, so that it misses nothing that is appended from now on.
+
+        A server sends a following scan its watermark at once, from which the scan can be resumed.
+        """
+        if self.plan.start.kind == "latest" and self._sources is None:
+            await self._receive()
+            if self._received is not None and not self._received.batches:
+                self._finish(self._received)
+
+    def take(self) -> Batch:
+        """Return the next batch; there must be one."""
+        received = self._received
+        assert received is not None
+        source, batch = received.batches.popleft()
+        source.delivered_tick = batch.ticks[-1]
+        if not received.batches:
+            self._finish(received)
+        return batch
+
+    async def aclose(self) -> None:
+        """Close the scan. Its positions remain available."""
+        self._state = "closed"
+        self._received = None
+        self._watch.closed(self)
+        if self._end is not None:
+            self._end.cancel()
+        self._hang_up()
+        if self._reading is not None:
+            await asyncio.wait((self._reading,))
+            # asyncio logs exceptions that were never retrieved.
+            _look_at(self._reading)
+            self._reading = None
+
+    def _finish(self, received: _Received) -> None:
+        """Apply the response's watermark and ``caught_up``, which hold after its last batch."""
+        self._received = None
+        self._watermark = Tick(max(self._watermark, received.watermark))
+        if received.caught_up:
+            self.caught_up.set()
+        else:
+            self.caught_up.clear()
+
+    async def _receive(self) -> None:
+        """Wait for the next response, reopening the call as needed; at the end of the scan, become ``ended``."""
+        if self._state == "closed":
+            raise ClosedError("the scan is closed: start another with start=scan.positions")
+        transport = self._transport()
+        patience = Patience(self._watch, self, transport)
+        with transport.waiting():
+            while (error := await self._attempt(patience)) is not None:
+                await patience.bear(error)
+
+    async def _attempt(self, patience: Patience) -> TidelogError | None:
+        """Accept the next response, opening the call if necessary. Return the error, or None on success."""
+        error: TidelogError
+        try:
+            response = await self._read(patience)
+        except grpc.aio.AioRpcError as failure:
+            self._hang_up(failure)
+            error = error_of_status(failure, is_read=True)
+            error.__cause__ = failure
+            return error
+        except TidelogError as absence:
+            # Raised before there is a call: there is no connection, or the names could not be resolved.
+            self._hang_up(absence)
+            return absence
+        self._watch.answered(self)
+        self._accept(response)
+        return None
+
+    def _accept(self, response: bytes | None) -> None:
+        if response is None:
+            self._state = "ended"
+            self._hang_up()
+            return
+        if self._needs_end() and self._lease is not None:
+            self._end = asyncio.create_task(_take_tick(self._lease[0]), name="tidelog-scan-end")
+            # asyncio must not log its exception if the result is never used.
+            self._end.add_done_callback(_look_at)
+        try:
+            self._received = self._unpack(response)
+        except DataLossError:
+            # A caller that iterates again must receive the same batch, not the next one.
+            self._hang_up()
+            raise
+        except WireFormatError as error:
+            self._hang_up()
+            raise ServerError(
+                f"the server's response to a scan is malformed ({error}): check proxies between client and server"
+            ) from error
+
+    async def _read(self, patience: Patience) -> bytes | None:
+        """Return the next response of the call, opened if there is no call yet; None at the end."""
+        if self._call is None and not await self._open(patience):
+            return None
+        # Why a task: cancelling a read cancels the call, and callers wait for the next batch with a timeout.
+        if self._reading is None:
+            self._reading = asyncio.create_task(_read_one(self._call), name="tidelog-scan-read")
+        await asyncio.wait((self._reading,))
+        reading, self._reading = self._reading, None
+        if reading.cancelled():
+            raise ClosedError("the client was closed while a scan was open")
+        response: bytes | None = reading.result()
+        return response
+
+    async def _open(self, patience: Patience) -> bool:
+        """Open the call after the last received batch; return False if nothing is left before the end."""
+        transport = self._transport()
+        await patience.connected()
+        if self._sources is None:
+            self._sources = sources_of(self.plan, await self._resolve())
+            self._watch.reads([source.vchannel for source in self._sources])
+        end = self._fixed_end()
+        self._open_sources = [source for source in self._sources if not self._is_complete(source, end)]
+        if not self._open_sources:
+            return False
+        request = wal_service_pb2.ScanRequest(
+            sources=[source.to_wire(self._received_watermark) for source in self._open_sources],
+            policy=_requests.deliver_policy(self.plan.start),
+            filters=self.plan.filters,
+            end=_requests.scan_end(
+                At.tick(end) if end is not None and self.plan.until.kind == "watermark" else self.plan.until
+            ),
+            format=wal_service_pb2.SCAN_FORMAT_COLUMNS,
+            max_response_bytes=self.plan.max_response_bytes,
+            watermark_interval_ms=self.plan.watermark_interval_ms,
+        )
+        connection = transport.lease()
+        self._lease = (transport, connection)
+        if _tracing.hooks is None:
+            self._call = connection.scan(request, metadata=transport.metadata())
+        else:
+            names = [source.vchannel for source in self._open_sources]
+            self._span = _tracing.hooks.begin(_tracing.Operation.SCAN, names)
+            self._call = connection.scan(request, metadata=(*transport.metadata(), *self._span.metadata))
+        return True
+
+    def _fixed_end(self) -> int | None:
+        """Return the tick before which the scan ends, if it is known.
+
+        The end of a scan up to the current watermark must not move when the scan is reopened. So after the first
+        response a task allocates a tick from the oracle, while the scan continues. Everything that the first call can
+        deliver has a smaller tick, and the tick lies within no transaction.
+        """
+        if self.plan.until.kind in ("tick", "inside"):
+            assert isinstance(self.plan.until.value, int)
+            return self.plan.until.value
+        if self.plan.until.kind != "watermark":
+            return None
+        if self._end is None or not self._end.done() or _has_failed(self._end):
+            return None
+        return self._end.result()
+
+    def _needs_end(self) -> bool:
+        """Return whether the end tick must still be allocated: there was no attempt yet, or it failed."""
+        return self.plan.until.kind == "watermark" and (self._end is None or _has_failed(self._end))
+
+    def _is_complete(self, source: Source, end: int | None) -> bool:
+        return end is not None and end <= source.resume_tick(self._received_watermark) + 1
+
+    def _unpack(self, response: bytes) -> _Received:
+        batches: deque[tuple[Source, Batch]] = deque()
+        page = _wire.scan_page(response)
+        for source, created_tick in zip(self._open_sources, page.created_ticks, strict=False):
+            source.created_tick = created_tick
+        for entry in page.entries:
+            if entry.source >= len(self._open_sources):
+                raise WireFormatError(f"an entry has source {entry.source}, expected below {len(self._open_sources)}")
+            source = self._open_sources[entry.source]
+            batches.extend((source, batch) for batch in batches_of(source.vchannel, entry))
+        # Ordering: only after all batches are verified, see _accept.
+        for source, batch in batches:
+            source.received_tick = batch.ticks[-1]
+        self._received_watermark = max(self._received_watermark, page.watermark)
+        if self.plan.until.kind == "follow":
+            self._watch.reached(batches[-1][1].ticks[-1] if batches else 0, page.watermark)
+        if self._span is not None and batches:
+            self._span.note(messages=sum(len(batch) for _, batch in batches))
+        return _Received(batches, page.watermark, page.caught_up)
+
+    def _hang_up(self, failure: Exception | None = None) -> None:
+        if self._span is not None:
+            self._span.end(failure)
+            self._span = None
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        if self._lease is not None:
+            transport, connection = self._lease
+            transport.release(connection)
+            self._lease = None
+
+
+class AsyncScan(AsyncIterator[Batch]):
+    """Batches in tick order, over one or many vchannels: ``async for batch in scan``.
+
+    After a lost connection, the scan reconnects and resumes after the last received batch, for up to
+    ``Retry.give_up_s``: no message is lost or repeated. While it waits, it logs a warning and calls ``on_event``. A
+    following scan never ends by itself; a bounded one ends the iteration. Cancelling a wait for the next batch loses
+    nothing. Do not use a scan from several tasks at once.
+
+    ``async with`` closes the scan at the end of the block. On entry, a scan that starts at ``latest`` is opened, and
+    delivers everything appended from then on.
+    """
+
+    def __init__(self, core: ScanCore) -> None:
+        self.caught_up = asyncio.Event()
+        self.core = core
+        core.caught_up = self.caught_up
+
+    @property
+    def watermark(self) -> Tick:
+        """Nothing with a tick at or below this will be delivered; 0 until the server has sent a watermark."""
+        return self.core.watermark
+
+    @property
+    def positions(self) -> Mapping[str, Tick]:
+        """For each vchannel the tick up to which everything was delivered. Resume with it as ``start`` of another scan.
+
+        0 if nothing was read. A scan that was not opened has no positions, and neither does one that starts at
+        ``latest`` before the server's first response.
+        """
+        return self.core.positions
+
+    async def aclose(self) -> None:
+        """Close the scan. Its ``positions`` remain available."""
+        await self.core.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            StopAsyncIteration: A bounded scan has ended.
+            PositionTrimmedError: Messages were trimmed before they were delivered.
+            DataLossError: A batch does not match its CRC.
+            InvalidRequestError: The start does not fit the vchannels: see ``AsyncClient.scan``.
+            TidelogError: The scan was refused, or the server was unavailable for ``Retry.give_up_s``. Iterating again
+                retries, after the last delivered batch.
+        """
+        if not self.core.has_batch and not await self.core.fetch():
+            raise StopAsyncIteration
+        return self.core.take()
+
+    async def __aenter__(self) -> Self:
+        await self.core.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+async def _read_one(call: Any) -> bytes | None:
+    response = await call.read()
+    return None if response is grpc.aio.EOF else response
+
+
+async def _take_tick(transport: Transport) -> Tick:
+    request = wal_service_pb2.AllocateTicksRequest(count=1)
+    answer = await transport.call(transport.wal.AllocateTicks, request, timeout_s=10.0, is_read=True)
+    return Tick(answer.first_tick)
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def batches_of(vchannel: str, entry: _wire.ScanEntry) -> Iterator[Batch]:
+    """Yield the batch of ``entry``, or one for each of the transactions that share it.
+
+    Raises:
+        DataLossError: Its columns do not match their CRC.
+        WireFormatError: Its columns are malformed.
+    """
+    columns = _wire.columns_from_wire(entry.columns)
+    actual = _columns.checksum(columns)
+    if actual != columns.crc32c:
+        raise DataLossError(
+            f"the batch at tick {entry.base_tick} of {vchannel} has CRC-32C {actual:#010x}, expected "
+            f"{columns.crc32c:#010x}: it was damaged on the server or in transit; scan again, then check the disk",
+            values={"vchannel": vchannel, "tick": str(entry.base_tick)},
+        )
+    ticks = _wire.ticks_of(entry, columns.count)
+    if not columns.txn_ends:
+        yield Batch(vchannel, columns, ticks, entry.txn_id or None, entry.broadcast_id or None)
+        return
+    try:
+        for number, begin, part in txn_parts(columns):
+            yield Batch(vchannel, part, ticks[begin : begin + part.count], entry.txn_id + number)
+    except ValueError as error:
+        raise WireFormatError(f"the batch at tick {entry.base_tick} of {vchannel}: {error}") from error

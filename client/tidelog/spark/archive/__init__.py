@@ -1,0 +1,1 @@
+"""Archives: the manifest, its files, and reads divided between files and log."""

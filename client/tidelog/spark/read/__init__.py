@@ -1,0 +1,1 @@
+"""Reads: the plan of the partitions, and their rows as Arrow."""

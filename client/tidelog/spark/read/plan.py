@@ -1,0 +1,314 @@
+"""Planning of a read: takes the cut, and divides the range before it. Runs once per query, on the driver."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from tidelog import (
+    ChannelDescription,
+    Client,
+    Plan,
+    PositionBeyondEndError,
+    PositionTrimmedError,
+    Split,
+    Tick,
+    VchannelDescription,
+)
+from tidelog.spark.connection import Connection
+from tidelog.spark.names import channel_of, parts_of
+from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.owners import Owners
+from tidelog.spark.patience import patiently
+from tidelog.spark.read.pushdown import END_OF_TIME, Pushdown
+
+_log = logging.getLogger("tidelog.spark")
+
+MAX_VCHANNELS: Final = 1_024
+"""The server's maximum number of vchannels per plan, and so per consistent cut."""
+
+
+@dataclass(frozen=True)
+class ReadPartition(InputPartition):
+    """The part of one task: the ticks ``[begin_tick, end_tick)`` of one vchannel.
+
+    Attributes:
+        connection: Server to read from.
+        seeds: Nodes to ask for a new owner of the channel; None for a single server.
+        channel, index: The vchannel.
+        begin_tick, end_tick: Half-open range of ticks.
+        types: Message types to read; empty for all.
+        fail_on_data_loss: True if a trim since planning is an error.
+        created_tick: Creation tick of the channel, so that a re-created channel is not read instead.
+    """
+
+    connection: Connection
+    channel: str
+    index: int
+    begin_tick: int
+    end_tick: int
+    types: tuple[int, ...]
+    fail_on_data_loss: bool
+    created_tick: int
+    seeds: Connection | None = None
+
+    @property
+    def vchannel(self) -> str:
+        """``<channel>/<index>``."""
+        return f"{self.channel}/{self.index}"
+
+
+def plan(options: ReadOptions, pushdown: Pushdown) -> list[ReadPartition]:
+    """Return the partitions of a read. Together they have exactly the rows of the cut that pass the filters, each once.
+
+    Raises:
+        OptionError: A vchannel does not exist, or there are too many.
+        TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
+    """
+    wanted = wanted_types(options, pushdown)
+    if pushdown.is_empty or wanted == frozenset():
+        return []
+    types = tuple(sorted(wanted or ()))
+    return patiently(options.connection, lambda: _partitions(options, pushdown, types))
+
+
+def _partitions(options: ReadOptions, pushdown: Pushdown, types: tuple[int, ...]) -> list[ReadPartition]:
+    with Owners(options.connection) as owners, naming_the_cut(options):
+        try:
+            splits = _plan(owners, options, pushdown)
+        except PositionTrimmedError:
+            if options.begin_is_tick and options.fail_on_data_loss:
+                raise
+            # Trimmed between description and plan; the second attempt sees the trim.
+            splits = _plan(owners, options, pushdown)
+        return [partition_of(split, types, options, owners) for split in splits]
+
+
+def wanted_types(options: ReadOptions, pushdown: Pushdown) -> frozenset[int] | None:
+    """Return the message types to read; None for all."""
+    return pushdown.types if options.types is None else options.types & (pushdown.types or options.types)
+
+
+def _plan(owners: Owners, options: ReadOptions, pushdown: Pushdown) -> Sequence[Split]:
+    described, channels = describe(owners, options)
+    lanes = [lane for lane in described if pushdown.passes(*parts_of(lane.name))]
+    if not lanes:
+        return []
+    begin_tick = max(options.begin_tick, pushdown.begin_tick)
+    created = created_ticks(channels)
+    firsts = {lane.name: max(int(lane.trim_tick), created[channel_of(lane.name)]) for lane in lanes}
+    # Ticks 0 and 1 mean the beginning, as in the server: no message has them.
+    cut_off = [lane for lane in lanes if 1 < begin_tick < firsts[lane.name] or 0 < begin_tick < lane.trim_tick]
+    if options.begin_is_tick:
+        lost = [lane for lane in cut_off if begin_tick < lane.trim_tick or options.pattern is None]
+        _report_loss(lost, firsts, created, begin_tick, options)
+    _check_created_before_cut(lanes, created, options)
+    planner = _Planner(owners, options, created)
+    splits = planner.splits(lanes, cut_off, begin_tick, options.end_tick or END_OF_TIME)
+    # Why not as the end of the plan: a plan leaves out a transaction that spans its end, but a filter cuts it.
+    return [
+        replace(split, end_tick=Tick(min(split.end_tick, pushdown.end_tick)))
+        for split in splits
+        if split.begin_tick < pushdown.end_tick
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    owners: Owners
+    options: ReadOptions
+    created: Mapping[str, int]
+
+    def splits(
+        self,
+        lanes: Sequence[VchannelDescription],
+        cut_off: Sequence[VchannelDescription],
+        begin_tick: int,
+        end_tick: int,
+    ) -> Sequence[Split]:
+        """Return the splits of the durable, untrimmed part of ``[begin_tick, end_tick)``.
+
+        The first call to a node takes a cut over all its vchannels. It is the only call unless the range ends before
+        the cut, ``cut_off`` vchannels begin later because they were trimmed or created later, or another node's cut is
+        later.
+
+        The common cut is the latest one. Every message acknowledged before, on any node, lies before that node's cut,
+        and so before the common one. Ticks come from one oracle, and a node whose watermark has passed the cut adds
+        nothing before it.
+        """
+        nodes = list(self.owners.by_node(lanes))
+        total = sum(lane.bytes for lane in lanes)
+        hints = [self._min_splits(part, total if len(nodes) > 1 else 0) for _, part in nodes]
+        first, given = 0 if cut_off else begin_tick, self.options.end_tick if self.options.is_cut else 0
+        plans = [self._ask(*node, first, given, hint) for node, hint in zip(nodes, hints, strict=True)]
+        end_tick = min(end_tick, max(plan.end_tick for plan in plans))
+        if begin_tick >= end_tick:
+            return []
+        splits: list[Split] = []
+        for (client, part), plan, hint in zip(nodes, plans, hints, strict=True):
+            if plan.end_tick == end_tick and not cut_off:
+                splits += plan.splits
+                continue
+            intact = [lane for lane in part if lane not in cut_off]
+            rest = [lane for lane in part if lane in cut_off]
+            for some, begin in ((intact, begin_tick), (rest, 0)):
+                splits += self._ask(client, some, begin, end_tick, hint).splits if some else ()
+        return splits
+
+    def _min_splits(self, lanes: Sequence[VchannelDescription], total_bytes: int) -> int:
+        """Return a node's share of the minimum number of partitions, in proportion to its bytes."""
+        wanted = self.options.min_partitions
+        return -(-wanted * sum(lane.bytes for lane in lanes) // total_bytes) if total_bytes else wanted
+
+    def _ask(
+        self, client: Client, lanes: Sequence[VchannelDescription], begin_tick: int, end_tick: int, min_splits: int
+    ) -> Plan:
+        return client.plan_scan(
+            [lane.name for lane in lanes],
+            begin_tick=begin_tick,
+            end_tick=end_tick,
+            min_splits=min_splits,
+            max_messages_per_split=self.options.max_messages_per_partition,
+            max_bytes_per_split=self.options.max_bytes_per_partition,
+            created_ticks={lane.name: self.created[channel_of(lane.name)] for lane in lanes},
+        )
+
+
+def created_ticks(channels: Iterable[ChannelDescription]) -> Mapping[str, int]:
+    """Return the creation tick of each channel by name, which distinguishes it from re-created ones."""
+    return {channel.name: int(channel.created_tick) for channel in channels}
+
+
+def describe(owners: Owners, options: ReadOptions) -> tuple[list[VchannelDescription], list[ChannelDescription]]:
+    """Return the current descriptions of the vchannels that the options name, in that order, and of their channels."""
+    channels = _channels(owners, options)
+    lanes = [lane for channel in channels for lane in channel.vchannels]
+    if options.vchannels:
+        lanes = _chosen(options.vchannels, channels)
+    if len(lanes) > MAX_VCHANNELS:
+        raise OptionError(
+            f"the channels have {len(lanes)} vchannels, but a consistent cut has at most {MAX_VCHANNELS}: "
+            "read fewer channels at once"
+        )
+    return lanes, channels
+
+
+@contextmanager
+def naming_the_cut(options: ReadOptions) -> Iterator[None]:
+    """Name the option in the error of a cut in the future. The server reports only the requested tick."""
+    try:
+        yield
+    except PositionBeyondEndError as error:
+        if not options.is_cut:
+            raise
+        latest = error.latest_tick
+        raise PositionBeyondEndError(
+            f"{options.cut} lies in the future: the latest tick is {latest}, of {latest.time:%Y-%m-%d %H:%M:%S} UTC. "
+            "Use an earlier one, or remove the option to take the cut now",
+            values=error.values,
+        ) from None
+
+
+def cut_of(owners: Owners, lanes: Iterable[VchannelDescription], end_tick: int = 0) -> int:
+    """Return the exclusive end of a consistent cut over ``lanes``: taken now, or ``end_tick`` once it is durable."""
+    plans = (
+        client.plan_scan([lane.name for lane in part], end_tick=end_tick) for client, part in owners.by_node(lanes)
+    )
+    return max(int(plan.end_tick) for plan in plans)
+
+
+def partition_of(split: Split, types: tuple[int, ...], options: ReadOptions, owners: Owners) -> ReadPartition:
+    """Return the partition of ``split``, for its current owner and messages of ``types``; empty for all types."""
+    channel, index = parts_of(split.vchannel)
+    return ReadPartition(
+        connection=owners.connection_of(split.vchannel),
+        seeds=options.connection if owners.is_cluster else None,
+        channel=channel,
+        index=index,
+        begin_tick=int(split.begin_tick),
+        end_tick=int(split.end_tick),
+        types=types,
+        fail_on_data_loss=options.fail_on_data_loss,
+        created_tick=int(split.created_tick),
+    )
+
+
+def _channels(owners: Owners, options: ReadOptions) -> list[ChannelDescription]:
+    pattern = options.pattern
+    if pattern is None:
+        names = options.channels or tuple(dict.fromkeys(map(channel_of, options.vchannels)))
+        return owners.describe(names)
+    covered = [channel for channel in owners.listed(pattern.prefix) if pattern.covers(channel.name)]
+    if not covered:
+        raise OptionError(
+            f"the option 'channelPattern' is {pattern.text!r}, which matches no channel: correct it, or create a "
+            "channel"
+        )
+    return covered
+
+
+def _chosen(names: Iterable[str], channels: Iterable[ChannelDescription]) -> list[VchannelDescription]:
+    by_name = {lane.name: lane for channel in channels for lane in channel.vchannels}
+    # As in all APIs, the name of a channel with one vchannel also means the vchannel.
+    by_name |= {channel.name: channel.vchannels[0] for channel in channels if len(channel.vchannels) == 1}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        there = ", ".join(lane for lane in by_name if "/" in lane)
+        raise OptionError(f"the option 'vchannels' names '{missing[0]}', which does not exist: choose from {there}")
+    return list({by_name[name].name: by_name[name] for name in names}.values())
+
+
+def _check_created_before_cut(
+    lanes: Sequence[VchannelDescription], created: Mapping[str, int], options: ReadOptions
+) -> None:
+    """Raise, or warn if failOnDataLoss is false, if a named channel was created after the requested cut.
+
+    For a pattern, channels created later are no loss: they did not exist at the cut.
+    """
+    if not options.is_cut or options.pattern is not None:
+        return
+    late = next((lane for lane in lanes if created[channel_of(lane.name)] >= options.end_tick), None)
+    if late is None:
+        return
+    channel = channel_of(late.name)
+    text = (
+        f"{options.cut} lies before the creation of the channel '{channel}' at tick {created[channel]}: messages of an "
+        "earlier channel of this name were destroyed with it"
+    )
+    _raise_loss(text, late.name, options.end_tick, created[channel], options)
+
+
+def _report_loss(
+    lost: Sequence[VchannelDescription],
+    firsts: Mapping[str, int],
+    created: Mapping[str, int],
+    begin_tick: int,
+    options: ReadOptions,
+) -> None:
+    """Raise, or warn if failOnDataLoss is false, that the read cannot start at ``begin_tick``."""
+    if not lost:
+        return
+    worst = max(lost, key=lambda lane: firsts[lane.name])
+    first = firsts[worst.name]
+    what = "was trimmed" if worst.trim_tick == first else "was destroyed and created again"
+    text = (
+        f"{worst.name} {what}: the read should start at tick {begin_tick}, but the first available tick is "
+        f"{first} ({len(lost)} vchannels are affected)"
+    )
+    _raise_loss(text, worst.name, begin_tick, first, options)
+
+
+def _raise_loss(text: str, vchannel: str, requested_tick: int, first_tick: int, options: ReadOptions) -> None:
+    if options.fail_on_data_loss:
+        raise PositionTrimmedError(
+            f"{text}. Start there, or set the option failOnDataLoss to false to read the remaining messages",
+            values={
+                "vchannel": vchannel,
+                "requested_tick": str(requested_tick),
+                "first_available_tick": str(first_tick),
+            },
+        )
+    _log.warning("%s; reading the remaining messages, because failOnDataLoss is false", text)

@@ -1,0 +1,1 @@
+"""Streaming reads: offsets, the plan of each batch, and its size."""

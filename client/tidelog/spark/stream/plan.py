@@ -1,0 +1,316 @@
+"""Planning of a stream's micro-batches with few small calls. Runs on the driver.
+
+Nothing here reads messages, and the cost of a call does not depend on the length of the log.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from tidelog import (
+    ChannelDescription,
+    ChannelNotFoundError,
+    Plan,
+    PositionTrimmedError,
+    Tick,
+    VchannelDescription,
+)
+from tidelog.spark.names import channel_of
+from tidelog.spark.options import OptionError, ReadOptions
+from tidelog.spark.owners import Owners
+from tidelog.spark.read.plan import MAX_VCHANNELS, ReadPartition, created_ticks, partition_of
+from tidelog.spark.stream.admission import FIRST_STEP, Limits, admit
+from tidelog.spark.stream.offsets import (
+    Lane,
+    Loss,
+    Offset,
+    OffsetError,
+    cut_at,
+    destroyed,
+    lanes_of,
+)
+from tidelog.spark.stream_options import StreamOptions
+
+_log = logging.getLogger("tidelog.spark")
+_Answer = TypeVar("_Answer")
+
+# The size of batches varies a little: the next one is estimated at a quarter more than the last one.
+_GUESS: Final = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The vchannels of a batch, as the server describes them now.
+
+    Attributes:
+        lanes: Start of each vchannel.
+        low: Smallest tick to read, except for earlier messages of channels that were added to the query.
+        has_news: True if there may be something to read.
+        born: Creation tick of each channel.
+    """
+
+    lanes: Sequence[Lane]
+    low: int
+    has_news: bool
+    born: Mapping[str, int]
+
+    @property
+    def vchannels(self) -> list[str]:
+        """Names of the vchannels."""
+        return [lane.vchannel for lane in self.lanes]
+
+
+class StreamPlanner:
+    """Finds where micro-batches end and divides them into partitions."""
+
+    def __init__(self, owners: Owners, options: StreamOptions) -> None:
+        self._owners = owners
+        self._options = options
+        self._read = options.read
+        self._step = FIRST_STEP
+        self._warned: set[str] = set()
+        self._described: dict[str, VchannelDescription] = {}
+        self._born: Mapping[str, int] = {}
+
+    def now(self) -> int:
+        """Return a tick above all acknowledged messages on all nodes; 0 if no channel exists."""
+        channels = self._covered() if self._read.pattern else self._existing()
+        return self._cut([each for channel in channels for each in channel.vchannels])
+
+    def first(self, target: int | None) -> Offset:
+        """Return the start of a query without a checkpoint; for ``latest`` that is now, or ``target``.
+
+        Raises:
+            OptionError: No channel matches, a vchannel does not exist, or there are too many.
+            TidelogError: The server cannot be reached, a channel does not exist, or the start was trimmed.
+        """
+        channels = self._channels(None)
+        vchannels = self._vchannels(channels, None)
+        if self._options.start == "latest":
+            cut = target or self._cut(vchannels)
+            # Each node hands out ticks of its own range: later appends must get ticks above the cut on all nodes.
+            self._settle(vchannels, cut)
+            return cut_at(cut, [each.name for each in vchannels], created_ticks(channels))
+        begin_tick = self._read.begin_tick
+        start = cut_at(begin_tick, [each.name for each in vchannels], created_ticks(channels))
+        if self._read.begin_is_tick:
+            self._report(lanes_of(start, vchannels, created_ticks(channels), begin_tick)[1] if begin_tick else [])
+        trims = {each.name: int(each.trim_tick) for each in vchannels}
+        return Offset(
+            begin_tick, {name: max(tick, trims[name]) for name, tick in start.positions.items()}, start.created
+        )
+
+    def next(self, start: Offset, target: int | None, limits: Limits) -> tuple[Offset, int] | None:
+        """Return the end of the batch after ``start`` and the end of the log; None if there is nothing to read.
+
+        Everything before the end is durable, and nothing will be added there.
+
+        Args:
+            start: Start of the batch.
+            target: Assumed end of the log; None for its current end.
+            limits: Maximum size of the batch.
+
+        Raises:
+            TidelogError: As ``first``; also if messages were lost and failOnDataLoss is true.
+        """
+
+        def look() -> tuple[Offset, int] | None:
+            view = self._view(start)
+            if not view.has_news:
+                return None
+            cut = self._cut([self._described[name] for name in view.vchannels]) if target is None else target
+            if view.low >= cut:
+                return None
+            end = admit(lambda end, grain: self._ask(view.lanes, end, grain), view.low, cut, limits, self._step)
+            if limits.is_unlimited:
+                # With limits, the plans of the search have already waited.
+                self._settle([self._described[name] for name in view.vchannels], cut)
+            else:
+                self._step = max(1, round((end - view.low) * _GUESS))
+            return cut_at(end, view.vchannels, view.born), cut
+
+        return _twice(look)
+
+    def partitions(self, start: Offset, end: Offset) -> list[ReadPartition]:
+        """Return the partitions of the batch from ``start`` to ``end``. Every call returns the same rows.
+
+        Raises:
+            OffsetError: ``end`` lies within a transaction, so it was not returned by ``next``.
+            TidelogError: As ``next``.
+        """
+        if start.is_beginning:
+            # Checkpoints of older versions have no `begin`: their first batch is empty.
+            start = replace(end.begin or end, created=end.created)
+        if (start.tick, start.positions) == (end.tick, end.positions):
+            return []
+
+        def look() -> list[ReadPartition]:
+            lanes = self._view(start, end).lanes
+            size = Limits(self._read.max_messages_per_partition, self._read.max_bytes_per_partition)
+            plan = self._ask(lanes, end.tick, size, self._read.min_partitions)
+            if plan.end_tick < end.tick:
+                raise OffsetError(
+                    f"the checkpoint has a batch that ends at tick {end.tick}, within the transaction that begins at "
+                    f"{plan.end_tick}: it was edited; start with a new checkpoint"
+                )
+            types = tuple(sorted(self._read.types or ()))
+            return [partition_of(split, types, self._read, self._owners) for split in plan.splits]
+
+        return _twice(look)
+
+    def _cut(self, vchannels: Sequence[VchannelDescription]) -> int:
+        """Return a tick above all acknowledged messages on the nodes of ``vchannels``."""
+        ticks = [int(client.allocate_ticks()[0]) for client, _ in self._owners.by_node(vchannels)]
+        return max(ticks, default=0)
+
+    def _settle(self, vchannels: Sequence[VchannelDescription], cut: int) -> None:
+        """Wait until everything below ``cut`` is durable, and no node will add anything there."""
+        for client, part in self._owners.by_node(vchannels):
+            # Trimmed messages are durable, too: a node checks the trim only after it has waited.
+            with suppress(PositionTrimmedError):
+                client.plan_scan([each.name for each in part], begin_tick=cut - 1, end_tick=cut)
+
+    def _ask(self, lanes: Sequence[Lane], end_tick: int, grain: Limits, min_splits: int = 0) -> Plan:
+        """Return a plan of ``lanes`` before ``end_tick``, or before the transaction that spans ``end_tick``."""
+        by_begin: dict[int, list[VchannelDescription]] = {}
+        for lane in lanes:
+            if lane.begin_tick < end_tick:
+                by_begin.setdefault(lane.begin_tick, []).append(self._described[lane.vchannel])
+        plans = [
+            client.plan_scan(
+                [each.name for each in part],
+                begin_tick=begin_tick,
+                end_tick=end_tick,
+                min_splits=min_splits,
+                max_messages_per_split=grain.messages,
+                max_bytes_per_split=grain.size_bytes,
+                created_ticks={each.name: self._born[channel_of(each.name)] for each in part},
+            )
+            for begin_tick, some in by_begin.items()
+            for client, part in self._owners.by_node(some)
+        ]
+        least = min((int(plan.end_tick) for plan in plans), default=end_tick)
+        if any(plan.end_tick > least for plan in plans):
+            return self._ask(lanes, least, grain, min_splits)
+        return Plan(Tick(least), [split for plan in plans for split in plan.splits])
+
+    def _view(self, start: Offset, end: Offset | None = None) -> _View:
+        """Describe the vchannels after ``start``: all, or those in ``end``. Reports losses."""
+        channels = self._channels(end or start)
+        vchannels = self._vchannels(channels, end)
+        self._described = {each.name: each for each in vchannels}
+        wanted = {name: _names(self._read, name) for name in (end or start).channels}
+        losses = destroyed(end or start, channels, wanted)
+        self._born = born = created_ticks(channels)
+        lanes, trimmed = lanes_of(start, vchannels, born, self._read.begin_tick)
+        self._report([*losses, *trimmed])
+        floors = [
+            max(lane.begin_tick, each.trim_tick, born[channel_of(each.name)])
+            for lane, each in zip(lanes, vchannels, strict=True)
+        ]
+        has_news = any(
+            each.messages and each.last_tick >= lane.begin_tick for lane, each in zip(lanes, vchannels, strict=True)
+        )
+        return _View(lanes, max(start.tick, min(floors, default=0)), has_news, born)
+
+    def _channels(self, known: Offset | None) -> list[ChannelDescription]:
+        """Return the channels of the query. Channels in ``known`` may be missing."""
+        if self._read.pattern is not None:
+            covered = self._covered()
+            if not covered and known is None:
+                raise OptionError(
+                    f"the option 'channelPattern' is {self._read.pattern.text!r}, which matches no channel: correct "
+                    "it, or create a channel before the query starts"
+                )
+            return covered
+        if known is None:
+            return self._owners.describe(self._names)
+        found = self._existing()
+        missing = set(self._names) - {channel.name for channel in found} - known.channels
+        if missing and self._read.fail_on_data_loss:
+            # Never read, so nothing was lost: the name is wrong.
+            self._owners.describe(sorted(missing))
+        return found
+
+    @property
+    def _names(self) -> Sequence[str]:
+        """Names of the channels that the options name; empty for a pattern."""
+        return self._read.channels or tuple(dict.fromkeys(map(channel_of, self._read.vchannels)))
+
+    def _covered(self) -> list[ChannelDescription]:
+        pattern = self._read.pattern
+        assert pattern is not None
+        return [channel for channel in self._owners.listed(pattern.prefix) if pattern.covers(channel.name)]
+
+    def _existing(self) -> list[ChannelDescription]:
+        """Return the named channels that exist."""
+        return self._owners.existing(self._names)
+
+    def _vchannels(self, channels: Sequence[ChannelDescription], end: Offset | None) -> list[VchannelDescription]:
+        by_name = {each.name: each for channel in channels for each in channel.vchannels}
+        if end is not None:
+            return [by_name[name] for name in end.positions if name in by_name]
+        chosen = list(by_name.values())
+        if self._read.vchannels:
+            names = [_full(name, channels) for name in self._read.vchannels]
+            there = {channel.name for channel in channels}
+            missing = [name for name in names if name not in by_name and channel_of(name) in there]
+            if missing:
+                raise OptionError(
+                    f"the option 'vchannels' names '{missing[0]}', which does not exist: choose from "
+                    f"{', '.join(by_name)}"
+                )
+            chosen = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
+        if len(chosen) > MAX_VCHANNELS:
+            raise OptionError(
+                f"the channels have {len(chosen)} vchannels, but a consistent cut has at most {MAX_VCHANNELS}: "
+                "read fewer channels in one query"
+            )
+        return chosen
+
+    def _report(self, losses: Sequence[Loss]) -> None:
+        """Raise, or warn once if failOnDataLoss is false, that messages were lost before the query read them."""
+        if not losses:
+            return
+        first = losses[0]
+        more = f" (the first of {len(losses)} losses)" if len(losses) > 1 else ""
+        if not self._read.fail_on_data_loss:
+            for loss in losses:
+                if loss.text not in self._warned:
+                    self._warned.add(loss.text)
+                    _log.warning("%s; continuing with the rest, because failOnDataLoss is false", loss.text)
+            return
+        hint = "Set the option failOnDataLoss to false to continue with the remaining messages"
+        if first.available_tick is None:
+            raise ChannelNotFoundError(f"{first.text}{more}. {hint}", values={"channel": first.name})
+        raise PositionTrimmedError(
+            f"{first.text}{more}. {hint}",
+            values={
+                "vchannel": first.name,
+                "requested_tick": str(first.wanted_tick),
+                "first_available_tick": str(first.available_tick),
+            },
+        )
+
+
+def _twice(look: Callable[[], _Answer]) -> _Answer:
+    """Return the result of ``look``. Retry once if a trim or deletion between its calls made it fail."""
+    try:
+        return look()
+    except (PositionTrimmedError, ChannelNotFoundError):
+        return look()
+
+
+def _full(name: str, channels: Sequence[ChannelDescription]) -> str:
+    """Return the full name of a vchannel: as in all APIs, a channel with one vchannel also means the vchannel."""
+    single = {channel.name for channel in channels if len(channel.vchannels) == 1}
+    return f"{name}/0" if name in single else name
+
+
+def _names(options: ReadOptions, channel: str) -> bool:
+    """Return whether the options name ``channel`` or match it."""
+    if options.pattern is not None:
+        return options.pattern.covers(channel)
+    return channel in options.channels or channel in map(channel_of, options.vchannels)

@@ -1,0 +1,1 @@
+"""Writes: routing of rows, and the writers of batches and streams."""

@@ -1,0 +1,1 @@
+"""The synchronous twins of the asynchronous classes."""

@@ -1,0 +1,1 @@
+"""Connections: calls, retries, errors from statuses, credentials, forks, and the background event loop."""

@@ -1,0 +1,118 @@
+"""The event loop of the synchronous clients: one per process, on its own thread, started on first use.
+
+An idle loop is stopped before a fork, because gRPC does not survive a fork (see ``tidelog.transport.fork``). The next
+call starts a new one, in the parent and in the child.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakSet
+
+from tidelog.transport import fork as _fork
+
+_Result = TypeVar("_Result")
+# Maximum wait of a fork for connections to close. After that the child cannot use gRPC, and gets ForkError.
+_PAUSE_S: Final = 5.0
+
+
+class Pausable(Protocol):
+    """A client that uses the loop, and can release it until its next call."""
+
+    async def pause(self) -> bool:
+        """Close connections until they are needed again; return whether they are closed."""
+        ...
+
+
+class Background:
+    """An event loop on a daemon thread, and the clients that use it."""
+
+    def __init__(self) -> None:
+        # Guards starting and stopping the thread.
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._unusable: list[asyncio.AbstractEventLoop | None] = []
+        self._clients: WeakSet[Pausable] = WeakSet()
+
+    def add(self, client: "Pausable") -> None:
+        """Pause ``client`` around forks."""
+        self._clients.add(client)
+
+    def run(self, work: Coroutine[Any, Any, _Result], timeout_s: float | None = None) -> _Result:
+        """Run ``work`` on the loop and return its result. Ctrl-C and the timeout end the wait and cancel the work.
+
+        Raises:
+            TimeoutError: ``work`` did not finish within ``timeout_s`` seconds.
+        """
+        future = self.start(work)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            # No effect if the work itself raised.
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
+        """Start ``work`` on the loop."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self.loop())
+        except BaseException:
+            work.close()
+            raise
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop; start it if necessary."""
+        loop = self._loop
+        if loop is not None:
+            assert threading.current_thread() is not self._thread, "a blocking call on the client's own event loop"
+            return loop
+        with self._lock:
+            if self._loop is None:
+                started: Future[asyncio.AbstractEventLoop] = Future()
+                self._thread = threading.Thread(target=_run, args=(started,), name="tidelog", daemon=True)
+                self._thread.start()
+                self._loop = started.result()
+            return self._loop
+
+    def pause(self) -> None:
+        """Stop the loop, unless a client is in use."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or threading.current_thread() is thread:
+            return
+        try:
+            is_paused = asyncio.run_coroutine_threadsafe(self._pause_clients(), loop).result(_PAUSE_S)
+        except TimeoutError:
+            return
+        if is_paused:
+            with self._lock:
+                self._loop = self._thread = None
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def forget(self) -> None:
+        """Discard the parent's loop and thread, which a fork does not copy; for the child."""
+        self._lock = threading.Lock()
+        # Why kept: a gRPC object that was in use at the fork can crash the child even when it is freed.
+        self._unusable.append(self._loop)
+        self._loop = self._thread = None
+
+    async def _pause_clients(self) -> bool:
+        paused = [await client.pause() for client in list(self._clients)]
+        return all(paused)
+
+
+def _run(started: "Future[asyncio.AbstractEventLoop]") -> None:
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    loop.call_soon(started.set_result, loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+background: Final = Background()
+_fork.pause_around_forks(before=background.pause, after_in_child=background.forget)

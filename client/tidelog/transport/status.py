@@ -1,0 +1,99 @@
+"""Conversion of gRPC statuses and error details to the errors of ``tidelog``."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from tidelog.errors import (
+    AppendUnknownError,
+    DeadlineError,
+    Effect,
+    InvalidRequestError,
+    ServerError,
+    TidelogError,
+    UnavailableError,
+)  # fmt: skip
+from tidelog.transport.error_reasons import class_of_reason
+from tidelog.v1 import error_pb2, wal_service_pb2
+
+_TOO_LARGE: Final = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
+_DETAILS_KEY: Final = "grpc-status-details-bin"
+
+
+def error_of_status(error: grpc.aio.AioRpcError, *, is_read: bool, is_append: bool = False) -> TidelogError:
+    """Return the error of a failed call. The caller raises it ``from error``.
+
+    Only the server can promise that nothing changed, in the detail of the status. A status without detail comes from
+    the transport, and the request may have arrived: the effect is ``unknown`` unless the call only reads.
+    """
+    detail = _detail_of(error.trailing_metadata())
+    message = error.details() or error.code().name
+    if detail is not None:
+        return error_of_detail(message, detail)
+    effect: Effect = "none" if is_read else "unknown"
+    if is_append:
+        return AppendUnknownError(f"the outcome of the append is unknown: {message}", effect=effect)
+    return _class_of_code(error.code())(message, effect=effect)
+
+
+def is_of_server(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether the server itself ended a call; otherwise the transport did, on either side."""
+    return _detail_of(error.trailing_metadata()) is not None
+
+
+def error_of_detail(message: str, detail: error_pb2.ErrorDetail) -> TidelogError:
+    """Return the error that ``detail`` describes."""
+    effect: Effect = "none" if detail.effect == error_pb2.EFFECT_NONE else "unknown"
+    try:
+        reason = error_pb2.Reason.Name(detail.reason)
+    except ValueError:
+        reason = f"unknown reason {detail.reason}"
+    return class_of_reason(reason)(message, effect=effect, values=detail.values)
+
+
+def error_of_answer(answer: wal_service_pb2.AppendError) -> TidelogError:
+    """Return the error of one batch of an append stream."""
+    return error_of_detail(answer.message, answer.detail)
+
+
+def max_request_bytes_of(error: grpc.aio.AioRpcError) -> int | None:
+    """Return the server's maximum request size if the call failed because its request exceeds it, else None.
+
+    gRPC itself refuses such a request before the server sees it, and states the maximum only in its text.
+    """
+    found = _TOO_LARGE.search(error.details() or "") if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED else None
+    return int(found[1]) if found else None
+
+
+def _class_of_code(code: grpc.StatusCode) -> type[TidelogError]:
+    match code:
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+            return UnavailableError
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DeadlineError
+        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
+            return InvalidRequestError
+        case _:
+            return ServerError
+
+
+def _detail_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> error_pb2.ErrorDetail | None:
+    for key, value in metadata or ():
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            return _parse_detail(value)
+    return None
+
+
+def _parse_detail(value: bytes) -> error_pb2.ErrorDetail | None:
+    detail = error_pb2.ErrorDetail()
+    try:
+        status = error_pb2.RpcStatus.FromString(value)
+        if any(packed.Unpack(detail) for packed in status.details):
+            return detail
+    except DecodeError:
+        return None
+    return None

@@ -1,0 +1,488 @@
+"""Connections to one server, and unary calls."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import grpc.aio
+
+from tidelog.errors import ClosedError, DeadlineError, TidelogError, UnauthenticatedError, UnavailableError
+from tidelog.transport import fork as _fork
+from tidelog.transport import tracing as _tracing
+from tidelog.transport.absence import why_not_connected
+from tidelog.transport.calls import Calls, Progress, closed_error
+from tidelog.transport.consume_ids import ConsumeIds
+from tidelog.transport.credentials import TlsOptions, TokenSource, authorization
+from tidelog.transport.retry import Retry, may_repeat, retry_after_s
+from tidelog.transport.status import error_of_status
+from tidelog.v1 import (
+    broadcast_service_pb2_grpc,
+    channel_service_pb2_grpc,
+    cluster_service_pb2_grpc,
+    group_service_pb2,
+    group_service_pb2_grpc,
+    token_service_pb2_grpc,
+    transaction_service_pb2_grpc,
+    wal_service_pb2,
+    wal_service_pb2_grpc,
+)
+
+MIB: Final = 1 << 20
+SCAN_WINDOW_BYTES: Final = 8 * MIB
+"""Flow-control window of a scan: what it may receive ahead. gRPC may exceed it by a factor of 2 plus one response.
+
+By default gRPC grows the window with the bandwidth-delay product, without a limit: at a round trip of 30 ms it had
+received 200 MB ahead. With 8 MiB a scan reaches 250 MB/s at a round trip of 20 ms, and the full bandwidth at 2 ms.
+"""
+# Keepalive detects a dead peer within 25 s; servers refuse pings more often than every 10 s. The metadata limits are
+# equal, because between two different ones gRPC refuses at random.
+CHANNEL_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", SCAN_WINDOW_BYTES),
+    ("grpc.max_send_message_length", 72 * MIB),
+    ("grpc.max_receive_message_length", 72 * MIB),
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.absolute_max_metadata_size", 8 << 10),
+    # This client decides what may be retried.
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Channels of one process to one server must not share a connection, and no connection may outlive its channel.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A web proxy would cut streams, and must not be used for loopback.
+    ("grpc.enable_http_proxy", 0),
+)
+# The server allows 100 streams per connection; unary calls and the append stream need some of them.
+_SCANS_PER_CONNECTION: Final = 80
+# First and last interval at which the state of a connecting channel is polled.
+_FIRST_LOOK_S: Final = 0.001
+_LAST_LOOK_S: Final = 0.05
+WARN_EVERY_S: Final = 10.0
+"""The readers of a client together log at most one warning in this time."""
+
+_Request_contra = TypeVar("_Request_contra", contravariant=True)
+_Response_co = TypeVar("_Response_co", covariant=True)
+_Open = TypeVar("_Open")
+
+Metadata = tuple[tuple[str, str], ...]
+
+_CLIENT_ID_KEY: Final = "tidelog-client-id"
+_LOST_CODES: Final = frozenset(
+    (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+)
+
+
+class UnaryMethod(Protocol[_Request_contra, _Response_co]):
+    """A method of a generated stub."""
+
+    def __call__(  # noqa: D102 - the class says it
+        self,
+        request: _Request_contra,
+        *,
+        timeout: float | None = None,
+        metadata: Sequence[tuple[str, str]] | None = None,
+    ) -> Awaitable[_Response_co]: ...
+
+
+class OpenTransaction(Protocol):
+    """A transaction that is staged on the server."""
+
+    def forget(self) -> None:
+        """Stop sending keepalives."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One HTTP/2 connection, opened when it is first needed.
+
+    Attributes:
+        channel: Its gRPC channel.
+        wal: Stub of WalService.
+        broadcasts: Stub of BroadcastService.
+        groups: Stub of GroupService.
+        cluster: Stub of ClusterService.
+        append_stream: Method AppendStream, with requests as bytes.
+        scan: Method Scan, with responses as bytes.
+        join_group: Method JoinGroup.
+        scans: Number of scans and long-waiting calls in progress on it.
+    """
+
+    channel: grpc.aio.Channel
+    wal: Any
+    broadcasts: Any
+    groups: Any
+    cluster: Any
+    append_stream: Any
+    scan: Any
+    join_group: Any
+    scans: int = 0
+
+
+class Transport:
+    """The connections of one client in one event loop of one process. Does no I/O before the first call."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        client_id: str,
+        connect_timeout_s: float,
+        retry: Retry,
+        tls: TlsOptions | None = None,
+        token: TokenSource | None = None,
+    ) -> None:
+        _fork.connected(self)
+        self.endpoint = endpoint
+        # Identifies the owner of transactions to the server.
+        self._client_id = ((_CLIENT_ID_KEY, client_id),)
+        self._tls = tls
+        self._token = token
+        self.open_transactions: set[OpenTransaction] = set()
+        self.consume_ids = ConsumeIds()
+        self.connect_timeout_s = connect_timeout_s
+        self.retry = retry
+        # Streams may wait in it too; a close cancels what runs outside of it with CancelledError.
+        self.calls = Calls()
+        # Number of readers that may be waiting for a connection.
+        self._waiting = 0
+        self._may_warn_at_s = 0.0
+        self._connections = [self._new_connection()]
+        first = self._connections[0].channel
+        self._channels = _stub(channel_service_pb2_grpc.ChannelServiceStub, first)
+        self._tokens = _stub(token_service_pb2_grpc.TokenServiceStub, first)
+        self._transactions = _stub(transaction_service_pb2_grpc.TransactionServiceStub, first)
+
+    @property
+    def channels(self) -> Any:
+        """ChannelService on the first connection. As all services, raises ClosedError once the client is closed."""
+        return self._open(self._channels)
+
+    @property
+    def tokens(self) -> Any:
+        """TokenService on the first connection."""
+        return self._open(self._tokens)
+
+    @property
+    def transactions(self) -> Any:
+        """TransactionService on the first connection; a transaction may outlive its client."""
+        if self._transactions is None:
+            raise ClosedError("the client was closed: its open transactions expire with their keepalive")
+        return self._transactions
+
+    @property
+    def can_renew_token(self) -> bool:
+        """Whether the token source may return a new token after the server has refused one."""
+        return callable(self._token)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connections are being closed, or are closed."""
+        return self.calls.is_closing
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connections are closed."""
+        return not self._connections
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no unary call is in progress."""
+        return self.calls.is_idle
+
+    @property
+    def wal(self) -> Any:
+        """WalService on the first connection."""
+        return self._first.wal
+
+    @property
+    def broadcasts(self) -> Any:
+        """BroadcastService on the first connection."""
+        return self._first.broadcasts
+
+    @property
+    def groups(self) -> Any:
+        """GroupService on the first connection."""
+        return self._first.groups
+
+    @property
+    def cluster(self) -> Any:
+        """ClusterService on the first connection."""
+        return self._first.cluster
+
+    @property
+    def append_stream(self) -> Any:
+        """AppendStream on the first connection; its requests are bytes."""
+        return partial(self._first.append_stream, metadata=self._call_metadata())
+
+    def metadata(self) -> Metadata:
+        """Return call metadata: client id and token. Raises UnauthenticatedError if the token is unavailable."""
+        if self._token is None:
+            return self._client_id
+        try:
+            return (*self._client_id, authorization(self._token))
+        except (OSError, ValueError) as error:
+            raise UnauthenticatedError(f"the client's token is unavailable: {error}") from error
+
+    @property
+    def client_id(self) -> str:
+        """Id of this client, which owns its transactions."""
+        return self._client_id[0][1]
+
+    @property
+    def scans(self) -> int:
+        """Number of scans and long-waiting calls, including those that wait for the server."""
+        return self._waiting + sum(connection.scans for connection in self._connections)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a reader that may wait for the server, so that a fork does not close the connections that it uses."""
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    def may_warn(self) -> bool:
+        """Return whether a reader may log a warning now, and count it: all readers log one per ``WARN_EVERY_S``."""
+        now_s = time.monotonic()
+        if now_s < self._may_warn_at_s:
+            return False
+        self._may_warn_at_s = now_s + WARN_EVERY_S
+        return True
+
+    def lease(self) -> Connection:
+        """Return a connection with room for one more scan or long-waiting call; return it with ``release``.
+
+        Raises:
+            ClosedError: The connections are closed.
+        """
+        self._open(self._connections)
+        for connection in self._connections:
+            if connection.scans < _SCANS_PER_CONNECTION:
+                break
+        else:
+            connection = self._new_connection()
+            self._connections.append(connection)
+        connection.scans += 1
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """Return a connection that ``lease`` returned."""
+        connection.scans -= 1
+
+    async def ready(self, timeout_s: float, *, holds_close: bool = False) -> None:
+        """Return once the first connection is established. No part of any request is sent before.
+
+        Args:
+            timeout_s: Maximum wait in seconds.
+            holds_close: Whether a close of the client waits for this.
+
+        Raises:
+            UnavailableError: It could not be established in time; ``effect`` is ``none``.
+            ClosedError: The client was closed.
+        """
+        if self.is_closing or not self._is_ready():
+            async with self.calls.entered(holds_close=holds_close):
+                await self._ready(timeout_s)
+
+    async def reach(self, timeout_s: float) -> None:
+        """Return once the first connection is established, as ``ready``; but fail at once if it is refused.
+
+        Raises:
+            UnavailableError, ClosedError: As ``ready``.
+        """
+        async with self.calls.entered(holds_close=False):
+            await self._ready(timeout_s, tries_once=True)
+
+    async def call(
+        self,
+        method: UnaryMethod[_Request_contra, _Response_co],
+        request: _Request_contra,
+        *,
+        timeout_s: float,
+        is_read: bool,
+        is_append: bool = False,
+        is_idempotent: bool = False,
+        holds_close: bool | None = None,
+        mark_repeated: Callable[[_Request_contra], None] | None = None,
+    ) -> _Response_co:
+        """Return the response to ``request``. Retry until the timeout if it had no effect or is idempotent.
+
+        Args:
+            method: The method to call.
+            request: Its request.
+            timeout_s: Maximum time in seconds, including retries.
+            is_read: Whether the call only reads, so that it never has an effect.
+            is_append: Whether it appends messages.
+            is_idempotent: Whether the call is idempotent.
+            holds_close: Whether a close of the client waits for it; None: only if it is not a read.
+            mark_repeated: Called with the request before a retry, once an attempt may have had an effect.
+
+        Raises:
+            TidelogError: The last error of server or transport; its effect is unknown if that of any attempt is.
+            ClosedError, AppendUnknownError: The client was closed before there was a response; see ``effect``.
+        """
+        progress = Progress()
+        try:
+            async with self.calls.entered(holds_close=not is_read if holds_close is None else holds_close):
+                return await self._repeated(
+                    progress, method, request, timeout_s=timeout_s, is_read=is_read, is_append=is_append,
+                    is_idempotent=is_idempotent, mark_repeated=mark_repeated,
+                )  # fmt: skip
+        except ClosedError:
+            raise progress.error_at_close(is_read=is_read, is_append=is_append) from None
+
+    async def _repeated(
+        self,
+        progress: Progress,
+        method: UnaryMethod[_Request_contra, _Response_co],
+        request: _Request_contra,
+        *,
+        timeout_s: float,
+        is_read: bool,
+        is_append: bool,
+        is_idempotent: bool,
+        mark_repeated: Callable[[_Request_contra], None] | None,
+    ) -> _Response_co:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
+        pauses_s = self.retry.pauses_s()
+        error: TidelogError
+        failure: Exception
+        while True:
+            try:
+                await self._ready(deadline - clock())
+                progress.is_sent = True
+                return await method(request, timeout=max(0.0, deadline - clock()), metadata=self._call_metadata())
+            except UnavailableError as absence:
+                if not progress.is_unknown:
+                    raise
+                error, failure = absence, absence
+            except grpc.aio.AioRpcError as refusal:
+                error, failure = error_of_status(refusal, is_read=is_read, is_append=is_append), refusal
+            progress.is_sent = False
+            progress.is_unknown = progress.is_unknown or error.effect == "unknown"
+            pause_s = max(next(pauses_s), retry_after_s(error))
+            may_pass = may_repeat(error) or (is_idempotent and _is_lost(failure))
+            if not may_pass or clock() + pause_s >= deadline:
+                error.effect = "unknown" if progress.is_unknown else "none"
+                raise error from (failure if failure is not error else None)
+            if progress.is_unknown and mark_repeated is not None:
+                mark_repeated(request)
+            await asyncio.sleep(pause_s)
+
+    def _is_ready(self) -> bool:
+        return self._first.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+
+    async def _ready(self, timeout_s: float, *, tries_once: bool = False) -> None:
+        if self._is_ready():
+            return
+        channel = self._first.channel
+        timeout_s = min(timeout_s, self.connect_timeout_s)
+        within = f" within {timeout_s:.1f} s"
+        try:
+            async with asyncio.timeout(timeout_s):
+                if await _is_connected(channel, tries_once=tries_once):
+                    return
+                within = ""
+        except TimeoutError:
+            # The reason is determined below.
+            pass
+        why = await why_not_connected(channel, self.endpoint, self._tls)
+        raise UnavailableError(f"no connection to {self.endpoint}{within}{why}")
+
+    @property
+    def _first(self) -> Connection:
+        """The first connection. Raises ClosedError."""
+        return self._open(self._connections)[0]
+
+    def _open(self, of_connections: _Open) -> _Open:
+        """Return the argument, which belongs to the connections. Raises ClosedError if they are closed."""
+        if not self._connections:
+            raise closed_error()
+        return of_connections
+
+    def _call_metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of a call, including its span if tracing is enabled."""
+        return self.metadata() if _tracing.hooks is None else (*self.metadata(), *_tracing.hooks.metadata())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new calls, end calls that only read, and wait up to ``timeout_s`` for the others."""
+        await self.calls.drain(timeout_s)
+
+    async def aclose(self) -> None:
+        """Close the connections, which ends their calls and streams; open transactions expire on the server."""
+        for transaction in list(self.open_transactions):
+            transaction.forget()
+        # Ordering: before the channels, whose close ends calls in progress with CancelledError.
+        await self.calls.end()
+        # Why: gRPC's thread runs as long as its objects exist, and must not run during a fork.
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            await connection.channel.close()
+        self._channels = self._tokens = self._transactions = None
+        _fork.disconnected(self)
+
+    def _new_connection(self) -> Connection:
+        if self._tls is None:
+            channel = grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
+        else:
+            credentials = self._tls.channel_credentials()
+            channel = grpc.aio.secure_channel(self.endpoint, credentials, options=CHANNEL_OPTIONS)
+        append_stream: Any = channel.stream_stream(
+            "/tidelog.v1.WalService/AppendStream",
+            response_deserializer=wal_service_pb2.AppendStreamResponse.FromString,
+        )
+        scan: Any = channel.unary_stream(
+            "/tidelog.v1.WalService/Scan", request_serializer=wal_service_pb2.ScanRequest.SerializeToString
+        )
+        wal = _stub(wal_service_pb2_grpc.WalServiceStub, channel)
+        broadcasts = _stub(broadcast_service_pb2_grpc.BroadcastServiceStub, channel)
+        groups = _stub(group_service_pb2_grpc.GroupServiceStub, channel)
+        cluster = _stub(cluster_service_pb2_grpc.ClusterServiceStub, channel)
+        join_group: Any = channel.stream_stream(
+            "/tidelog.v1.GroupService/JoinGroup",
+            request_serializer=group_service_pb2.JoinGroupRequest.SerializeToString,
+            response_deserializer=group_service_pb2.JoinGroupResponse.FromString,
+        )
+        return Connection(channel, wal, broadcasts, groups, cluster, append_stream, scan, join_group)
+
+
+async def _is_connected(channel: grpc.aio.Channel, *, tries_once: bool) -> bool:
+    """Return True once the channel is connected; with ``tries_once``, False once an attempt has failed.
+
+    Why it polls: gRPC cannot cancel a watch of the state before the state changes, and may report an abandoned watch
+    after its event loop is closed, to the loop of another client.
+    """
+    pause_s = _FIRST_LOOK_S
+    while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+        if tries_once and state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            return False
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LAST_LOOK_S)
+    return True
+
+
+def _is_lost(failure: Exception) -> bool:
+    """Return whether the connection was lost or the time ended before a response; the request may have arrived."""
+    return isinstance(failure, UnavailableError) or (
+        isinstance(failure, grpc.aio.AioRpcError) and failure.code() in _LOST_CODES
+    )
+
+
+def deadline_error(what: str, timeout_s: float) -> TidelogError:
+    """Return the error for a request that was not sent before its timeout."""
+    return DeadlineError(f"{what} was not sent within {timeout_s:.1f} s: nothing changed; retry, or wait longer")
+
+
+def _stub(kind: Any, channel: grpc.aio.Channel) -> Any:
+    """Return the stub of a service. Why Any: generated code has no annotations, and serves both kinds of channel."""
+    return kind(channel)

@@ -1,0 +1,1 @@
+"""Transactions: inline ones, staged ones, and the calls on prepared ones."""

@@ -1,0 +1,596 @@
+"""Transactions: atomic appends to several vchannels."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from enum import Enum, auto
+from types import TracebackType
+from typing import Final, Self
+
+from tidelog.append.lane import TransactionPart, TransactionSubmission
+from tidelog.append.sizes import Appendable, in_batches, measured
+from tidelog.append.stream import AppendStream
+from tidelog.errors import (
+    AppendUnknownError,
+    GroupFencedError,
+    GroupPositionMovedError,
+    InvalidRequestError,
+    TidelogError,
+    TransactionExpiredError,
+    TransactionStateError,
+)
+from tidelog.tick import MAX_TICK
+from tidelog.transport import tracing as _tracing
+from tidelog.transport.transport import Transport, deadline_error
+from tidelog.txn.options import HasCommits
+from tidelog.txn.staged import Condition, StagedTransaction
+from tidelog.types import Durability, PositionCommit, PreparedTransaction, TransactionResult
+from tidelog.v1 import group_service_pb2
+from tidelog.wire import protocol as _wire
+from tidelog.wire.append_terms import AppendTerms, check_fencing_token
+from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, Columns
+
+STAGE_FROM_BYTES: Final = 1 << 20
+"""Messages gathered for one vchannel are staged from this size, in batches of this size."""
+# Maximum size of a transaction in one request, well below servers' limits; and of what is gathered besides the staged.
+_MAX_REQUEST_BYTES: Final = 3 << 20
+_MAX_GATHERED_BYTES: Final = 64 << 20
+# After these errors, the messages that the transaction processed no longer belong to this process.
+_LOST_POSITIONS: Final = (GroupFencedError, GroupPositionMovedError)
+_MIN_KEEPALIVE_S: Final = 0.001
+_MAX_KEEPALIVE_S: Final = 3_600.0
+_MAX_PREPARED_KEEPALIVE_S: Final = 86_400.0
+
+
+class _State(Enum):
+    OPEN = auto()
+    # From the call of commit() until the transaction is sent; a failure in between leads back to OPEN.
+    CLOSING = auto()
+    COMMITTING = auto()
+    COMMITTED = auto()
+    PREPARED = auto()
+    ROLLED_BACK = auto()
+    EXPIRED = auto()
+    UNKNOWN = auto()
+
+
+_TEXTS: Final = {
+    _State.CLOSING: "is being committed",
+    _State.COMMITTING: "is being committed: call commit() again to learn the outcome",
+    _State.COMMITTED: "is committed",
+    _State.PREPARED: "is prepared: commit it with commit_prepared",
+    _State.ROLLED_BACK: "was rolled back",
+    _State.EXPIRED: "is over, and nothing of it is in the log",
+    _State.UNKNOWN: "has an unknown outcome: read back whether it is there",
+}
+
+
+class AsyncTransaction:
+    """A transaction; use it with ``async with``: leaving the block commits, an exception rolls back.
+
+    Appends are gathered in memory and sent with the commit, so a small open transaction costs the server nothing and
+    does not expire. From 1 MiB on one vchannel, or 3 MiB in total, batches are sent immediately and staged on the
+    server's disk: such a transaction may exceed the memory of client and server, and expires if the server receives no
+    keepalive for ``keepalive_s``. A transaction with a barrier is staged when it commits.
+
+    Not thread-safe: use it in its client's event loop.
+    """
+
+    def __init__(
+        self,
+        connection: Callable[[], tuple[Transport, AppendStream]],
+        default_timeout_s: float,
+        *,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+        keepalive_s: float | None = None,
+    ) -> None:
+        if keepalive_s is not None and not _MIN_KEEPALIVE_S <= keepalive_s <= _MAX_KEEPALIVE_S:
+            raise ValueError(f"keepalive_s is {keepalive_s}, expected {_MIN_KEEPALIVE_S} to {_MAX_KEEPALIVE_S}")
+        self._connection = connection
+        self._keepalive_s = keepalive_s
+        self._timeout_s = default_timeout_s if timeout_s is None else timeout_s
+        self._terms = AppendTerms(durability).checked()
+        self._parts: dict[str, TransactionPart] = {}
+        self._size_bytes = 0
+        self._barrier_tick = 0
+        # By group and vchannel.
+        self._positions: dict[tuple[str, str], PositionCommit] = {}
+        # The consumers with positions among them.
+        self._consumers: list[HasCommits] = []
+        self._staged: StagedTransaction | None = None
+        # Whether there is something to stage; for the synchronous twin.
+        self.is_due = False
+        # Held while batches are staged, so that they stay in order, and until a commit is sent.
+        self._staging = asyncio.Lock()
+        self._state = _State.OPEN
+        self._sent: tuple[AppendStream, TransactionSubmission] | None = None
+        self._result: TransactionResult | None = None
+
+    @property
+    def result(self) -> TransactionResult:
+        """The result of the commit.
+
+        Raises:
+            TransactionStateError: The transaction is not committed, or had no messages.
+        """
+        if self._result is None:
+            raise TransactionStateError("the transaction has no result: it is not committed, or had no messages")
+        return self._result
+
+    async def append(
+        self,
+        vchannel: str,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None = None,
+        expected_last_tick: int | None = None,
+        fencing_token: int | None = None,
+    ) -> None:
+        """Append one message or several to ``vchannel`` when the transaction commits, after earlier ones.
+
+        In a large transaction this waits while many batches are unacknowledged. Conditions are compared at the commit.
+
+        Args:
+            vchannel: Name of the vchannel.
+            messages: One message, or a sequence of at least one.
+            barrier_tick: Tick that every tick of the transaction must exceed, which may delay the commit.
+            expected_last_tick: Commit only if the last message ever appended to the vchannel has this tick; 0: if no
+                message was ever appended to it.
+            fencing_token: Commit only if the vchannel has this token.
+
+        Raises:
+            InvalidRequestError: There are no messages, or a condition contradicts an earlier one. Nothing was added.
+            TransactionStateError: The transaction is over.
+            TransactionError, TidelogError: A large transaction can no longer be committed, or the server cannot be
+                reached now. Messages appended before remain in the transaction.
+            TypeError: A message is neither bytes nor a Message.
+            ValueError: ``fencing_token`` is not in 1 … 2**64 - 1, or ``barrier_tick`` not in 0 … 2**63 - 1.
+        """
+        self.add(
+            vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
+            fencing_token=fencing_token,
+        )  # fmt: skip
+        if self.is_due:
+            await self.stage()
+
+    def add(
+        self,
+        vchannel: str,
+        messages: Appendable | Sequence[Appendable],
+        *,
+        barrier_tick: int | None,
+        expected_last_tick: int | None,
+        fencing_token: int | None,
+    ) -> None:
+        """Add messages without sending anything; for ``append`` and its synchronous twin."""
+        self._check(_State.OPEN)
+        several, is_plain, size_bytes = measured(messages)
+        if not several:
+            raise InvalidRequestError("there are no messages: append at least one")
+        if fencing_token is not None:
+            check_fencing_token(fencing_token)
+        check_barrier_tick(barrier_tick)
+        part = self._parts.get(vchannel) or TransactionPart()
+        expected_last_tick = _same("expected_last_tick", vchannel, part.expected_last_tick, expected_last_tick)
+        fencing_token = _same("fencing_token", vchannel, part.fencing_token, fencing_token)
+        part.expected_last_tick, part.fencing_token = expected_last_tick, fencing_token
+        self._barrier_tick = max(self._barrier_tick, barrier_tick or 0)
+        part.messages.extend(several)
+        part.is_plain = part.is_plain and is_plain
+        part.size_bytes += size_bytes
+        part.count += len(several)
+        self._parts[vchannel] = part
+        self._size_bytes += size_bytes
+        bound_bytes = _MAX_REQUEST_BYTES if self._staged is None else _MAX_GATHERED_BYTES
+        self.is_due = part.size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= bound_bytes
+
+    async def append_columns(self, vchannel: str, columns: Columns) -> None:
+        """Append a batch that is already in columns, from a scan or ``columns_from_arrow``.
+
+        It is staged at once, after earlier messages, so the transaction expires like a large one.
+
+        Raises:
+            InvalidRequestError: There are not 1 to 10,000 messages. Nothing was added.
+            TransactionStateError: The transaction is over.
+            TransactionError, TidelogError: It can no longer be committed, or the server cannot be reached.
+        """
+        if not 1 <= columns.count <= MAX_MESSAGES_PER_BATCH:
+            raise InvalidRequestError(
+                f"the columns have {columns.count} messages, expected 1 to {MAX_MESSAGES_PER_BATCH}: split them"
+            )
+        async with self._staging:
+            self._check(_State.OPEN)
+            part = self._parts.setdefault(vchannel, TransactionPart())
+            staged = self._staged or await self._begin()
+            _check_names(self._parts)
+            await self._stage_part(staged, vchannel)
+            async with staging_time(self._timeout_s):
+                await staged.stage_columns(full_name(vchannel), columns)
+            part.count += columns.count
+
+    async def prepare(
+        self, app_id: str, *, app_version: int | None = None, keepalive_s: float | None = None
+    ) -> PreparedTransaction | None:
+        """Prepare the transaction, so that ``client.commit_prepared`` can commit it with others; None if it is empty.
+
+        A prepared transaction expires after ``keepalive_s``, and does not survive a restart of the server.
+
+        Args:
+            app_id: The application that will commit it, 1 to 128 bytes.
+            app_version: The application's number of that commit, 0 … 2**63 - 1, if it is known.
+            keepalive_s: Time until it expires, 0.001 to 86,400 s; default None, the keepalive of the transaction.
+
+        Raises:
+            InvalidRequestError: It has conditions, positions or a barrier. Nothing changed.
+            TransactionStateError: The transaction is over.
+            TidelogError: It is not prepared; it stays open unless it is over. If ``effect`` is ``unknown`` it may be
+                prepared, and then accepts no more messages: call this again, or roll back.
+            ValueError: ``keepalive_s`` or ``app_version`` is out of range. Nothing changed.
+        """
+        if app_version is not None:
+            _wire.check_app_version(app_version)
+        if keepalive_s is not None and not _MIN_KEEPALIVE_S <= keepalive_s <= _MAX_PREPARED_KEEPALIVE_S:
+            raise ValueError(
+                f"keepalive_s is {keepalive_s}, expected {_MIN_KEEPALIVE_S} to {_MAX_PREPARED_KEEPALIVE_S}"
+            )
+        async with self._staging:
+            self._check(_State.OPEN)
+            parts = self._parts.values()
+            if any(part.expected_last_tick is not None or part.fencing_token is not None for part in parts):
+                raise InvalidRequestError("a transaction with conditions cannot be prepared: commit it")
+            if self._positions or self._barrier_tick:
+                raise InvalidRequestError("a transaction with positions or a barrier cannot be prepared: commit it")
+            messages = sum(part.count for part in parts)
+            if not messages:
+                self._abandon()
+                return None
+            async with self._closing():
+                staged = await self._stage_rest()
+                client_id = await staged.prepare(
+                    app_id, app_version, keepalive_s=keepalive_s, timeout_s=self._timeout_s
+                )
+                self._state = _State.PREPARED
+        return PreparedTransaction(staged.txn_id, client_id, messages)
+
+    def commit_positions(self, source: "HasCommits | Iterable[PositionCommit]") -> None:
+        """Commit positions of consumer groups atomically with the transaction, for exactly-once processing.
+
+        If another member has the vchannel at the commit, the transaction ends with GroupFencedError, and that member
+        receives the messages again. If the transaction ends without a commit, also by a rollback, the consumer delivers
+        the uncommitted messages of its vchannels again.
+
+        Args:
+            source: A consumer created with ``auto_commit=False``, for everything that it has delivered so far; or
+                position commits. For each group and vchannel the last one applies.
+
+        Raises:
+            TransactionStateError: The transaction is over.
+            ValueError: The consumer commits automatically.
+        """
+        self._check(_State.OPEN)
+        if isinstance(source, HasCommits):
+            self._consumers.append(source)
+            commits: Iterable[PositionCommit] = source.commits()
+        else:
+            commits = source
+        self._positions.update({(commit.group, commit.vchannel): commit for commit in commits})
+
+    async def stage(self) -> None:
+        """Stage gathered messages while there are enough to fill a batch; for the synchronous twin.
+
+        Raises:
+            TidelogError: See ``append``.
+        """
+        async with self._staging:
+            # A commit that came first includes everything gathered.
+            if self._state is not _State.OPEN:
+                return
+            staged = self._staged or await self._begin()
+            while (vchannel := self._next_to_stage()) is not None:
+                await self._stage_part(staged, vchannel)
+
+    def _next_to_stage(self) -> str | None:
+        """Return the vchannel with the most bytes if it has a full batch or the total is at its limit; else None."""
+        vchannel = max(self._parts, key=lambda name: self._parts[name].size_bytes)
+        is_due = self._parts[vchannel].size_bytes >= STAGE_FROM_BYTES or self._size_bytes >= _MAX_GATHERED_BYTES
+        return vchannel if is_due else None
+
+    async def _begin(self) -> StagedTransaction:
+        _check_names(self._parts)
+        transport, appends = self._connection()
+        staged = self._staged = await StagedTransaction.begin(
+            transport, appends, keepalive_s=self._keepalive_s, timeout_s=self._timeout_s
+        )
+        # A transaction that is garbage-collected without an end must expire.
+        finalizer = weakref.finalize(self, _forget, asyncio.get_running_loop(), staged)
+        finalizer.atexit = False
+        return staged
+
+    async def _stage_part(self, staged: StagedTransaction, vchannel: str) -> None:
+        """Stage the gathered messages of one vchannel. On failure, the rest stays gathered."""
+        part, sent = self._parts[vchannel], 0
+        gathered = part.messages[:]
+        try:
+            for messages, is_plain, size_bytes in in_batches(
+                gathered, max_bytes=STAGE_FROM_BYTES, max_messages=MAX_MESSAGES_PER_BATCH
+            ):
+                async with staging_time(self._timeout_s):
+                    await staged.stage(full_name(vchannel), messages, is_plain=is_plain, size_bytes=size_bytes)
+                sent += len(messages)
+                part.size_bytes -= size_bytes
+                self._size_bytes -= size_bytes
+        finally:
+            del part.messages[:sent]
+
+    async def commit(self) -> TransactionResult | None:
+        """Commit, and return the positions of the messages once they are durable; None if there are no messages.
+
+        The commit is retried until its outcome is known, and is applied once. After an error whose ``effect`` is
+        ``none`` the transaction is still open: it may be committed again or rolled back. After a commit, further calls
+        return the same result. Cancelling ends only the wait.
+
+        Raises:
+            LastTickMismatchError, FencedError: A condition does not hold. Nothing was appended.
+            GroupFencedError, GroupError: A position cannot be committed. Nothing was appended.
+            BarrierNotReachedError: The barrier lies too far in the future. Nothing was appended.
+            InvalidRequestError: It is too large, or a message or name is invalid. Nothing was appended.
+            AppendUnknownError: Its outcome was not known in time: call again to learn it. If it cannot be learned, the
+                next call raises TransactionStateError.
+            TransactionStateError: It was rolled back, or its outcome stays unknown.
+            ChannelNotFoundError, UnavailableError, StorageFailedError, DeadlineError: See ``effect``.
+        """
+        if (hooks := _tracing.hooks) is None:
+            return await self._commit()
+        messages = sum(part.count for part in self._parts.values())
+        with hooks.within(_tracing.Operation.COMMIT, list(self._parts), messages=messages) as span:
+            result = await self._commit()
+            if result is not None:
+                span.note(first_tick=min(each.first_tick for each in result.results.values()))
+            return result
+
+    async def _commit(self) -> TransactionResult | None:
+        async with self._staging:
+            # After staging in progress; of several concurrent commits the first one sends.
+            if self._state is _State.OPEN:
+                if not self._parts:
+                    try:
+                        await self._commit_positions_alone()
+                    except _LOST_POSITIONS as error:
+                        self._state = _State.EXPIRED
+                        self._rewind(error)
+                        raise
+                    self._note_committed()
+                else:
+                    await self._close()
+        if self._state is _State.COMMITTED:
+            return self._result
+        self._check(_State.COMMITTING)
+        try:
+            self._result = await (self._outcome() if self._staged is None else self._outcome_of_staged(self._staged))
+        except _LOST_POSITIONS as error:
+            self._state = _State.EXPIRED
+            self._rewind(error)
+            raise
+        self._note_committed()
+        return self._result
+
+    async def rollback(self) -> None:
+        """Discard all messages. Does nothing if the transaction has already ended without a commit.
+
+        If the server cannot be reached, the transaction expires there.
+
+        Raises:
+            TransactionStateError: The transaction is committed, or may be.
+        """
+        async with self._staging:
+            if self._state in {_State.ROLLED_BACK, _State.EXPIRED}:
+                return
+            self._check(_State.OPEN)
+            self._abandon()
+        if self._staged is not None:
+            await self._staged.roll_back(self._timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state is _State.PREPARED:
+            return
+        if error is None and self._state is not _State.ROLLED_BACK:
+            try:
+                await self.commit()
+            except TidelogError:
+                # The block has ended, so nothing would commit it again.
+                if self._state is _State.OPEN:
+                    await self.rollback()
+                raise
+            except BaseException:
+                if self._state is _State.OPEN:
+                    self._abandon()
+                raise
+        elif self._state is _State.OPEN:
+            await self.rollback()
+
+    def _abandon(self) -> None:
+        """Discard everything; unless it is rolled back on the server, the transaction expires there."""
+        self._state = _State.ROLLED_BACK
+        self._rewind(None)
+        self._parts.clear()
+        if self._staged is not None:
+            self._staged.forget()
+
+    async def _close(self) -> None:
+        """Send the transaction: unless this fails, nothing can be appended any more.
+
+        Why a small one with a barrier is staged too: a response that waits for the clock would block the stream of
+        appends.
+        """
+        async with self._closing():
+            if self._staged is None and not self.is_due and not self._barrier_tick:
+                self._submit()
+            else:
+                await self._stage_rest()
+            self._state = _State.COMMITTING
+
+    async def _stage_rest(self) -> StagedTransaction:
+        """Stage the gathered messages, and return once everything is staged."""
+        staged = self._staged or await self._begin()
+        _check_names(self._parts)
+        for vchannel in [name for name, part in self._parts.items() if part.messages]:
+            await self._stage_part(staged, vchannel)
+        await staged.settled(self._timeout_s)
+        return staged
+
+    @asynccontextmanager
+    async def _closing(self) -> AsyncGenerator[None, None]:
+        """Refuse appends from now on, and reopen the transaction if the block fails."""
+        self._state = _State.CLOSING
+        try:
+            yield
+        except TransactionExpiredError as error:
+            self._state = _State.EXPIRED
+            self._rewind(error)
+            raise
+        finally:
+            if self._state is _State.CLOSING:
+                self._state = _State.OPEN
+
+    async def _outcome(self) -> TransactionResult:
+        """Wait for the outcome of a transaction in one request."""
+        assert self._sent is not None
+        stream, submission = self._sent
+        try:
+            return await stream.outcome(submission, self._timeout_s)
+        except TidelogError as error:
+            if self._sent[1] is submission and self._state is _State.COMMITTING:
+                self._state = _State.OPEN if error.effect == "none" else _State.UNKNOWN
+            raise
+        except TimeoutError:
+            raise self._give_up(submission) from None
+
+    async def _outcome_of_staged(self, staged: StagedTransaction) -> TransactionResult:
+        """Commit the staged transaction, again if an earlier attempt had no response."""
+        names = {full_name(vchannel): vchannel for vchannel in self._parts}
+        conditions = {
+            name: Condition(self._parts[vchannel].expected_last_tick, self._parts[vchannel].fencing_token)
+            for name, vchannel in names.items()
+        }
+        given = {name: each for name, each in conditions.items() if each != Condition()}
+        try:
+            result = await staged.commit(
+                self._terms, given, tuple(self._positions.values()), barrier_tick=self._barrier_tick,
+                timeout_s=self._timeout_s,
+            )  # fmt: skip
+        except TidelogError as error:
+            if error.effect == "none":
+                self._state = _State.OPEN
+                if isinstance(error, TransactionExpiredError):
+                    self._state = _State.EXPIRED
+                    self._rewind(error)
+            raise
+        return replace(result, results={names[name]: part for name, part in result.results.items()})
+
+    def _submit(self) -> None:
+        _, stream = self._connection()
+        future: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
+        submission = TransactionSubmission(
+            (),
+            False,
+            self._size_bytes,
+            future,
+            parts=dict(self._parts),
+            positions=tuple(self._positions.values()),
+        )
+        stream.commit(self._terms, submission)
+        self._sent, self._state = (stream, submission), _State.COMMITTING
+
+    def _note_committed(self) -> None:
+        self._state = _State.COMMITTED
+        consumers, self._consumers = self._consumers, []
+        for consumer in consumers:
+            consumer.note_committed(self._positions.values())
+
+    def _rewind(self, cause: TidelogError | None) -> None:
+        """Make the consumers deliver uncommitted messages again."""
+        consumers, self._consumers = self._consumers, []
+        for consumer in consumers:
+            consumer.rewind(cause)
+
+    async def _commit_positions_alone(self) -> None:
+        """Commit a transaction without messages."""
+        if self._positions:
+            transport, _ = self._connection()
+            request = group_service_pb2.CommitPositionsRequest(
+                positions=map(_wire.position_commit, self._positions.values())
+            )
+            await transport.call(
+                transport.groups.CommitPositions, request, timeout_s=self._timeout_s, is_read=False, is_idempotent=True
+            )
+
+    def _give_up(self, submission: TransactionSubmission) -> TidelogError:
+        """Return the error of a timeout: the outcome is unknown only if the transaction was sent."""
+        if submission.is_sent:
+            return AppendUnknownError(
+                f"the transaction was sent, but not answered within {self._timeout_s:.1f} s: it may or may not be in "
+                "the log; call commit() again to learn the outcome",
+                effect="unknown",
+            )
+        if self._sent is not None and self._sent[1] is submission:
+            self._state = _State.OPEN
+        return deadline_error("the commit", self._timeout_s)
+
+    def _check(self, state: _State) -> None:
+        if self._state is not state:
+            raise TransactionStateError(f"the transaction {_TEXTS[self._state]}")
+
+
+@asynccontextmanager
+async def staging_time(timeout_s: float) -> AsyncGenerator[None, None]:
+    """Limit the time to stage a batch. Raises DeadlineError: the batch was not sent."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as error:
+        if isinstance(error, TidelogError):
+            raise
+        raise deadline_error("the next batch of the transaction", timeout_s) from None
+
+
+def check_barrier_tick(barrier_tick: int | None) -> None:
+    """Raise ValueError unless ``barrier_tick`` is None or in 0 … 2**63 - 1."""
+    if barrier_tick is not None and not 0 <= barrier_tick <= MAX_TICK:
+        raise ValueError(f"the barrier tick is {barrier_tick}, expected 0 to {MAX_TICK}")
+
+
+def full_name(vchannel: str) -> str:
+    """Return ``vchannel`` with its index; a name without index means index 0."""
+    return vchannel if "/" in vchannel else f"{vchannel}/0"
+
+
+def _check_names(vchannels: Iterable[str]) -> None:
+    """Raise InvalidRequestError if one vchannel has two names."""
+    seen: set[str] = set()
+    for name in map(full_name, vchannels):
+        if name in seen:
+            raise InvalidRequestError(f"the transaction appends to {name} under two names: use one of them")
+        seen.add(name)
+
+
+def _forget(loop: asyncio.AbstractEventLoop, staged: StagedTransaction) -> None:
+    """Stop the keepalives of a garbage-collected transaction; may be called on any thread."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(staged.forget)
+
+
+def _same(name: str, vchannel: str, earlier: int | None, later: int | None) -> int | None:
+    """Return the value of a condition, the same for all appends to a vchannel. Raises InvalidRequestError."""
+    if earlier is not None and later is not None and earlier != later:
+        raise InvalidRequestError(
+            f"{name} of {vchannel} is {later}, but {earlier} in an earlier append of the transaction: use one value"
+        )
+    return earlier if later is None else later

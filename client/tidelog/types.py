@@ -1,0 +1,234 @@
+"""Results and arguments of calls."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from tidelog.tick import Tick
+
+_MAX_PRODUCER_ID_BYTES: Final = 64
+_MAX_SEQUENCE: Final = (1 << 63) - 2
+
+Durability = Literal["sync", "os"]
+"""When an append is acknowledged: ``sync``, once it is on disk; ``os``, once the operating system has it, so that it
+survives a crash of the process but not of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Position of appended messages in the log. They have the ticks first_tick, first_tick + 1, … last_tick.
+
+    Attributes:
+        first_tick: Tick of the first message.
+        last_tick: Tick of the last message, inclusive.
+        durability: Durability that the acknowledgement guarantees.
+        duplicate: Whether the batch was already in the log, see ``ProducerSequence``.
+    """
+
+    first_tick: Tick
+    last_tick: Tick
+    durability: Durability
+    duplicate: bool = False
+
+    @property
+    def message_id(self) -> bytes:
+        """Id of the last message: its tick, 8 bytes, big-endian."""
+        return self.last_tick.message_id
+
+    def part(self, begin: int, end: int) -> "AppendResult":
+        """Return the result of the messages [begin, end) of this batch."""
+        assert 0 <= begin < end <= self.last_tick - self.first_tick + 1
+        first_tick = self.first_tick
+        return AppendResult(Tick(first_tick + begin), Tick(first_tick + end - 1), self.durability, self.duplicate)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """Position of a committed transaction in the log.
+
+    Attributes:
+        txn_id: Id of the transaction; each of its batches that a scan delivers has it.
+        first_tick: First tick of the commit: of this transaction, and possibly others of this client.
+        last_tick: Last tick of the commit, inclusive. A read that ends after this tick contains the whole transaction;
+            one that ends earlier contains none of it.
+        results: Position of its messages on each vchannel, by the names passed to ``append``; consecutive ticks.
+        durability: Durability that the acknowledgement guarantees.
+        duplicate: Whether an earlier attempt of the same commit had committed it.
+    """
+
+    txn_id: int
+    first_tick: Tick
+    last_tick: Tick
+    results: Mapping[str, AppendResult]
+    durability: Durability
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction that waits to be committed with others, by any process that has this object. It can be pickled.
+
+    Attributes:
+        txn_id: Id of the transaction.
+        client_id: Id of the client that prepared it. It is a secret: any client that knows it may commit the
+            transaction.
+        messages: Number of its messages.
+    """
+
+    txn_id: int
+    client_id: str = field(repr=False)
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCommit:
+    """Position of the messages of committed prepared transactions in the log.
+
+    Attributes:
+        first_tick: Tick of the first message; 0 without messages. No other message has a tick from here to the last.
+        last_tick: Tick of the last message, inclusive; 0 without messages.
+        messages: Number of messages.
+        durability: Durability that the acknowledgement guarantees.
+        duplicate: Whether the application had committed this version before; all values are then of that commit.
+    """
+
+    first_tick: Tick
+    last_tick: Tick
+    messages: int
+    durability: Durability
+    duplicate: bool
+
+
+TransactionState = Literal["open", "committing", "committed", "prepared"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """Description of a transaction that is staged on the server, or was committed.
+
+    Attributes:
+        txn_id: Id of the transaction: the tick at which it was begun.
+        state: Its state.
+        client_id: Id of the client that began it; empty once it is committed.
+        vchannels: The vchannels to which it appends.
+        batches: Number of staged batches; 0 once it is committed.
+        messages: Number of its messages.
+        bytes: Size of its staged columns; 0 once it is committed.
+        keepalive_s: Time without a keepalive after which it expires; 0 once it is committed.
+        expires_in_s: Remaining time until then; 0 once its commit has begun.
+        principal: The principal of that client; empty with authentication off, and once the transaction is committed.
+    """
+
+    txn_id: int
+    state: TransactionState
+    client_id: str
+    vchannels: tuple[str, ...]
+    batches: int
+    messages: int
+    bytes: int
+    keepalive_s: float
+    expires_in_s: float
+    principal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSequence:
+    """Producer and number of a batch, so that an append is stored once however often it is retried.
+
+    Attributes:
+        producer_id: Name of the producer, 1 to 64 bytes.
+        sequence: 1 for the producer's first batch on the vchannel, then counting up. The server remembers the results
+            of the last 64 batches.
+        epoch: Epoch from ``open_producer``, which fences earlier processes with this name; 0 without it.
+    """
+
+    producer_id: str
+    sequence: int
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.producer_id.encode()) <= _MAX_PRODUCER_ID_BYTES:
+            raise ValueError(f"the producer id is {self.producer_id!r}, expected 1 to {_MAX_PRODUCER_ID_BYTES} bytes")
+        if not 1 <= self.sequence <= _MAX_SEQUENCE:
+            raise ValueError(f"the producer's sequence is {self.sequence}, expected 1 to {_MAX_SEQUENCE}")
+        if not 0 <= self.epoch < 1 << 64:
+            raise ValueError(f"the producer's epoch is {self.epoch}, expected 0 to 2^64 - 1")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerPosition:
+    """Last batch of a producer on a vchannel, and its new epoch.
+
+    Attributes:
+        producer_id: Name of the producer.
+        epoch: Epoch for its next appends.
+        last_sequence: Sequence of its last batch, which is durable; 0 if it has appended nothing.
+        last_tick: Tick of the last message of that batch; 0 if it has appended nothing.
+    """
+
+    producer_id: str
+    epoch: int
+    last_sequence: int
+    last_tick: Tick
+
+    def sequence(self, number: int) -> ProducerSequence:
+        """Return the ProducerSequence of batch ``number``; the next batch is ``last_sequence + 1``."""
+        return ProducerSequence(self.producer_id, number, self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The messages of one vchannel with begin_tick <= tick < end_tick, and their estimated number and size.
+
+    Scan it with ``start=split.begin_tick, until=At.inside(split.end_tick)``: it may begin or end within a transaction.
+    With ``created_ticks={split.vchannel: split.created_tick}`` the scan fails if the channel was destroyed meanwhile,
+    even if another one now has its name.
+    """
+
+    vchannel: str
+    begin_tick: Tick
+    end_tick: Tick
+    estimated_messages: int
+    estimated_bytes: int
+    created_tick: Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A consistent cut (snapshot) over vchannels, divided into splits.
+
+    Attributes:
+        end_tick: The cut: the splits contain exactly the requested messages with a smaller tick. If the requested end
+            lies within a transaction of these vchannels, the cut is the transaction's first tick.
+        splits: The splits, in the requested order of vchannels, then by tick. An empty vchannel has no splits.
+    """
+
+    end_tick: Tick
+    splits: Sequence[Split]
+
+
+class PositionCommit(NamedTuple):
+    """Position of a group on a vchannel, to commit.
+
+    Attributes:
+        group: The group, which is subscribed to the vchannel.
+        vchannel: Name of the vchannel, such as ``orders/0``.
+        next_tick: First tick that was not consumed: the tick after the last consumed message.
+        member_id: The member that holds the vchannel; empty if no member does. See ``AsyncConsumer.commits``.
+        epoch: Epoch under which the member holds it.
+        expected_tick: Commit only if this is the group's current position; None to commit from any position.
+    """
+
+    group: str
+    vchannel: str
+    next_tick: int
+    member_id: str = ""
+    epoch: int = 0
+    expected_tick: int | None = None
+
+
+class StagedSequence(NamedTuple):
+    """Number of a batch among those of a begun transaction on one vchannel."""
+
+    txn_id: int
+    sequence: int
