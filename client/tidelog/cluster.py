@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.admin.channels import partly_done
 from tidelog.admin.cluster_types import ChannelOwner, ClusterDescription
 from tidelog.client import DEFAULT_ENDPOINT, DEFAULT_TIMEOUT_S, AsyncClient
-from tidelog.errors import ChannelNotFoundError, ChannelsPartlyDoneError, ClosedError, TidelogError
+from tidelog.errors import ChannelNotFoundError, ClosedError, TidelogError
 from tidelog.handles import AsyncChannel, AsyncVchannel
 from tidelog.routes import Routes
 from tidelog.transport.endpoints import check_address
@@ -249,7 +250,7 @@ class AsyncCluster:
                 if not done:
                     raise
                 is_unknown = error.effect == "unknown"
-                raise ChannelsPartlyDoneError.of(
+                raise partly_done(
                     error,
                     done=done,
                     not_done=rest if is_unknown else [*part, *rest],

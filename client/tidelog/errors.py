@@ -68,12 +68,13 @@ The tree::
 The text of an error is not an interface; ``values`` and the attributes are.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal
 
 from tidelog.tick import Tick
 
 Effect = Literal["none", "unknown"]
+_CLASS_OF_REASON: Final[dict[str, type["TidelogError"]]] = {}
 
 
 class TidelogError(Exception):
@@ -82,7 +83,16 @@ class TidelogError(Exception):
     Attributes:
         effect: ``none`` if nothing changed, so repeating the call is safe; ``unknown`` if something may have changed.
         values: Details of the error, such as ``first_available_tick``; integers in decimal.
+        reasons: The reasons on the wire for which this class is raised.
     """
+
+    reasons: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, *, reasons: tuple[str, ...] = ()) -> None:
+        super().__init_subclass__()
+        assert not _CLASS_OF_REASON.keys() & set(reasons), "two classes have one reason"
+        cls.reasons = reasons
+        _CLASS_OF_REASON.update(dict.fromkeys(reasons, cls))
 
     def __init__(self, message: str, *, effect: Effect = "none", values: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -103,11 +113,23 @@ def copy_of(error: TidelogError, effect: Effect | None = None) -> TidelogError:
     return own
 
 
-class InvalidRequestError(TidelogError):
+def class_of_reason(reason: str) -> type[TidelogError]:
+    """Return the class for a wire reason; ServerError for an unknown one, such as a newer server's."""
+    return _CLASS_OF_REASON.get(reason, ServerError)
+
+
+class InvalidRequestError(
+    TidelogError,
+    reasons=(
+        "REASON_INVALID_ARGUMENT", "REASON_INVALID_NAME", "REASON_EMPTY_BATCH", "REASON_MESSAGE_TOO_LARGE",
+        "REASON_BATCH_TOO_LARGE", "REASON_MALFORMED_COLUMNS", "REASON_CHECKSUM_MISMATCH", "REASON_RESERVED_PROPERTY",
+        "REASON_VCHANNEL_NOT_IN_TRANSACTION", "REASON_WAL_NAME_MISMATCH", "REASON_MALFORMED_REQUEST",
+    ),
+):  # fmt: skip
     """The request is invalid: a field, name, size or batch is not allowed. ``values`` states which."""
 
 
-class ChannelNotFoundError(TidelogError):
+class ChannelNotFoundError(TidelogError, reasons=("REASON_CHANNEL_NOT_EXIST",)):
     """At least one of the requested channels or vchannels does not exist on this server."""
 
     @property
@@ -121,7 +143,7 @@ class ChannelNotFoundError(TidelogError):
         return _names(self.values)
 
 
-class ChannelAlreadyExistsError(TidelogError):
+class ChannelAlreadyExistsError(TidelogError, reasons=("REASON_CHANNEL_ALREADY_EXISTS",)):
     """At least one of the channels exists already, possibly with another number of vchannels."""
 
     @property
@@ -149,21 +171,8 @@ class ChannelsPartlyDoneError(TidelogError):
     not_done: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
-    @classmethod
-    def of(
-        cls, cause: TidelogError, *, done: Sequence[str], not_done: Sequence[str], unknown: Sequence[str]
-    ) -> "ChannelsPartlyDoneError":
-        """Return the error for a request that failed with ``cause`` after others had succeeded."""
-        outcome = f", {len(unknown)} unknown" if unknown else ""
-        error = cls(
-            f"{len(done)} channels done, {len(not_done)} not done{outcome}: {cause}",
-            effect=cause.effect, values=cause.values,
-        )  # fmt: skip
-        error.done, error.not_done, error.unknown = tuple(done), tuple(not_done), tuple(unknown)
-        return error
 
-
-class PositionTrimmedError(TidelogError):
+class PositionTrimmedError(TidelogError, reasons=("REASON_POSITION_TRIMMED",)):
     """A scan's position was trimmed. Scans never skip the gap by themselves."""
 
     @property
@@ -182,7 +191,7 @@ class PositionTrimmedError(TidelogError):
         return self._tick("first_available_tick")
 
 
-class PositionBeyondEndError(TidelogError):
+class PositionBeyondEndError(TidelogError, reasons=("REASON_POSITION_BEYOND_END",)):
     """A position lies beyond every tick that was allocated."""
 
     @property
@@ -200,34 +209,34 @@ class GroupError(TidelogError):
     """A call about a consumer group failed. Nothing changed."""
 
 
-class GroupNotFoundError(GroupError):
+class GroupNotFoundError(GroupError, reasons=("REASON_GROUP_NOT_EXIST",)):
     """The consumer group does not exist."""
 
 
-class GroupAlreadyExistsError(GroupError):
+class GroupAlreadyExistsError(GroupError, reasons=("REASON_GROUP_ALREADY_EXISTS",)):
     """The consumer group exists already."""
 
 
-class GroupInUseError(GroupError):
+class GroupInUseError(GroupError, reasons=("REASON_GROUP_IN_USE",)):
     """Members of the group consume the vchannels that are to be changed."""
 
 
-class GroupNotSubscribedError(GroupError):
+class GroupNotSubscribedError(GroupError, reasons=("REASON_GROUP_NOT_SUBSCRIBED",)):
     """The group is not subscribed to the channel."""
 
 
-class GroupFencedError(GroupError):
+class GroupFencedError(GroupError, reasons=("REASON_GROUP_MEMBER_FENCED",)):
     """The member has left the group or lost the vchannel: another member processes its messages from now on."""
 
 
-class ConsumeForgottenError(GroupError):
+class ConsumeForgottenError(GroupError, reasons=("REASON_CONSUME_FORGOTTEN",)):
     """The server has forgotten a repeated call of ``consume``: whether the first one consumed messages is unknown.
 
     Read what is missing, and ``seek_group`` there.
     """
 
 
-class GroupPositionMovedError(GroupError):
+class GroupPositionMovedError(GroupError, reasons=("REASON_GROUP_POSITION_MOVED",)):
     """The group's position is not what the commit expects: another member committed, or messages were left out."""
 
     @property
@@ -241,7 +250,7 @@ class GroupPositionMovedError(GroupError):
         return self._tick("next_tick")
 
 
-class BarrierNotReachedError(TidelogError, TimeoutError):
+class BarrierNotReachedError(TidelogError, TimeoutError, reasons=("REASON_BARRIER_NOT_REACHED",)):
     """The server's clock did not reach the barrier tick before the deadline. Nothing was appended."""
 
     @property
@@ -255,7 +264,7 @@ class BarrierNotReachedError(TidelogError, TimeoutError):
         return self._tick("latest_tick")
 
 
-class LastTickMismatchError(TidelogError):
+class LastTickMismatchError(TidelogError, reasons=("REASON_LAST_TICK_MISMATCH",)):
     """The vchannel's last tick is not ``expected_last_tick``: another append came first. This call appended nothing."""
 
     @property
@@ -269,7 +278,7 @@ class LastTickMismatchError(TidelogError):
         return self._tick("last_tick")
 
 
-class FencedError(TidelogError):
+class FencedError(TidelogError, reasons=("REASON_FENCING_TOKEN_MISMATCH",)):
     """The vchannel has another fencing token: a newer writer has taken over, or the token was never set.
 
     Nothing was appended, and no token was changed.
@@ -286,7 +295,7 @@ class FencedError(TidelogError):
         return self._number("actual_fencing_token")
 
 
-class ProducerFencedError(TidelogError):
+class ProducerFencedError(TidelogError, reasons=("REASON_PRODUCER_FENCED",)):
     """The epoch is out of date: a newer process has opened the producer, or the server has forgotten the producer.
 
     Nothing was appended, unless ``effect`` is ``unknown``: then an earlier attempt of the same call may have succeeded.
@@ -315,7 +324,7 @@ class SequenceError(TidelogError):
         return self._number("sequence")
 
 
-class SequenceGapError(SequenceError):
+class SequenceGapError(SequenceError, reasons=("REASON_SEQUENCE_GAP", "REASON_TRANSACTION_SEQUENCE_GAP")):
     """A batch before this one is missing, or the server does not know the producer."""
 
     @property
@@ -324,11 +333,11 @@ class SequenceGapError(SequenceError):
         return self._number("expected_sequence")
 
 
-class SequenceReusedError(SequenceError):
+class SequenceReusedError(SequenceError, reasons=("REASON_SEQUENCE_REUSED", "REASON_TRANSACTION_SEQUENCE_REUSED")):
     """The sequence was used before, with other messages."""
 
 
-class SequenceForgottenError(SequenceError):
+class SequenceForgottenError(SequenceError, reasons=("REASON_SEQUENCE_FORGOTTEN",)):
     """The batch is in the log already, but the server no longer remembers its position."""
 
     @property
@@ -337,7 +346,7 @@ class SequenceForgottenError(SequenceError):
         return self._number("oldest_sequence")
 
 
-class ProducerForgottenError(SequenceError):
+class ProducerForgottenError(SequenceError, reasons=("REASON_PRODUCER_FORGOTTEN",)):
     """The server does not know the producer and may have evicted it, so its batches may be in the log.
 
     Read back what is there. Then number from 1 with ``open_producer(..., accept_forgotten=True)``, or use another name.
@@ -353,7 +362,7 @@ class TransactionError(TidelogError):
         return self._number("txn_id")
 
 
-class TransactionExpiredError(TransactionError):
+class TransactionExpiredError(TransactionError, reasons=("REASON_TRANSACTION_EXPIRED",)):
     """The transaction is over, and nothing of it is in the log.
 
     ``values["cause"]`` is ``keepalive``, ``aborted``, ``channel_destroyed``, or ``forgotten`` after a restart of the
@@ -361,19 +370,19 @@ class TransactionExpiredError(TransactionError):
     """
 
 
-class TransactionNotFoundError(TransactionError):
+class TransactionNotFoundError(TransactionError, reasons=("REASON_TRANSACTION_NOT_EXIST",)):
     """No transaction was ever begun under this id."""
 
 
-class TransactionForeignError(TransactionError):
+class TransactionForeignError(TransactionError, reasons=("REASON_TRANSACTION_FOREIGN",)):
     """The transaction belongs to another client."""
 
 
-class TransactionTooLargeError(TransactionError):
+class TransactionTooLargeError(TransactionError, reasons=("REASON_TRANSACTION_TOO_LARGE",)):
     """The transaction would have more bytes, batches or vchannels than the server allows. ``values`` states which."""
 
 
-class ResourceAcquiredError(TidelogError):
+class ResourceAcquiredError(TidelogError, reasons=("REASON_RESOURCE_ACQUIRED",)):
     """Another broadcast holds a resource key or waits for it ahead of this one. Nothing was appended."""
 
     @property
@@ -401,11 +410,11 @@ class BroadcastError(TidelogError):
         return self._number("broadcast_id")
 
 
-class BroadcastNotFoundError(BroadcastError):
+class BroadcastNotFoundError(BroadcastError, reasons=("REASON_BROADCAST_NOT_EXIST",)):
     """No broadcast has this id, or it finished long ago and the server has forgotten it."""
 
 
-class BroadcastVchannelError(BroadcastError, InvalidRequestError):
+class BroadcastVchannelError(BroadcastError, InvalidRequestError, reasons=("REASON_BROADCAST_VCHANNEL_UNKNOWN",)):
     """An acknowledgement names a vchannel that is not one of the broadcast's. Nothing was acknowledged."""
 
     @property
@@ -414,15 +423,15 @@ class BroadcastVchannelError(BroadcastError, InvalidRequestError):
         return self.values.get("vchannel", "")
 
 
-class BroadcastReusedError(BroadcastError):
+class BroadcastReusedError(BroadcastError, reasons=("REASON_BROADCAST_REUSED",)):
     """The broadcast id was used before, with another message, other vchannels or other keys."""
 
 
-class BroadcastForgottenError(BroadcastError):
+class BroadcastForgottenError(BroadcastError, reasons=("REASON_BROADCAST_FORGOTTEN",)):
     """The broadcast id is so old that the server no longer knows whether it was accepted."""
 
 
-class BroadcastAbortedError(BroadcastError):
+class BroadcastAbortedError(BroadcastError, reasons=("REASON_BROADCAST_ABORTED",)):
     """The broadcast was aborted, so not all vchannels will acknowledge it."""
 
     @property
@@ -431,25 +440,28 @@ class BroadcastAbortedError(BroadcastError):
         return self.values.get("abort_reason", "")
 
 
-class TransactionStateError(TransactionError):
+class TransactionStateError(
+    TransactionError,
+    reasons=("REASON_INVALID_TRANSACTION_STATE", "REASON_TRANSACTION_INCOMPLETE"),
+):  # fmt: skip
     """The transaction's state does not allow this call: it is over, or its outcome is unknown. Nothing changed."""
 
 
-class ApplicationForgottenError(TransactionError):
+class ApplicationForgottenError(TransactionError, reasons=("REASON_APPLICATION_FORGOTTEN",)):
     """The server does not know the application and may have evicted its last commit, so the version may be in the log.
 
     Read back what is there; then ``commit_prepared(..., is_first=True)``.
     """
 
 
-class AppVersionPassedError(TransactionError):
+class AppVersionPassedError(TransactionError, reasons=("REASON_APP_VERSION_PASSED",)):
     """The application has committed a later version; whether this one was committed is unknown. Nothing changed.
 
     ``values`` has ``last_version``.
     """
 
 
-class AppCommitMismatchError(TransactionError):
+class AppCommitMismatchError(TransactionError, reasons=("REASON_APP_COMMIT_MISMATCH",)):
     """The application has committed something else under this name, so this is not a repetition. Nothing changed.
 
     ``values["mismatch"]`` is ``query`` if the versions are those of another query; ``messages``, ``vchannels`` or
@@ -457,15 +469,15 @@ class AppCommitMismatchError(TransactionError):
     """
 
 
-class UnavailableError(TidelogError):
+class UnavailableError(TidelogError, reasons=("REASON_METADATA_UNAVAILABLE", "REASON_NOT_LEADER")):
     """The server cannot be reached, or cannot accept the request now."""
 
 
-class OwnershipLostError(UnavailableError):
+class OwnershipLostError(UnavailableError, reasons=("REASON_OWNERSHIP_LOST",)):
     """The node's lease expired: it refuses all calls until it has a new one."""
 
 
-class NotOwnerError(TidelogError):
+class NotOwnerError(TidelogError, reasons=("REASON_NOT_OWNER",)):
     """The channel belongs to another node. Nothing changed."""
 
     @property
@@ -479,7 +491,7 @@ class NotOwnerError(TidelogError):
         return self.values.get("address", "")
 
 
-class OverloadedError(UnavailableError):
+class OverloadedError(UnavailableError, reasons=("REASON_RATE_LIMIT_REJECTED",)):
     """The server has too much in flight, or the caller's quota is exhausted."""
 
     @property
@@ -488,31 +500,31 @@ class OverloadedError(UnavailableError):
         return self._number("retry_after_ms") / 1_000
 
 
-class DiskFullError(UnavailableError):
+class DiskFullError(UnavailableError, reasons=("REASON_DISK_FULL",)):
     """The server's disk is nearly full: it refuses appends; reads and trims still work."""
 
 
-class CredentialsExpiredError(UnavailableError):
+class CredentialsExpiredError(UnavailableError, reasons=("REASON_CREDENTIALS_EXPIRED",)):
     """The credentials of an open stream expired or were revoked. The client reopens it with its current ones."""
 
 
-class AuditFailedError(UnavailableError):
+class AuditFailedError(UnavailableError, reasons=("REASON_AUDIT_FAILED",)):
     """The server cannot write its audit log, so it refuses administrative calls."""
 
 
-class StorageUnreadableError(UnavailableError):
+class StorageUnreadableError(UnavailableError, reasons=("REASON_STORAGE_UNREADABLE",)):
     """The operating system refused the server a read of its store. No message is known to be lost: read again."""
 
 
-class ShutdownError(UnavailableError):
+class ShutdownError(UnavailableError, reasons=("REASON_ON_SHUTDOWN",)):
     """The server is shutting down."""
 
 
-class UnauthenticatedError(TidelogError):
+class UnauthenticatedError(TidelogError, reasons=("REASON_UNAUTHENTICATED",)):
     """The server accepts neither the client's token nor its certificate. Nothing changed."""
 
 
-class PermissionDeniedError(TidelogError):
+class PermissionDeniedError(TidelogError, reasons=("REASON_PERMISSION_DENIED",)):
     """The client may not do this, or the name does not exist; the server does not reveal which. Nothing changed."""
 
     @property
@@ -526,7 +538,7 @@ class PermissionDeniedError(TidelogError):
         return self.values.get("name", "")
 
 
-class TokenNotFoundError(TidelogError):
+class TokenNotFoundError(TidelogError, reasons=("REASON_TOKEN_NOT_EXIST",)):
     """No token has this id."""
 
 
@@ -534,7 +546,7 @@ class DeadlineError(TidelogError, TimeoutError):
     """No response arrived in time."""
 
 
-class AppendUnknownError(TidelogError):
+class AppendUnknownError(TidelogError, reasons=("REASON_TRANSACTION_OUTCOME_FORGOTTEN",)):
     """The messages may or may not be in the log: the connection or the server was lost before the response.
 
     The client does not send such messages again, because that could write them twice. It does retry numbered messages,
@@ -542,19 +554,22 @@ class AppendUnknownError(TidelogError):
     """
 
 
-class CheckpointError(TidelogError):
+class CheckpointError(
+    TidelogError,
+    reasons=("REASON_CHECKPOINT_UNSUPPORTED", "REASON_CHECKPOINT_NOT_EXIST", "REASON_CHECKPOINT_FAILED"),
+):  # fmt: skip
     """A checkpoint for a backup could not be made, or no longer exists."""
 
 
-class StorageFailedError(TidelogError):
+class StorageFailedError(TidelogError, reasons=("REASON_STORAGE_FAILED",)):
     """The server stopped accepting appends after a storage failure."""
 
 
-class DataLossError(TidelogError):
+class DataLossError(TidelogError, reasons=("REASON_DATA_LOSS",)):
     """Stored messages are damaged or missing, or were damaged in transit."""
 
 
-class ServerError(TidelogError):
+class ServerError(TidelogError, reasons=("REASON_INNER",)):
     """A defect of the server, or a response that no Tidelog server sends."""
 
 

@@ -182,9 +182,22 @@ def _partly_done(
     rest = [name for request in requests[failed + 1 :] for name in request.names]
     asked = list(requests[failed].names)
     is_unknown = cause.effect == "unknown"
-    return ChannelsPartlyDoneError.of(
+    return partly_done(
         cause, done=done, unknown=asked if is_unknown else [], not_done=rest if is_unknown else [*asked, *rest]
     )
+
+
+def partly_done(
+    cause: TidelogError, *, done: Sequence[str], not_done: Sequence[str], unknown: Sequence[str]
+) -> ChannelsPartlyDoneError:
+    """Return the error for a request that failed with ``cause`` after others had succeeded."""
+    outcome = f", {len(unknown)} unknown" if unknown else ""
+    error = ChannelsPartlyDoneError(
+        f"{len(done)} channels done, {len(not_done)} not done{outcome}: {cause}",
+        effect=cause.effect, values=cause.values,
+    )  # fmt: skip
+    error.done, error.not_done, error.unknown = tuple(done), tuple(not_done), tuple(unknown)
+    return error
 
 
 def _parts(names: Sequence[str]) -> list[Sequence[str]]:

@@ -16,8 +16,8 @@ from tidelog.errors import (
     ServerError,
     TidelogError,
     UnavailableError,
+    class_of_reason,
 )  # fmt: skip
-from tidelog.transport.error_reasons import class_of_reason
 from tidelog.v1 import error_pb2, wal_service_pb2
 
 _TOO_LARGE: Final = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")

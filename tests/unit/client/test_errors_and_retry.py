@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 import tidelog
-from tidelog.transport.error_reasons import class_of_reason
+from tidelog.errors import class_of_reason
 from tidelog.transport.retry import Retry, may_repeat
 from tidelog.transport.status import error_of_detail, error_of_status
 from tidelog.v1 import error_pb2
