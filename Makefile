@@ -19,7 +19,7 @@ help: ## list the targets
 setup: $(INSTALLED) ## make .venv from python3 and the pinned dependencies; quick when up to date
 
 demo: setup ## append a year of flights, kill the server, read everything back in Spark
-	$(BIN)/python -m tidelog_server.demo $(ARGS)
+	$(BIN)/python -m examples.flights $(ARGS)
 
 serve: setup ## run a server on 127.0.0.1:7420 with its files in ./tidelog-data
 	$(BIN)/tidelog serve $(ARGS)
@@ -82,7 +82,7 @@ pin: setup ## resolve the dependencies of pyproject.toml anew into constraints.t
 
 clean: ## remove caches and build products, not .venv and not the files of a server
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
-	find client server tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find client examples server tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Two passes: PySpark comes as a source distribution and is built by the pinned setuptools, which must be there
 # first; a build in isolation would fetch one that nobody pinned. --no-deps: constraints.txt is complete.

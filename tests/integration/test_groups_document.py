@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import tidelog
+from examples.flights.flights import Flight, lane_of, read_flights
 from tidelog import AsyncClient, At, Message
 from tidelog.testing import server
-from tidelog_server.demo.flights import Flight, lane_of, read_flights
 from tidelog_testing.documents import page, run_example
 
 PAGE = page("GROUPS.md")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_server.demo.flights import Flight, read_flights
-from tidelog_server.demo.summary import summarise
+from examples.flights.flights import Flight, read_flights
+from examples.flights.summary import summarise
 
 ROOT = Path(__file__).parents[3]
 FLIGHTS = 2_000
@@ -19,10 +19,10 @@ FLIGHTS = 2_000
 
 @pytest.mark.spark
 def test_the_demonstration_agrees_with_its_source(tmp_path: Path) -> None:
-    path = os.pathsep.join(str(ROOT / folder) for folder in ("client", "server"))
+    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "client", "server"))
 
     ran = subprocess.run(
-        [sys.executable, "-m", "tidelog_server.demo", "--flights", str(FLIGHTS), "--output", str(tmp_path)],
+        [sys.executable, "-m", "examples.flights", "--flights", str(FLIGHTS), "--output", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

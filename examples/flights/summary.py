@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidelog_server.demo.flights import MESSAGE_TYPE, SOURCE, Flight, lane_of
+from examples.flights.flights import MESSAGE_TYPE, SOURCE, Flight, lane_of
 
 # A digest is a sum, so that it does not depend on order. 60 bits of each hash: Spark's conv() returns signed 64 bits.
 HASH_HEX_DIGITS: Final = 15

@@ -8,15 +8,15 @@ from typing import Final
 
 from rich.console import Console
 
+from examples.flights.append import append_flights
+from examples.flights.flights import SOURCE, Flight, read_airlines, read_flights
+from examples.flights.report import Measurements, carrier_table, draw_chart
+from examples.flights.server import MortalServer
+from examples.flights.spark_read import ReadBack, read_back
+from examples.flights.summary import summarise
+from examples.flights.together import Together, go_on, stage_half
 from tidelog_server.cli.exit_codes import CommandError
 from tidelog_server.cli.local_spark import spark_session
-from tidelog_server.demo.append import append_flights
-from tidelog_server.demo.flights import SOURCE, Flight, read_airlines, read_flights
-from tidelog_server.demo.report import Measurements, carrier_table, draw_chart
-from tidelog_server.demo.server import MortalServer
-from tidelog_server.demo.spark_read import ReadBack, read_back
-from tidelog_server.demo.summary import summarise
-from tidelog_server.demo.together import Together, go_on, stage_half
 
 CHANNEL: Final = "flights"
 LANES: Final = 4

@@ -10,9 +10,9 @@ from typing import Final
 
 from rich.console import Console
 
+from examples.flights.flights import Flight
 from tidelog import Client, ResourceKey, Scan, Tick, Transaction, TransactionExpiredError
 from tidelog_server.cli.exit_codes import CommandError
-from tidelog_server.demo.flights import Flight
 
 BOOKINGS: Final = "bookings"
 SEATS: Final = "seats"

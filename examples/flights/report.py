@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
-from tidelog_server.demo.summary import CarrierFigures
+from examples.flights.summary import CarrierFigures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

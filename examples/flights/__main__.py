@@ -1,12 +1,12 @@
-"""``python -m tidelog_server.demo``."""
+"""``python -m examples.flights``."""
 
 import argparse
 import sys
 from pathlib import Path
 
+from examples.flights.run import run_demo
 from tidelog_server.cli.exit_codes import CommandError, ExitCode
 from tidelog_server.cli.local_spark import check_java
-from tidelog_server.demo.run import run_demo
 
 
 def main() -> int:

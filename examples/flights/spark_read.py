@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidelog_server.demo.summary import HASH_HEX_DIGITS, CarrierFigures, Summary
+from examples.flights.summary import HASH_HEX_DIGITS, CarrierFigures, Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -11,8 +11,8 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from examples.flights.flights import MESSAGE_TYPE, SOURCE, Flight, lane_of
 from tidelog import Client, Message, Producer, Scan, StoredMessage
-from tidelog_server.demo.flights import MESSAGE_TYPE, SOURCE, Flight, lane_of
 
 _STEP: Final = 2_000
 _SHOWN: Final = 5
