@@ -5,6 +5,7 @@ from typing import Any, Protocol, Unpack
 
 from tidelog.admin.broadcast_types import AckMode, BroadcastResult, ResourceKey
 from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.append.options import AppendOptions
 from tidelog.append.producer import AsyncProducer, ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.read.positions import EARLIEST, WATERMARK, End, Positions, Start
@@ -12,7 +13,7 @@ from tidelog.read.scan import AsyncScan
 from tidelog.read.scan_plan import ScanOptions
 from tidelog.tick import Tick
 from tidelog.txn.together import TransactionClient
-from tidelog.types import AppendResult, Durability, ProducerPosition, ProducerSequence
+from tidelog.types import AppendResult, ProducerPosition, ProducerSequence
 from tidelog.wire.batch import Batch
 
 # ruff: noqa: D102 - the contract of each call is that of the method of AsyncClient with its name.
@@ -85,12 +86,8 @@ class ClientCalls(ChannelCalls, BroadcastCalls, TransactionClient, Protocol):
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
         producer: ProducerSequence | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[AppendOptions],
     ) -> Coroutine[Any, Any, AppendResult]: ...
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> AsyncProducer: ...

@@ -4,6 +4,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Unpack
 
 from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.append.options import AppendOptions
 from tidelog.append.producer import AsyncProducer, ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.client_calls import ClientCalls
@@ -13,7 +14,6 @@ from tidelog.read.scan_plan import ScanOptions
 from tidelog.tick import Tick
 from tidelog.types import (
     AppendResult,
-    Durability,
     ProducerPosition,
     ProducerSequence,
 )
@@ -34,19 +34,12 @@ class AsyncVchannel:
         self,
         messages: Appendable | Sequence[Appendable],
         *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
         producer: ProducerSequence | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[AppendOptions],
     ) -> Coroutine[Any, Any, AppendResult]:
         """Append one message, or several as one batch; see ``AsyncClient.append``."""
         # Why not async: each wake-up of an append would pass through one more coroutine.
-        return self._client.append(
-            self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
-        )  # fmt: skip
+        return self._client.append(self.name, messages, producer=producer, **options)
 
     def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """Return a producer; see ``AsyncClient.producer``."""
@@ -129,18 +122,11 @@ class AsyncChannel:
         self,
         messages: Appendable | Sequence[Appendable],
         *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
         producer: ProducerSequence | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[AppendOptions],
     ) -> AppendResult:
         """Append to the channel's only vchannel; fails if it has several. See ``AsyncClient.append``."""
-        return await self._client.append(
-            self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
-        )  # fmt: skip
+        return await self._client.append(self.name, messages, producer=producer, **options)
 
     def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """Return a producer for the channel's only vchannel; see ``AsyncClient.producer``."""

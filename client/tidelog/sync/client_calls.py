@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, Unpack
 
 from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.append.options import AppendOptions
 from tidelog.append.producer import ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.read.positions import EARLIEST, WATERMARK, End, Positions, Start
@@ -11,7 +12,7 @@ from tidelog.read.scan_plan import ScanOptions
 from tidelog.sync.producer import Producer
 from tidelog.sync.scan import Scan
 from tidelog.tick import Tick
-from tidelog.types import AppendResult, Durability, ProducerPosition, ProducerSequence
+from tidelog.types import AppendResult, ProducerPosition, ProducerSequence
 
 # ruff: noqa: D102 - the contract of each call is that of the method of Client with its name.
 
@@ -54,12 +55,8 @@ class ClientCalls(ChannelCalls, Protocol):
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
         *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
         producer: ProducerSequence | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[AppendOptions],
     ) -> AppendResult: ...
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> Producer: ...

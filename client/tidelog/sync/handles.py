@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from tidelog.admin.channel_types import ChannelDescription, OwnerDescription, Retention, RetentionChange
+from tidelog.append.options import AppendOptions
 from tidelog.append.producer import ProducerOptions
 from tidelog.append.sizes import Appendable
 from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start
@@ -14,7 +15,6 @@ from tidelog.sync.scan import Scan
 from tidelog.tick import Tick
 from tidelog.types import (
     AppendResult,
-    Durability,
     ProducerPosition,
     ProducerSequence,
 )
@@ -35,18 +35,11 @@ class Vchannel:
         self,
         messages: Appendable | Sequence[Appendable],
         *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
         producer: ProducerSequence | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[AppendOptions],
     ) -> AppendResult:
         """Append one message, or several as one batch; see ``Client.append``."""
-        return self._client.append(
-            self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
-        )  # fmt: skip
+        return self._client.append(self.name, messages, producer=producer, **options)
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer; see ``Client.producer``."""
@@ -127,18 +120,11 @@ class Channel:
         self,
         messages: Appendable | Sequence[Appendable],
         *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
         producer: ProducerSequence | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[AppendOptions],
     ) -> AppendResult:
         """Append to the channel's only vchannel; fails if it has several. See ``Client.append``."""
-        return self._client.append(
-            self.name, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
-        )  # fmt: skip
+        return self._client.append(self.name, messages, producer=producer, **options)
 
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer for the channel's only vchannel; see ``Client.producer``."""

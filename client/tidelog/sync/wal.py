@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self, overload
+from typing import Self, Unpack, overload
 
 from tidelog.admin.broadcast_types import BroadcastResult, ResourceKey
+from tidelog.append.options import AppendConditions, AppendOptions
 from tidelog.append.sizes import Appendable
 from tidelog.read.positions import EARLIEST, FOLLOW, End, Positions, Start
 from tidelog.read.reader_events import OnEvent
@@ -52,18 +53,10 @@ class Wal:
         self,
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
-        *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[AppendOptions],
     ) -> AppendResult:
         """Append one message, or several as one batch, and return their position. See ``AsyncWal.append``."""
-        appending = self._wal.append(
-            vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
-        )  # fmt: skip
+        appending = self._wal.append(vchannel, messages, **options)
         return background.run(appending)
 
     def append_messages(
@@ -135,17 +128,11 @@ class WalTransaction:
     def append(
         self,
         messages: Appendable | Sequence[Appendable],
-        *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
+        **conditions: Unpack[AppendConditions],
     ) -> None:
         """Add messages to the transaction. See ``AsyncWalTransaction.append``."""
         self._check_open()
-        self._transaction.append(
-            self.vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token,
-        )  # fmt: skip
+        self._transaction.append(self.vchannel, messages, **conditions)
 
     def commit(self) -> AppendResult | None:
         """Commit, and return the position of the messages. See ``AsyncWalTransaction.commit``."""

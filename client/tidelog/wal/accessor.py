@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
 from tidelog.admin.broadcast_types import AckMode, BroadcastResult, ResourceKey
+from tidelog.append.options import AppendConditions, AppendOptions
 from tidelog.append.sizes import Appendable
 from tidelog.client_calls import ClientCalls
 from tidelog.errors import TidelogError
@@ -69,18 +70,10 @@ class AsyncWal:
         self,
         vchannel: str,
         messages: Appendable | Sequence[Appendable],
-        *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[AppendOptions],
     ) -> Coroutine[Any, Any, AppendResult]:
         """Append one message, or several as one batch, and return their position. See ``AsyncClient.append``."""
-        return self._client.append(
-            vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token, durability=durability, timeout_s=timeout_s,
-        )  # fmt: skip
+        return self._client.append(vchannel, messages, **options)
 
     async def append_messages(
         self,
@@ -231,20 +224,14 @@ class AsyncWalTransaction:
     async def append(
         self,
         messages: Appendable | Sequence[Appendable],
-        *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
+        **conditions: Unpack[AppendConditions],
     ) -> None:
         """Add one message or several to the transaction, after earlier ones.
 
         See ``AsyncTransaction.append`` for the barrier, the conditions and the errors.
         """
         self.check_open()
-        await self.transaction.append(
-            self.vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-            fencing_token=fencing_token,
-        )  # fmt: skip
+        await self.transaction.append(self.vchannel, messages, **conditions)
 
     async def commit(self) -> AppendResult | None:
         """Commit, and return the position of the messages; None without messages. See ``AsyncTransaction.commit``.
