@@ -13,7 +13,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from tidelog_testing.etcd import EtcdProcess
+from tidelog_testing.servers.etcd import EtcdProcess
 
 # Why no deadline: the two cores are shared by server, client and Spark, so one example's time means nothing.
 settings.register_profile("dev", max_examples=100, deadline=None, print_blob=True)

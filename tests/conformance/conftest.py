@@ -11,7 +11,7 @@ from tidelog.msgstream import (
     RmqMsgStreamFactory,
 )
 from tidelog.testing import TestServer, start_server
-from tidelog_testing.streams import (
+from tidelog_testing.parts.streams import (
     INTERVAL_MS,
     MemStreamBroker,
     NewStream,

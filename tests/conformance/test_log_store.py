@@ -26,7 +26,7 @@ from tidelog_server.storage.log_state import CHUNK_BATCHES, as_vchannel_tail
 from tidelog_server.storage.log_store import Beside, LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from unit.storage.entries import (
+from tidelog_testing.parts.entries import (
     END,
     FIRST_TICK,
     committed,

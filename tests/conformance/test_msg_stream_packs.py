@@ -23,7 +23,7 @@ from tidelog.msgstream import (
     SubscriptionPosition,
     TimeTickMsg,
 )
-from tidelog_testing.streams import (
+from tidelog_testing.parts.streams import (
     INTERVAL_MS,
     NewStream,
     StreamBroker,

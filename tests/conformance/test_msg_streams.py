@@ -29,7 +29,7 @@ from tidelog.msgstream import (
     UnknownMsgTypeError,
     class_of_type,
 )
-from tidelog_testing.streams import (
+from tidelog_testing.parts.streams import (
     NewStream,
     StreamBroker,
     full_packs,

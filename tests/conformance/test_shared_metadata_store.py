@@ -25,8 +25,8 @@ from tidelog_server.metadata.store import (
     Watched,
 )
 from tidelog_server.runtime.clock import SystemClock
-from tidelog_testing.certificates import Authority, make_pair
-from tidelog_testing.etcd import EtcdProcess, free_port
+from tidelog_testing.servers.certificates import Authority, make_pair
+from tidelog_testing.servers.etcd import EtcdProcess, free_port
 
 NewStore = Callable[[], SharedMetadataStore]
 

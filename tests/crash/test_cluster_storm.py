@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_testing.cluster_storm import ClusterStorm
-from tidelog_testing.etcd import needs_etcd
-from tidelog_testing.history import Outcome, shown
+from tidelog_testing.loads.cluster_storm import ClusterStorm
+from tidelog_testing.oracles.history import Outcome, shown
+from tidelog_testing.servers.etcd import needs_etcd
 
 pytestmark = [pytest.mark.crash, needs_etcd]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_testing.history import Following, History, Outcome, check, shown
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.workload import Load, create_channel, read_all
+from tidelog_testing.loads.workload import Load, create_channel, read_all
+from tidelog_testing.oracles.history import Following, History, Outcome, check, shown
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

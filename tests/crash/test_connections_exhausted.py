@@ -21,8 +21,8 @@ import pytest
 from tidelog import AsyncClient, TlsOptions
 from tidelog_server.cli.bench.attacks.connections import is_gone
 from tidelog_server.core.limits import MAX_HTTP_CONNECTIONS, STORE_FILES
-from tidelog_testing.certificates import Authority
-from tidelog_testing.processes import ServerDiedError, ServerProcess
+from tidelog_testing.servers.certificates import Authority
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 pytestmark = pytest.mark.crash
 

@@ -27,16 +27,25 @@ import grpc.aio
 import pytest
 
 import tidelog
-from crash.damage import Content, content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
-from crash.judge import CHANGED, HARMLESS, REFUSED, Judge
-from crash.whole_store import Facts, facts_of, is_complete, whole_store
 from tidelog_server.cli.exit_codes import ExitCode
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.storage.folder_errors import DataFolderError
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 from tidelog_server.storage.wal_scan import wal_files
-from tidelog_testing.processes import ServerDiedError, ServerProcess
-from unit.storage.entries import run_of_entries
+from tidelog_testing.faults.damage import (
+    Content,
+    content_of,
+    crashed_copy,
+    cut,
+    damaged,
+    digests,
+    filled_store,
+    flip_bit,
+)
+from tidelog_testing.oracles.judge import CHANGED, HARMLESS, REFUSED, Judge
+from tidelog_testing.oracles.whole_store import Facts, facts_of, is_complete, whole_store
+from tidelog_testing.parts.entries import run_of_entries
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 PATTERNS = ("*.log", "*.sst", "*.blob", "../HEAD", "MANIFEST-*", "CURRENT", "OPTIONS-*")
 

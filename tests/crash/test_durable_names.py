@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from tidelog_server.runtime.python_path import python_path
-from tidelog_testing.system_faults import require_strace
+from tidelog_testing.faults.system_faults import require_strace
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from crash.damage import filled_store
+from tidelog_testing.faults.damage import filled_store
 from tidelog.spark import manifest
 from tidelog.spark.archive.manifest import ArchivedRange, Commit
 from tidelog_server.storage.backup_folder import Taking, open_backup_folder

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.skewed_server import SKEW_FILE
-from tidelog_testing.storm import Storm
+from tidelog_testing.loads.storm import Storm
+from tidelog_testing.servers.processes import ServerProcess
+from tidelog_testing.servers.skewed import SKEW_FILE
 
 pytestmark = pytest.mark.crash
 
 DAY_MS = 86_400_000
 SINCE_1970_MS = 100 * 365 * DAY_MS
 LOAD_S = 0.6
-PROGRAM = ("-m", "tidelog_testing.skewed_server")
+PROGRAM = ("-m", "tidelog_testing.servers.skewed")
 
 
 class Skew:

@@ -21,9 +21,9 @@ import pytest
 import tidelog
 from tidelog import AsyncClient
 from tidelog_server.core.limits import MIB
-from tidelog_testing.grpc_calls import a_request
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.small_disk import mounted
+from tidelog_testing.faults.small_disk import mounted
+from tidelog_testing.parts.grpc_calls import a_request
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

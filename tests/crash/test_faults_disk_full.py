@@ -15,10 +15,10 @@ import pytest
 
 from tidelog.v1 import error_pb2
 from tidelog_server.cli.exit_codes import ExitCode
-from tidelog_testing.history import History, Outcome, check, shown
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.small_disk import mounted
-from tidelog_testing.workload import Load, create_channel, read_all, trim, until
+from tidelog_testing.faults.small_disk import mounted
+from tidelog_testing.loads.workload import Load, create_channel, read_all, trim, until
+from tidelog_testing.oracles.history import History, Outcome, check, shown
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

@@ -21,10 +21,10 @@ import pytest
 from tidelog.v1 import error_pb2
 from tidelog_server.cli.exit_codes import ExitCode
 from tidelog_server.core.ticks import MAX_TICK
-from tidelog_testing.history import History, Outcome, check, shown
-from tidelog_testing.processes import ServerDiedError, ServerProcess
-from tidelog_testing.system_faults import failing_calls, injected, injection, require_strace
-from tidelog_testing.workload import Load, create_channel, read_all, until
+from tidelog_testing.faults.system_faults import failing_calls, injected, injection, require_strace
+from tidelog_testing.loads.workload import Load, create_channel, read_all, until
+from tidelog_testing.oracles.history import History, Outcome, check, shown
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 pytestmark = pytest.mark.crash
 

@@ -15,10 +15,10 @@ from tidelog import AsyncClient
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
 from tidelog_server.storage.backup_folder import open_backup_folder
-from tidelog_testing.commands import COMMAND
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.storm import KILLED
-from tidelog_testing.system_faults import injected, injection, require_strace
+from tidelog_testing.faults.system_faults import injected, injection, require_strace
+from tidelog_testing.loads.storm import KILLED
+from tidelog_testing.servers.commands import COMMAND
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

@@ -19,7 +19,7 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, At, BroadcastResult, BroadcastState, ResourceKey
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.processes import ServerDiedError, ServerProcess, lasting_port
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 

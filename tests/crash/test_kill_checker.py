@@ -5,7 +5,7 @@ Method: a small correct run, then the same run with one fault.
 
 import pytest
 
-from tidelog_testing.history import Following, History, Kind, Row, check
+from tidelog_testing.oracles.history import Following, History, Kind, Row, check
 
 Rows = dict[str, list[Row]]
 

@@ -15,10 +15,10 @@ import grpc.aio
 import pytest
 
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.history import Outcome
-from tidelog_testing.processes import ServerDiedError, ServerProcess
-from tidelog_testing.storm import KILLED, Storm
-from tidelog_testing.workload import create_channel, destroy_channel, open_producer, read_all, stage, trim
+from tidelog_testing.loads.storm import KILLED, Storm
+from tidelog_testing.loads.workload import create_channel, destroy_channel, open_producer, read_all, stage, trim
+from tidelog_testing.oracles.history import Outcome
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 pytestmark = pytest.mark.crash
 

@@ -18,8 +18,8 @@ import pytest
 
 import tidelog
 from tidelog import AsyncClient
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.reads import payloads
+from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

@@ -17,8 +17,8 @@ import pytest
 import tidelog
 from tidelog import AsyncClient, AsyncProducer, AsyncTicket, ProducerSequence
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.processes import ServerProcess, lasting_port
-from tidelog_testing.reads import payloads
+from tidelog_testing.oracles.reads import payloads
+from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 

@@ -2,7 +2,7 @@
 
 Method: producers with epochs, transactions, broadcasts under keys with their consumers, and plain appends run
 concurrently on servers that are killed at random moments and at each failpoint of a write. Every operation is recorded
-as its caller saw it; ``tidelog_testing.mixed_load.check`` compares the record with the log.
+as its caller saw it; ``tidelog_testing.loads.mixed_load.check`` compares the record with the log.
 Promises of GUARANTEES.md: G1.
 """
 
@@ -18,8 +18,8 @@ import tidelog
 from tidelog import AsyncClient
 from tidelog.txn import transaction as _transaction
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.mixed_load import Log, Record, check, prepare, read_log, run_load
-from tidelog_testing.processes import ServerDiedError, ServerProcess, lasting_port
+from tidelog_testing.loads.mixed_load import Log, Record, check, prepare, read_log, run_load
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 

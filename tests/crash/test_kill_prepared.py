@@ -19,8 +19,8 @@ import pytest
 import tidelog
 from tidelog import AsyncClient
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.processes import ServerProcess, lasting_port
-from tidelog_testing.storm import KILLED
+from tidelog_testing.loads.storm import KILLED
+from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 

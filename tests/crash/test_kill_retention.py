@@ -13,8 +13,8 @@ import pytest
 
 import tidelog
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.storm import KILLED
+from tidelog_testing.loads.storm import KILLED
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

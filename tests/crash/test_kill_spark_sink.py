@@ -21,9 +21,9 @@ from typing import Self
 import pytest
 
 from tidelog import AppCommitMismatchError, At, Client
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.spark_program import SparkProgram
-from tidelog_testing.spark_sink import APP
+from tidelog_testing.servers.processes import ServerProcess
+from tidelog_testing.spark.program import SparkProgram
+from tidelog_testing.spark.sink import APP
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark]
 
@@ -110,7 +110,7 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> None:
         arguments = [master, server.grpc, CHANNEL, str(folder)]
         with (
             Source(folder / "lines", client) as source,
-            SparkProgram("tidelog_testing.spark_sink", arguments, folder / "spark.txt") as query,
+            SparkProgram("tidelog_testing.spark.sink", arguments, folder / "spark.txt") as query,
         ):
             last_victim = ""
             for victim in kills:

@@ -25,8 +25,8 @@ from pathlib import Path
 import pytest
 
 from tidelog import At, Client, TidelogError
-from tidelog_testing.processes import ServerProcess, lasting_port
-from tidelog_testing.spark_program import SparkProgram
+from tidelog_testing.servers.processes import ServerProcess, lasting_port
+from tidelog_testing.spark.program import SparkProgram
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark]
 
@@ -148,7 +148,7 @@ def storm(master: str, folder: Path, kills: list[str], seed: int) -> str:
     chance = random.Random(seed)
     with running(folder / "log") as (server, producers), Client(server.endpoint) as client:
         arguments = [master, server.endpoint, "in.*", "copy", str(folder)]
-        with SparkProgram("tidelog_testing.spark_copy", arguments, folder / "spark.txt") as query:
+        with SparkProgram("tidelog_testing.spark.copy", arguments, folder / "spark.txt") as query:
 
             def runs_or_again() -> None:
                 # It may end with an error while the server is away; then restart it, as an operator would.

@@ -2,8 +2,9 @@
 
 Method: producers and followers run on one data folder against consecutive incarnations of the server; each is ended by
 SIGKILL 20 to 400 ms after the first acknowledgement. After each restart a fresh client reads everything, and
-``tidelog_testing.history`` judges: every acknowledged message is there once, at its tick and in order; unacknowledged
-batches are there as a whole or not at all; nothing else exists; nothing that a follower saw has vanished.
+``tidelog_testing.oracles.history`` judges: every acknowledged message is there once, at its tick and in order;
+unacknowledged batches are there as a whole or not at all; nothing else exists; nothing that a follower saw has
+vanished.
 
 Promises of GUARANTEES.md: G1, G2, G3, G5, G7, G8.
 """
@@ -16,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.storm import Storm
+from tidelog_testing.loads.storm import Storm
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

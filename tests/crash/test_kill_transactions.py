@@ -21,7 +21,7 @@ import tidelog
 from tidelog import AsyncClient, At, TransactionResult
 from tidelog.txn import transaction as _transaction
 from tidelog_server.runtime.failpoints import VARIABLE, Failpoint
-from tidelog_testing.processes import ServerProcess, lasting_port
+from tidelog_testing.servers.processes import ServerProcess, lasting_port
 
 pytestmark = pytest.mark.crash
 

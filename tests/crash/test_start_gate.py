@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from crash.damage import content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import STORE_TABLE_FILES
 from tidelog_server.runtime.python_path import python_path
@@ -33,7 +32,8 @@ from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 from tidelog_server.storage.start_gate import pass_gate
 from tidelog_server.storage.wal_scan import wal_files
-from unit.storage.entries import run_of_entries
+from tidelog_testing.faults.damage import content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
+from tidelog_testing.parts.entries import run_of_entries
 
 FLUSHED, UNFLUSHED = 40, 40
 
@@ -461,7 +461,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from unit.storage.entries import run_of_entries
+from tidelog_testing.parts.entries import run_of_entries
 
 store = open_rocksdb_log_store(Path(sys.argv[1]))
 store.create_vchannels([1, 2])

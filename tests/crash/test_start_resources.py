@@ -17,17 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from crash.damage import crashed_copy, damaged, digests, filled_store
 from tidelog_server.cli.exit_codes import ExitCode
 from tidelog_server.core.limits import MIB, MIN_ADDRESS_SPACE_BYTES, MIN_OPEN_FILES, OPEN_SPARE_BYTES
 from tidelog_server.runtime.python_path import python_path
 from tidelog_server.storage.folder_errors import FolderForbiddenError, NoResourcesError
 from tidelog_server.storage.rocksdb_engine import system_errno
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from tidelog_testing.history import History, Outcome, check, shown
-from tidelog_testing.processes import ServerDiedError, ServerProcess
-from tidelog_testing.system_faults import injected, injection, require_strace
-from tidelog_testing.workload import Load, create_channel, read_all
+from tidelog_testing.faults.damage import crashed_copy, damaged, digests, filled_store
+from tidelog_testing.faults.system_faults import injected, injection, require_strace
+from tidelog_testing.loads.workload import Load, create_channel, read_all
+from tidelog_testing.oracles.history import History, Outcome, check, shown
+from tidelog_testing.servers.processes import ServerDiedError, ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -211,7 +211,7 @@ def test_what_rocksdb_is_refused_is_told_from_damage(
 READ_WITHOUT_DESCRIPTORS = """
 import os, resource, sys
 from pathlib import Path
-from crash.damage import content_of
+from tidelog_testing.faults.damage import content_of
 from tidelog_server.core.storage_errors import StorageUnreadableError
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
 

@@ -15,10 +15,10 @@ import grpc.aio
 import pytest
 
 from tidelog.v1 import wal_service_pb2, wal_service_pb2_grpc
-from tidelog_testing.history import Outcome
-from tidelog_testing.processes import ServerProcess
-from tidelog_testing.storm import Storm
-from tidelog_testing.workload import Load, columns_of, connect, create_channel, until
+from tidelog_testing.loads.storm import Storm
+from tidelog_testing.loads.workload import Load, columns_of, connect, create_channel, until
+from tidelog_testing.oracles.history import Outcome
+from tidelog_testing.servers.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

@@ -1,7 +1,7 @@
 """The services of docker-compose.yml work, as plain processes: commands, variables, health checks and how they end.
 
-Method: `tidelog_testing.compose` reads the file and does what a container engine would. One test applies a container's
-restrictions with tools of the system: a read-only root, and no capabilities.
+Method: `tidelog_testing.servers.compose` reads the file and does what a container engine would. One test applies a
+container's restrictions with tools of the system: a read-only root, and no capabilities.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tidelog_testing.compose import ComposeProcesses, as_user_of_image, read_compose
+from tidelog_testing.servers.compose import ComposeProcesses, as_user_of_image, read_compose
 
 NODES = ("node-1", "node-2", "node-3")
 

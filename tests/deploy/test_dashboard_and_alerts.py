@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tidelog_testing.compose import ROOT, read_compose
-from tidelog_testing.grpc_calls import running_server
+from tidelog_testing.parts.grpc_calls import running_server
+from tidelog_testing.servers.compose import ROOT, read_compose
 from tidy.test_documents import anchors
 
 DEPLOY: Final = ROOT / "deploy"

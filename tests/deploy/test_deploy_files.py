@@ -13,7 +13,7 @@ import yaml
 
 from tidelog_server.config import load_config
 from tidelog_server.config.layers import KEYS
-from tidelog_testing.compose import (
+from tidelog_testing.servers.compose import (
     COMPOSE_FILE,
     ENV_EXAMPLE,
     ROOT,

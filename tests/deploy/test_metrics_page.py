@@ -6,7 +6,7 @@ Method: the page, and the page that deploy/checks/metrics_table.py would generat
 import importlib.util
 from types import ModuleType
 
-from tidelog_testing.compose import ROOT
+from tidelog_testing.servers.compose import ROOT
 
 
 def metrics_table() -> ModuleType:

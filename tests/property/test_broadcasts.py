@@ -22,9 +22,9 @@ from tidelog_server.core.errors import BroadcastReusedError, ChannelNotExistErro
 from tidelog_server.log.broadcast import WINDOW_PREFIX
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import Change
-from tidelog_testing.broadcasts import a_broadcast, a_key, in_log
-from tidelog_testing.nodes import Node, running_node
-from tidelog_testing.stores import LastingStore
+from tidelog_testing.parts.broadcasts import a_broadcast, a_key, in_log
+from tidelog_testing.parts.nodes import Node, running_node
+from tidelog_testing.parts.stores import LastingStore
 
 CHANNELS = {"a": 2, "b": 1}
 VCHANNELS = ("a/0", "a/1", "b/0")

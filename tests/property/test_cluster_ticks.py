@@ -19,7 +19,7 @@ from tidelog_server.core.limits import MAX_NODES, MIN_TICK_RANGE, TICK_RANGE_AGE
 from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
 from tidelog_server.log.oracle import TickOracle
 from tidelog_server.metadata.memory import MemoryMetadataStore, SharedMemory
-from tidelog_testing.clocks import SteppedClock
+from tidelog_testing.parts.clocks import SteppedClock
 
 NODES = 2
 KEY = "tidelog/timestamp"

@@ -24,7 +24,7 @@ from tidelog_server.rpc import column_checks
 from tidelog_server.rpc.column_checks import check
 from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView, sealed, select
 from tidelog_server.rpc.rows import decode_rows, encode_rows
-from tidelog_testing.batches import Message, a_columns, batches_of_messages
+from tidelog_testing.parts.batches import Message, a_columns, batches_of_messages
 
 LIMITS = Limits(max_message_bytes=64, max_batch_bytes=4_096)
 OFFSETS = ("payload_offsets", "key_offsets", "property_list_offsets", "property_key_offsets", "property_value_offsets")

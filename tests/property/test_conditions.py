@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tidelog_server.core.errors import FencingTokenMismatchError, LastTickMismatchError, TidelogServerError
 from tidelog_server.log.conditions import Conditions
-from tidelog_testing.batches import a_batch
-from tidelog_testing.nodes import Node, Submitted, running_node
-from tidelog_testing.stores import FaultyStore
+from tidelog_testing.parts.batches import a_batch
+from tidelog_testing.parts.nodes import Node, Submitted, running_node
+from tidelog_testing.parts.stores import FaultyStore
 
 # Difference of a condition from the actual value; most are 0.
 ERRORS = st.sampled_from([0, 0, 0, 0, 1, -1])

@@ -27,7 +27,7 @@ from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
 from tidelog.wire.columns import decode_payloads
 from tidelog.wire.protocol import columns_from_wire
-from tidelog_testing.append_queues import Network, Stream
+from tidelog_testing.parts.append_queues import Network, Stream
 
 VCHANNEL: Final = "a/0"
 PASSING: Final = {"shutdown": ShutdownError("later"), "overload": OverloadedError("no room")}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tidelog_server.log.lag import lag_of
 from tidelog_server.storage import log_state
 from tidelog_server.storage.memory_log_store import MemoryLogStore
-from unit.storage.entries import new_entry
+from tidelog_testing.parts.entries import new_entry
 
 counts = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), max_size=40)
 

@@ -23,7 +23,7 @@ from tidelog_server.core.ticks import LOGICAL_BITS, LOGICAL_MASK, MAX_PHYSICAL_M
 from tidelog_server.log.oracle import TickOracle, TickState
 from tidelog_server.log.tick_lead import allocate_for_caller
 from tidelog_server.metadata.memory import MemoryMetadataStore
-from tidelog_testing.clocks import SetClock
+from tidelog_testing.parts.clocks import SetClock
 
 KEY = "tidelog/timestamp"
 START_MS = 1_700_000_000_000

@@ -28,9 +28,9 @@ from tidelog_server.log.app_commits import AppTerms, AppVersion
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_server.metadata.memory import MemoryMetadataStore
-from tidelog_testing.batches import a_batch, payloads_of
-from tidelog_testing.nodes import Node, Submitted, running_node
-from tidelog_testing.stores import LastingStore
+from tidelog_testing.parts.batches import a_batch, payloads_of
+from tidelog_testing.parts.nodes import Node, Submitted, running_node
+from tidelog_testing.parts.stores import LastingStore
 
 VCHANNELS: Final = ("a/0", "a/1", "b/0")
 APPS: Final = st.sampled_from(["x", "y"])

@@ -35,9 +35,9 @@ from tidelog_server.log.conditions import Conditions
 from tidelog_server.log.producers import FORGOTTEN_NAMED, ProducerTable
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.storage.log_store import NOTHING_BESIDE
-from tidelog_testing.batches import a_batch
-from tidelog_testing.nodes import Node, Submitted, running_node
-from tidelog_testing.stores import FaultyStore, LastingStore
+from tidelog_testing.parts.batches import a_batch
+from tidelog_testing.parts.nodes import Node, Submitted, running_node
+from tidelog_testing.parts.stores import FaultyStore, LastingStore
 
 WINDOW = 4
 VCHANNELS = ("a/0", "a/1")

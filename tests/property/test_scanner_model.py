@@ -22,8 +22,8 @@ from tidelog_server.log.scanner import Page, ScanPlan, ScanSource
 from tidelog_server.storage.log_store import LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from tidelog_testing.batches import Message, a_batch, payloads_of
-from tidelog_testing.nodes import Node, running_node
+from tidelog_testing.parts.batches import Message, a_batch, payloads_of
+from tidelog_testing.parts.nodes import Node, running_node
 
 LANES = ("a/0", "a/1", "b/0")
 

@@ -22,7 +22,7 @@ from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnP
 from tidelog_server.storage.log_store import Beside, LogStore
 from tidelog_server.storage.memory_log_store import MemoryLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from unit.storage.entries import END, committed, new_entry, place_and_columns, read_all, staged_batch
+from tidelog_testing.parts.entries import END, committed, new_entry, place_and_columns, read_all, staged_batch
 
 IDS = [0, 1, 2]
 vchannel_ids = st.sampled_from(IDS)

@@ -22,9 +22,9 @@ from tidelog_server.log.options import AppendOptions
 from tidelog_server.log.scanner import ScanPlan, ScanSource
 from tidelog_server.log.transactions import TxnPart, try_append_transaction
 from tidelog_server.metadata.memory import MemoryMetadataStore
-from tidelog_testing.batches import a_batch, payloads_of
-from tidelog_testing.nodes import Node, Submitted, running_node
-from tidelog_testing.stores import LastingStore
+from tidelog_testing.parts.batches import a_batch, payloads_of
+from tidelog_testing.parts.nodes import Node, Submitted, running_node
+from tidelog_testing.parts.stores import LastingStore
 
 VCHANNELS = ("a/0", "a/1", "b/0")
 

@@ -5,7 +5,7 @@ import sys
 
 from tidy.tree import ROOT
 
-ONE = "tests/integration/test_client_sync.py::test_ctrl_c_ends_a_call_that_waits"
+ONE = "tests/integration/client/test_sync.py::test_ctrl_c_ends_a_call_that_waits"
 
 
 def test_a_test_of_ctrl_c_passes_where_sigint_was_ignored_by_the_parent() -> None:

@@ -67,7 +67,7 @@ tidelog() {
 
 # cluster_client ARGUMENT...: append or read with the cluster client that the tests use too.
 cluster_client() {
-  in_namespace env PYTHONPATH="$root/tests" "$root/.venv/bin/python" -m tidelog_testing.cluster_client "$@"
+  in_namespace env PYTHONPATH="$root/tests" "$root/.venv/bin/python" -m tidelog_testing.loads.cluster_client "$@"
 }
 
 check_default() {

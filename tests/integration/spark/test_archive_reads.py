@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tidelog import Client
 from tidelog.spark.archive import manifest
 from tidelog.spark.pipelines import VerifyReport, archive, read_table, verify
-from tidelog_testing.spark_rows import append, data_files, load, payloads
+from tidelog_testing.spark.rows import append, data_files, load, payloads
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tidelog import Client, Message
 from tidelog.spark.pipelines import ArchiveError, CompactError, UnkeyedError, archive, compact
 from tidelog.spark.pipelines.__main__ import main as run_job
-from tidelog_testing.spark_rows import append
+from tidelog_testing.spark.rows import append
 
 pytestmark = pytest.mark.spark
 

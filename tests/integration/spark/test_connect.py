@@ -12,7 +12,7 @@ import pytest
 
 from tidelog import Client
 from tidelog_server.testing import RunningServer
-from tidelog_testing.processes import ROOT
+from tidelog_testing.servers.processes import ROOT
 
 # Starts a second Spark session.
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

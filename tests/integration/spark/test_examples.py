@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tidelog_testing.processes import ROOT
+from tidelog_testing.servers.processes import ROOT
 
 
 @pytest.mark.soak

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 import tidelog
 from tidelog import Client
 from tidelog_server.testing import RunningServer
-from tidelog_testing.processes import ROOT
-from tidelog_testing.spark_rows import error_of
+from tidelog_testing.servers.processes import ROOT
+from tidelog_testing.spark.rows import error_of
 
 pytestmark = pytest.mark.spark
 

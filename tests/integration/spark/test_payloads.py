@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from tidelog import Client
-from tidelog_testing.documents import ENDPOINT, page, run_example
-from tidelog_testing.spark_rows import error_of
+from tidelog_testing.documents.examples import ENDPOINT, page, run_example
+from tidelog_testing.spark.rows import error_of
 
 pytestmark = pytest.mark.spark
 

@@ -47,8 +47,8 @@ from tidelog.spark.pipelines.__main__ import main as run_job
 from tidelog.spark.pipelines.archiving import commit, stage
 from tidelog_server.cli.bench.pipeline import run_jobs
 from tidelog_server.testing import RunningServer
-from tidelog_testing.documents import ENDPOINT, page, run_example
-from tidelog_testing.spark_rows import append, data_files, load, payloads
+from tidelog_testing.documents.examples import ENDPOINT, page, run_example
+from tidelog_testing.spark.rows import append, data_files, load, payloads
 
 pytestmark = pytest.mark.spark
 

@@ -22,8 +22,8 @@ from tidelog.spark.read.plan import ReadPartition
 from tidelog.spark.read.reader import read_partition
 from tidelog_server.cli.bench.server_process import parse_metrics
 from tidelog_server.testing import RunningServer
-from tidelog_testing.documents import ENDPOINT, page, run_example
-from tidelog_testing.spark_rows import append, error_of, payloads
+from tidelog_testing.documents.examples import ENDPOINT, page, run_example
+from tidelog_testing.spark.rows import append, error_of, payloads
 
 pytestmark = pytest.mark.spark
 

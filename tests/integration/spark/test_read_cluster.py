@@ -20,9 +20,9 @@ from tidelog.spark.read.pushdown import Pushdown
 from tidelog.spark.read.reader import read_partition
 from tidelog.spark.stream.reader import TidelogStreamReader
 from tidelog.spark.stream_options import parse_stream_options
-from tidelog_testing.cluster import ClusterOfProcesses
-from tidelog_testing.etcd import EtcdProcess
-from tidelog_testing.spark_rows import payloads
+from tidelog_testing.servers.cluster import ClusterOfProcesses
+from tidelog_testing.servers.etcd import EtcdProcess
+from tidelog_testing.spark.rows import payloads
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from tidelog.spark.pipelines.archiving import archive_options, check_still_there
 from tidelog.spark.pipelines.trim import trim_archived
 from tidelog.spark.source import SCHEMA
 from tidelog_server.testing import RunningServer
-from tidelog_testing.spark_rows import error_of, payloads
+from tidelog_testing.spark.rows import error_of, payloads
 
 OLD, NEW = [b"old-%d" % number for number in range(5)], [b"new-%02d" % number for number in range(15)]
 

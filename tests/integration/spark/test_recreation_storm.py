@@ -33,8 +33,8 @@ from tidelog import Client, TidelogError
 from tidelog.spark.archive import manifest
 from tidelog.spark.archive.manifest import ArchiveError
 from tidelog.spark.pipelines import archive
-from tidelog_testing.recreations import PLANNED, WITHIN_S, Change, ChangingChannel, Round, random_change
-from tidelog_testing.spark_rows import load
+from tidelog_testing.loads.recreations import PLANNED, WITHIN_S, Change, ChangingChannel, Round, random_change
+from tidelog_testing.spark.rows import load
 
 pytestmark = pytest.mark.spark
 

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tidelog import AsyncClient
 from tidelog.spark.archive.manifest import load as load_archive
 from tidelog.spark.pipelines import archive
-from tidelog_testing.outage import AWAY, InterruptedServer, Writers
-from tidelog_testing.spark_rows import load
+from tidelog_testing.loads.outage import AWAY, InterruptedServer, Writers
+from tidelog_testing.spark.rows import load
 
 CHANNEL = "orders"
 VCHANNELS = ["orders/0", "orders/1"]

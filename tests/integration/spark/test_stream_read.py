@@ -24,8 +24,8 @@ from tidelog.spark.owners import Owners
 from tidelog.spark.stream.groups import GroupProgress
 from tidelog.spark.stream.offsets import cut_at
 from tidelog_server.testing import RunningServer
-from tidelog_testing.documents import ENDPOINT, page, run_example
-from tidelog_testing.spark_rows import append, error_of
+from tidelog_testing.documents.examples import ENDPOINT, page, run_example
+from tidelog_testing.spark.rows import append, error_of
 
 pytestmark = pytest.mark.spark
 

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tidelog import At, Client, Message, TransactionDescription
 from tidelog_server.log import app_commits
 from tidelog_server.testing import RunningServer, start
-from tidelog_testing.documents import ENDPOINT, page, run_example
-from tidelog_testing.spark_rows import error_of
+from tidelog_testing.documents.examples import ENDPOINT, page, run_example
+from tidelog_testing.spark.rows import error_of
 
 pytestmark = pytest.mark.spark
 

@@ -37,10 +37,10 @@ from tidelog_server.log.broadcast import WINDOW_PREFIX
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.shared_commits import SharedCommits
 from tidelog_server.metadata.store import Change, Delete, Put
-from tidelog_testing.batches import a_batch
-from tidelog_testing.broadcasts import a_broadcast, a_key, in_log
-from tidelog_testing.nodes import Node, running_node
-from tidelog_testing.stores import FaultyStore, LastingStore
+from tidelog_testing.parts.batches import a_batch
+from tidelog_testing.parts.broadcasts import a_broadcast, a_key, in_log
+from tidelog_testing.parts.nodes import Node, running_node
+from tidelog_testing.parts.stores import FaultyStore, LastingStore
 
 LANES = ["a/0", "a/1", "b/0"]
 KEY = a_key("k")

@@ -20,7 +20,7 @@ from tidelog_server.cli.exit_codes import CommandError, ExitCode
 from tidelog_server.cli.output import Output
 from tidelog_server.cli.pipeline import print_audit
 from tidelog_server.cli.root import app
-from tidelog_testing.commands import COMMAND
+from tidelog_testing.servers.commands import COMMAND
 
 _JAVA = """#!/bin/sh
 test "$2" = -version && echo "    java.specification.version = 21" >&2 && exit 0

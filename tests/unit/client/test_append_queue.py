@@ -26,7 +26,7 @@ from tidelog.append.sizes import measure_all
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH
-from tidelog_testing.append_queues import (
+from tidelog_testing.parts.append_queues import (
     a_queue,
     answer,
     next_numbered,

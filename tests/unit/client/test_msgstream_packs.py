@@ -2,7 +2,7 @@
 
 from tidelog.msgstream._assembler import Grid, PackAssembler, RawPack
 from tidelog.msgstream._pursuit import Pursuit
-from tidelog_testing.packs import DROP, FakeBatch, assembled, at, batch
+from tidelog_testing.oracles.packs import DROP, FakeBatch, assembled, at, batch
 
 STARTS = {"a/0": at(1_000) - 1, "b/0": at(1_000) - 1}
 

@@ -17,7 +17,7 @@ from tidelog.msgstream import (
     SubscriptionPosition,
     TsMsg,
 )
-from tidelog_testing.streams import full_packs, received
+from tidelog_testing.parts.streams import full_packs, received
 
 INTERVAL_MS = 10
 

@@ -16,10 +16,10 @@ from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.txn_commit import CommitTerms
 from tidelog_server.log.txn_table import BatchOfTxn, Target
-from tidelog_testing.batches import a_batch
-from tidelog_testing.clocks import SteppedClock
-from tidelog_testing.nodes import Node, Submitted, running_node
-from tidelog_testing.stores import FaultyStore
+from tidelog_testing.parts.batches import a_batch
+from tidelog_testing.parts.clocks import SteppedClock
+from tidelog_testing.parts.nodes import Node, Submitted, running_node
+from tidelog_testing.parts.stores import FaultyStore
 
 
 async def outcomes(appends: list[Submitted]) -> list[PendingAppend]:

@@ -20,9 +20,9 @@ from tidelog_server.core.ticks import Tick
 from tidelog_server.log.planner import PlanRequest
 from tidelog_server.log.scanner import ScanPlan, ScanSource
 from tidelog_server.log.splits import Split
-from tidelog_testing.batches import a_batch
-from tidelog_testing.nodes import Node, running_node
-from tidelog_testing.stores import FaultyStore
+from tidelog_testing.parts.batches import a_batch
+from tidelog_testing.parts.nodes import Node, running_node
+from tidelog_testing.parts.stores import FaultyStore
 
 LANES = ("a/0", "a/1", "b/0")
 ALL = PlanRequest(begin_tick=0, end_tick=0, min_splits=0, max_messages=1 << 62, max_bytes=1 << 62)

@@ -12,9 +12,9 @@ from tidelog_server.core.errors import ChannelNotExistError, PositionTrimmedErro
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import Tick
 from tidelog_server.log.scanner import Page, Scanner, ScanPlan, ScanSource
-from tidelog_testing.batches import a_batch
-from tidelog_testing.nodes import Node, running_node
-from tidelog_testing.stores import FaultyStore
+from tidelog_testing.parts.batches import a_batch
+from tidelog_testing.parts.nodes import Node, running_node
+from tidelog_testing.parts.stores import FaultyStore
 
 FOLLOW = ScanPlan(
     ends_at_durable=False, end_tick=None, message_types=None, max_page_bytes=1 << 20, watermark_interval_s=60

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tidelog_server.core.cluster_errors import OwnershipLostError
 from tidelog_server.core.errors import Effect
 from tidelog_server.log.tenure import Tenure
-from tidelog_testing.clocks import SteppedClock
+from tidelog_testing.parts.clocks import SteppedClock
 
 TTL_S = 9.0
 

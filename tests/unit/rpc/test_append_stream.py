@@ -14,9 +14,9 @@ from tidelog.v1 import wal_service_pb2
 from tidelog_server.core.callers import Caller
 from tidelog_server.rpc.append import AppendCalls, AppendStreamCall, StreamRequest
 from tidelog_server.rpc.context import Context
-from tidelog_testing.batches import a_columns
-from tidelog_testing.nodes import running_node
-from tidelog_testing.stores import FaultyStore
+from tidelog_testing.parts.batches import a_columns
+from tidelog_testing.parts.nodes import running_node
+from tidelog_testing.parts.stores import FaultyStore
 
 
 class SlowReader:

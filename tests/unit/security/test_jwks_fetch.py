@@ -13,7 +13,7 @@ import pytest
 
 from tidelog_server.core.limits import MAX_JWKS_BYTES
 from tidelog_server.security.jwks import KeySetError, check_url, fetch, is_url, parse_key_set
-from tidelog_testing.certificates import Signer, write_key_set
+from tidelog_testing.servers.certificates import Signer, write_key_set
 
 
 @pytest.fixture

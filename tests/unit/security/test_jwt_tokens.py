@@ -16,7 +16,7 @@ import pytest
 
 from tidelog_server.security.jwks import KeySetError, VerificationKey, parse_key_set
 from tidelog_server.security.jwt_tokens import BadTokenError, Claims, JwtPolicy, verify
-from tidelog_testing.certificates import AUDIENCE, ISSUER, Signer, forged
+from tidelog_testing.servers.certificates import AUDIENCE, ISSUER, Signer, forged
 
 POLICY = JwtPolicy(ISSUER, AUDIENCE, leeway_s=30, max_lifetime_s=3_600)
 SIGNER, OTHER, CURVE = Signer(), Signer("key-1"), Signer("key-2", kind="ES256")

@@ -20,7 +20,7 @@ from tidelog_server.security.jwks import parse_key_set
 from tidelog_server.security.jwt_tokens import JwtPolicy, verify
 from tidelog_server.security.signatures import SignatureBudget
 from tidelog_server.security.token_store import TokenStore
-from tidelog_testing.certificates import AUDIENCE, ISSUER, Signer
+from tidelog_testing.servers.certificates import AUDIENCE, ISSUER, Signer
 
 FAILURES_PER_MINUTE = 10
 

@@ -11,7 +11,7 @@ from tidelog.spark.connection import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
 from tidelog.spark.option_hints import HINTS
 from tidelog.spark.options import OptionError, parse_options
 from tidelog.spark.payload_options import PayloadFormat
-from tidelog_testing.processes import ROOT
+from tidelog_testing.servers.processes import ROOT
 
 
 def parse_with(**options: str):  # type: ignore[no-untyped-def]  # the type is that of parse_options

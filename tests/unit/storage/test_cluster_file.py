@@ -12,7 +12,7 @@ from tidelog_server.storage.cluster_file import (
     read_identity,
     write_identity,
 )
-from tidelog_testing.processes import ROOT
+from tidelog_testing.servers.processes import ROOT
 
 IDENTITY = ClusterIdentity("46a42e9367735c05", "n1", 0).with_term(3, 1)
 

@@ -22,8 +22,7 @@ from tidelog_server.storage.log_store import Beside, LogStore
 from tidelog_server.storage.rocksdb_engine import COLUMNS_BUFFERS, FAMILIES, Engine, check_options_file
 from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
 from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from tidelog_testing.disk import disk_bytes
-from unit.storage.entries import (
+from tidelog_testing.parts.entries import (
     END,
     FIRST_TICK,
     committed,
@@ -33,6 +32,7 @@ from unit.storage.entries import (
     run_of_entries,
     staged_batch,
 )
+from tidelog_testing.servers.disk import disk_bytes
 
 
 @pytest.fixture

@@ -1,0 +1,264 @@
+"""The benchmarks run, clean up after themselves, and report in the documented form.
+
+Method: each with very few messages in a process of its own. The figures mean nothing here.
+"""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog_server.cli.bench.attacks import ATTACKS
+from tidelog_server.cli.child_environment import child_environment
+from tidelog_server.core.limits import MAX_TICK_LEAD_MS
+from tidelog_testing.servers.commands import COMMAND
+
+FIGURES = {"messages_per_second", "megabytes_per_second"}
+
+
+def bench(folder: Path, *arguments: str, timeout_s: float = 110) -> list[dict[str, Any]]:
+    process = subprocess.Popen(
+        [*COMMAND, "bench", *arguments, "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment(), cwd=folder,
+    )  # fmt: skip
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        # Not SIGKILL: the benchmark must stop the server that it started.
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        raise
+    assert process.returncode == 0, stderr
+    assert list(folder.iterdir()) == []
+    return [json.loads(line) for line in stdout.splitlines()]
+
+
+def test_append_reports_rates_memory_and_floor(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "append", "--messages", "20000", "--vchannels", "2", "--stalled-follower")
+
+    assert report["name"] == "append"
+    assert report["settings"]["messages"] == 20_000
+    assert report.keys() >= FIGURES | {"server_rss_bytes", "floor", "ratio"}
+    assert report["floor"].keys() == {"name", "messages_per_second"}
+    assert all(0 < report[figure] for figure in FIGURES | {"server_rss_bytes", "ratio"})
+
+
+def test_single_appends_report_latencies_too(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "append", "--single", "--concurrency", "8", "--messages", "200")
+
+    assert report["latency_us"].keys() == {"p50", "p99", "p999"}
+    assert report["settings"]["producers"] == 8
+
+
+def test_consumers_are_compared_with_a_scan(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "consume", "--messages", "40000", "--members", "2", "--vchannels", "2")
+
+    assert report["settings"]["members"] == 2
+    assert 0 < report["messages_per_second"]
+    assert report["floor"].keys() == {"name", "messages_per_second"}
+    assert 0 < report["details"]["commits_per_second"]
+
+
+def test_rebalancing_members_lose_and_double_nothing(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "rebalance", "--seconds", "4", "--rate", "500", "--members", "2", "--vchannels", "4")
+
+    details = report["details"]
+    assert details["lost"] == details["doubled"] == 0
+    assert 0 < details["kills"]
+    assert 0 < details["produced"]
+
+
+def test_transactions_are_compared_with_plain_appends(tmp_path: Path) -> None:
+    *reports, large = bench(tmp_path, "txn", "--transactions", "400", "--concurrency", "8", "--large-mib", "20")
+
+    assert large["settings"]["mebibytes"] == 20
+    assert 0 < large["details"]["commit_milliseconds"]
+    assert 0 < large["server_rss_bytes"]
+    assert [report["settings"]["vchannels"] for report in reports] == [1, 4]
+    for report in reports:
+        assert report["latency_us"].keys() == {"p50", "p99", "p999"}
+        rates = report["details"]
+        assert rates["commits_per_second"] * 10 == pytest.approx(report["messages_per_second"], rel=0.01)
+        assert 0 < report["ratio"]
+
+
+def test_broadcasts_are_compared_with_appends(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "broadcast", "--broadcasts", "20", "--vchannels", "8")
+
+    assert report["settings"]["vchannels"] == 8
+    assert report["ratio"] == pytest.approx(report["latency_us"]["p50"] / report["floor"]["latency_us"], rel=0.01)
+    assert 0 < report["details"]["ack_of_all_p50_us"]
+
+
+def test_packs_are_equal_and_their_delay_is_told(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "msgstream", "--intervals", "10", "--interval-ms", "50")
+
+    figures = report["details"]
+    assert figures["packs_equal_on_both"] == figures["packs_equal_when_read_again"] == 1
+    assert 0 < figures["delay_p50_intervals"] <= figures["delay_p99_intervals"] <= figures["delay_max_intervals"]
+    assert 0 < figures["packs_with_messages"] <= 10
+
+
+def test_latency_is_compared_with_echo_and_sync(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "latency", "--messages", "40")
+
+    assert 0 < report["latency_us"]["p50"] <= report["latency_us"]["p99"] <= report["latency_us"]["p999"]
+    assert report["floor"].keys() == {"name", "latency_us"}
+    assert report["ratio"] == pytest.approx(report["latency_us"]["p50"] / report["floor"]["latency_us"], rel=0.01)
+
+
+def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "scan", "--messages", "20000")
+
+    assert report["settings"]["messages_per_second_of"] == "bytes objects"
+    assert report["settings"]["megabytes_per_second_of"] == "raw batches"
+    assert report["floor"].keys() == {"name", "megabytes_per_second"}
+    assert all(0 < report[figure] for figure in FIGURES | {"ratio"})
+
+
+def test_many_channels_are_timed_and_survive_restarts(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "channels", "--channels", "200", "--messages", "0")
+
+    details = report["details"]
+    for operation in ("create_1", "create_100", "describe_1", "describe_100", "alter_1", "list_page", "list_prefix"):
+        assert 0 < details[f"{operation}_p50_ms"] <= details[f"{operation}_p99_ms"]
+    assert all(0 < details[f"restart_empty_{end}_s"] for end in ("killed", "stopped"))
+    assert 0 < details["rss_bytes_of_channels"] <= report["server_rss_bytes"]
+
+
+def test_a_backup_is_measured_and_its_copy_compared(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "backup", "--gigabytes", "0.02", "--plain-s", "0.3", "--rounds", "1", "--rate", "0")
+
+    assert report["floor"].keys() == {"name", "megabytes_per_second"}
+    assert report["details"]["compared_messages"] >= 20_000
+    assert report["details"]["backup_bytes"] >= 20_000_000
+    assert 0 < report["ratio"]
+
+
+def test_retention_is_measured_with_and_without(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "retention", "--seconds", "2", "--cap", "16MiB")
+
+    details = report["details"]
+    assert 16 << 20 <= details["kept_bytes"] < details["appended_bytes"]
+    assert 0 < details["disk_mean_to_cap"] <= details["disk_max_to_cap"]
+    assert report["ratio"] == pytest.approx(
+        report["megabytes_per_second"] / report["floor"]["megabytes_per_second"], rel=0.01
+    )
+
+
+@pytest.mark.soak
+def test_ten_thousand_channels_stay_quick_and_small(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "channels", "--messages", "10", timeout_s=600)
+
+    details = report["details"]
+    assert all(details[name] < 50 for name in details if name.endswith("_p99_ms"))
+    assert report["server_rss_bytes"] < 600_000_000
+    assert all(details[name] < 5 for name in details if name.startswith("restart_"))
+
+
+@pytest.mark.soak
+def test_five_minutes_under_load_stay_below_one_and_a_half_times_the_cap(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "retention", timeout_s=600)
+
+    assert report["details"]["disk_max_to_cap"] < 1.5
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_spark_reads_and_writes_the_log_and_parquet(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "spark", "--messages", "10000", timeout_s=240)
+
+    assert report["name"] == "spark"
+    assert 0 < report["ratio"]
+    assert 0 < report["details"]["write_ratio"]
+    assert 0 < report["details"]["python_worker_peak_bytes"]
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_a_stream_reads_what_was_appended(tmp_path: Path) -> None:
+    [report] = bench(
+        tmp_path, "stream", "--rate", "5000", "--seconds", "3", "--trigger", "0.5", "--vchannels", "2", timeout_s=240
+    )
+
+    details = report["details"]
+    assert details["rows_read"] == details["rows_appended"] == 15_000
+    assert 0 < details["delay_p50_s"] < 60
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_twenty_million_messages_do_not_age_the_server(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "append", "--messages", "20000000", "--stalled-follower", timeout_s=900)
+
+    assert report["server_rss_bytes"] < 500_000_000
+    assert 0.8 <= report["details"]["last_tenth_to_first"]
+    assert report["details"]["seek_p50_ms"] < 10
+    assert report["details"]["restart_s"] < 3
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_bench_security_compares_with_plaintext_and_with_no_attack(tmp_path: Path) -> None:
+    tls, siege, with_certificates, *attacks = bench(
+        tmp_path, "security", "--messages", "16000", "--streams", "100", "--seconds", "2", timeout_s=800
+    )
+    assert tls["name"] == "security tls"
+    assert tls["ratio"] > 0
+    assert tls["details"]["p50_to_plaintext"] > 0
+    assert siege["name"] == "security siege"
+    assert with_certificates["name"] == "security siege, certificates"
+    for report in (siege, with_certificates):
+        assert report["details"]["idle_streams_standing"] == 100
+        assert min(report["details"][f"hostile_{kind}"] for kind in ("malformed", "oversize", "resets")) > 0
+        assert report["server_rss_bytes"] < 1 << 30
+    assert {report["name"] for report in attacks} == {f"security attack {attack.name}" for attack in ATTACKS}
+
+
+def test_an_attack_is_compared_with_a_process_that_burns_the_same(tmp_path: Path) -> None:
+    [report] = bench(tmp_path, "security", "--attack", "malformed-http", "--seconds", "1", "--rounds", "1")
+
+    assert report["name"] == "security attack malformed-http"
+    assert report["floor"].keys() == {"name", "messages_per_second"}
+    assert report["ratio"] > 0
+    details = report["details"]
+    assert details["hostile_requests"] > 0
+    assert details["attacker_cpu_share"] > 0
+    for wrong in ("lost", "doubled", "restarted_lost", "restarted_doubled", "failed_appends"):
+        assert details[wrong] == 0
+    assert report["server_rss_bytes"] < 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("attack", "attacked", "bounds"),
+    [
+        # Refusals are recorded in part, the clock stays where it is, and fresh tokens are taken.
+        ("denials", "denied", {"recorded_denials": 100, "audit_bytes": 100_000}),
+        ("ticks", "taken", {"tick_lead_ms": MAX_TICK_LEAD_MS}),
+        ("bad-signatures", "resource_exhausted", {"fresh_tokens_refused": 0}),
+    ],
+)
+def test_an_attack_of_a_principal_takes_nothing_from_another(
+    tmp_path: Path, attack: str, attacked: str, bounds: dict[str, float]
+) -> None:
+    [report] = bench(tmp_path, "security", "--attack", attack, "--seconds", "2", "--rounds", "1")
+
+    details = report["details"]
+    assert details[f"hostile_{attacked}"] > 0
+    assert {name: details[name] for name in bounds if details[name] > bounds[name]} == {}
+    for wrong in ("lost", "doubled", "restarted_lost", "restarted_doubled", "failed_appends"):
+        assert details[wrong] == 0
+    assert report["server_rss_bytes"] < 1 << 30
+
+
+def test_an_unknown_attack_is_refused_by_its_name(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [*COMMAND, "bench", "security", "--attack", "charm"],
+        capture_output=True, text=True, env=child_environment(), cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert process.returncode == 2
+    assert "'charm'" in process.stderr
+    assert "metrics-polls" in process.stderr

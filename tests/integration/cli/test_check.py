@@ -1,0 +1,128 @@
+"""``tidelog check`` prints one line and exits with the codes of monitoring plugins.
+
+Method: the command in a separate process, against real servers: healthy, absent, and with the problem to be detected.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog import AsyncClient
+from tidelog_server.cli.child_environment import child_environment
+from tidelog_server.cli.exit_codes import CheckCode
+from tidelog_testing.servers.commands import COMMAND, run_command
+from tidelog_testing.servers.processes import ServerProcess
+
+# No server listens there.
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("check") / "log") as process:
+        yield process
+
+
+def check(server: ServerProcess | None, *arguments: str) -> tuple[int, dict[str, Any]]:
+    places = {"TIDELOG_ENDPOINT": NOWHERE, "TIDELOG_HTTP_ENDPOINT": NOWHERE}
+    if server is not None:
+        places = {"TIDELOG_ENDPOINT": server.grpc, "TIDELOG_HTTP_ENDPOINT": server.http}
+    done = run_command(["check", *arguments, "--json"], environment=places)
+    assert b"Traceback" not in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+    assert not found or CheckCode[found["status"].upper()] == done.returncode
+    return done.returncode, found
+
+
+@pytest.mark.parametrize(
+    "arguments", [("health",), ("ready",), ("disk", "--warning-gib", "0", "--critical-gib", "0"), ("append",)]
+)
+def test_a_healthy_server_passes_and_an_absent_one_is_critical(
+    server: ServerProcess, arguments: tuple[str, ...]
+) -> None:
+    assert check(server, *arguments)[0] == CheckCode.OK
+    assert check(None, *arguments, "--timeout", "1")[0] == CheckCode.CRITICAL
+
+
+def test_a_disk_that_fills_up_is_noticed(server: ServerProcess) -> None:
+    assert check(server, "disk", "--warning-gib", "1e9", "--critical-gib", "0")[0] == CheckCode.WARNING
+    assert check(server, "disk", "--warning-gib", "1e9", "--critical-gib", "1e9")[0] == CheckCode.CRITICAL
+
+
+def test_a_group_that_lags_is_noticed(server: ServerProcess) -> None:
+    async def prepare() -> None:
+        async with AsyncClient(server.grpc) as client:
+            await client.create_channel("lagging", vchannels=2)
+            await client.create_group("group", "lagging")
+            for index in range(2):
+                await client.append(f"lagging/{index}", [b"x"] * 50)
+
+    asyncio.run(prepare())
+    assert check(server, "lag", "group", "--max-messages", "1000")[0] == CheckCode.OK
+    code, found = check(server, "lag", "group", "--max-messages", "110")
+    assert (code, found["messages"]) == (CheckCode.WARNING, 100)
+    assert check(server, "lag", "group", "--max-messages", "99")[0] == CheckCode.CRITICAL
+    assert check(server, "lag", "unknown-group", "--max-messages", "99")[0] == CheckCode.UNKNOWN
+
+
+def test_backups_that_are_missing_or_old_are_noticed(server: ServerProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    assert check(None, "backup", str(folder))[0] == CheckCode.CRITICAL
+    command = [*COMMAND, "backup", "create", str(folder), "--endpoint", server.grpc]
+    subprocess.run(command, check=True, capture_output=True, env=child_environment(), timeout=240)
+    assert check(None, "backup", str(folder))[0] == CheckCode.OK
+    assert check(None, "backup", str(folder), "--max-age", "0s")[0] == CheckCode.CRITICAL
+    assert check(None, "backup", str(folder), "--max-age", "soon")[0] == CheckCode.UNKNOWN
+    [manifest] = folder.glob("*/manifest.json")
+    manifest.write_text("{}")
+    assert check(None, "backup", str(folder))[0] == CheckCode.CRITICAL
+
+
+def test_a_wrong_question_is_unknown_and_not_critical() -> None:
+    assert check(None, "health", "--no-such-option")[0] == CheckCode.UNKNOWN
+    assert check(None, "health", "--http", "here")[0] == CheckCode.UNKNOWN
+
+
+def test_a_health_check_does_without_grpc_and_the_other_commands() -> None:
+    program = (
+        "import sys; sys.argv = ['tidelog', 'check', 'health', '--http', '127.0.0.1:1']\n"
+        "from tidelog_server.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'asyncio', 'grpc', 'tidelog', 'numpy', 'rocksdict', 'tidelog_server.cli.root'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        timeout=240,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_check_asks_the_server_that_the_variables_of_its_environment_configure(server: ServerProcess) -> None:
+    http, grpc = (endpoint.rpartition(":")[2] for endpoint in (server.http, server.grpc))
+    ports = {
+        "TIDELOG_SERVER__HTTP_PORT": http,
+        "TIDELOG_SERVER__GRPC_PORT": grpc,
+        "TIDELOG_SERVER__HTTP_HOST": "0.0.0.0",
+    }
+    for question in ("health", "ready", "append"):
+        done = run_command(["check", question], environment=ports)
+        assert done.returncode == CheckCode.OK, done.stdout
+    shown = run_command(
+        ["top", "--count", "1", "--interval", "0.1"], environment={**ports, "TIDELOG_ENDPOINT": server.grpc}
+    )
+    assert shown.returncode == 0, shown.stderr
+    # The commands' own variable and option take precedence.
+    away = run_command(["check", "health"], environment={**ports, "TIDELOG_HTTP_ENDPOINT": NOWHERE})
+    assert away.returncode == CheckCode.CRITICAL

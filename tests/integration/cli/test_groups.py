@@ -1,0 +1,178 @@
+"""``tidelog group``. Method: commands in this process, against a real server.
+
+One command runs in a separate process, to test how the entry point reports an error.
+"""
+
+import json
+import subprocess
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tidelog import Client, Tick
+from tidelog.testing import start_server
+from tidelog_server.cli.child_environment import child_environment
+from tidelog_server.cli.exit_codes import CommandError, ExitCode
+from tidelog_server.cli.root import app
+from tidelog_testing.servers.commands import COMMAND
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with start_server() as running:
+        yield running.endpoint
+
+
+@pytest.fixture
+def client(endpoint: str) -> Iterator[Client]:
+    with Client(endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def channel(client: Client) -> str:
+    return client.create_channel(f"c-{uuid.uuid4().hex[:8]}", vchannels=2).name
+
+
+@pytest.fixture
+def ticks(client: Client, channel: str) -> list[Tick]:
+    """Five messages on the first vchannel."""
+    result = client.append(f"{channel}/0", [b"a", b"b", b"c", b"d", b"e"])
+    return [Tick(result.first_tick + index) for index in range(5)]
+
+
+@pytest.fixture
+def group(client: Client, channel: str) -> str:
+    """A group that has consumed nothing."""
+    return client.create_group(f"g-{uuid.uuid4().hex[:8]}", channel).name
+
+
+def run(endpoint: str, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["group", *arguments], env={"TIDELOG_ENDPOINT": endpoint, "COLUMNS": "200"})
+
+
+def succeeds(endpoint: str, *arguments: str) -> str:
+    done = run(endpoint, *arguments)
+    assert done.exit_code == ExitCode.OK, done.exception
+    return done.stdout
+
+
+def records(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def refused(endpoint: str, code: ExitCode, *arguments: str) -> str:
+    done = run(endpoint, *arguments)
+    assert isinstance(done.exception, CommandError), done.exception
+    assert done.exception.code is code
+    return done.exception.message
+
+
+def test_a_group_is_created_listed_and_removed(endpoint: str, channel: str, ticks: list[Tick]) -> None:
+    name = f"g-{uuid.uuid4().hex[:8]}"
+
+    [created] = records(succeeds(endpoint, "create", name, channel, "--start", "latest"))
+
+    assert (created["name"], created["vchannels"]) == (name, [f"{channel}/0", f"{channel}/1"])
+    [described] = records(succeeds(endpoint, "describe", name))
+    assert int(described["positions"][0]["next_tick"]) > ticks[-1]
+    assert "exists" in refused(endpoint, ExitCode.CONFLICT, "create", name)
+    [listed] = records(succeeds(endpoint, "ls", "--channel", channel))
+    assert (listed["name"], listed["vchannels"], listed["members"]) == (name, 2, 0)
+    assert listed["last_commit"].endswith("Z")
+    assert succeeds(endpoint, "ls", name, "--names") == f"{name}\n"
+    succeeds(endpoint, "rm", name, "--yes")
+    assert name in refused(endpoint, ExitCode.NOT_FOUND, "rm", name, "--yes")
+    assert f"no such group: {name}" in run(endpoint, "rm", name, "--yes", "--ignore-missing").stderr
+
+
+def test_a_description_has_lag_members_and_what_was_trimmed(
+    endpoint: str, client: Client, channel: str, group: str, ticks: list[Tick]
+) -> None:
+    client.trim(f"{channel}/0", before=ticks[1])
+    with client.consumer(group, channel, member_id="m-1", description="tests", auto_commit=False):
+        [described] = records(succeeds(endpoint, "describe", group))
+        table = succeeds(endpoint, "describe", group, "-o", "table")
+        text = succeeds(endpoint, "describe", group, "-o", "text")
+
+    first, second = described["positions"]
+    assert (first["vchannel"], first["lag_messages"], first["trimmed"], first["member"]) == (
+        f"{channel}/0", 4, True, "m-1",
+    )  # fmt: skip
+    assert (second["lag_messages"], second["lag_s"], second["trimmed"]) == (0, 0.0, False)
+    assert described["lag_messages"] == 4
+    assert first["lag_bytes"] > 0
+    [member] = described["members"]
+    assert (member["member"], member["description"]) == ("m-1", "tests")
+    assert member["vchannels"] == [f"{channel}/0", f"{channel}/1"]
+    assert f"{group}: positions" in table
+    assert f"{group}: members" in table
+    assert "tests" in table
+    assert len(text.splitlines()) == 2
+
+
+def test_a_seek_moves_some_vchannels_or_all(
+    endpoint: str, client: Client, channel: str, group: str, ticks: list[Tick]
+) -> None:
+    one = ("seek", group, "--vchannel", f"{channel}/0", "--to")
+
+    def payloads() -> list[bytes]:
+        return [message.payload for message in client.consume(group, f"{channel}/0").messages]
+
+    assert records(succeeds(endpoint, *one, f"tick:{ticks[3]}")) == [
+        {"group": group, "vchannel": f"{channel}/0", "next_tick": str(ticks[3])}
+    ]
+    assert payloads() == [b"d", b"e"]
+    succeeds(endpoint, *one, f"id:{ticks[1].message_id.hex()}")
+    assert payloads() == [b"b", b"c", b"d", b"e"]
+    assert len(records(succeeds(endpoint, "seek", group, "--to", "latest"))) == 2
+    assert payloads() == []
+    succeeds(endpoint, *one, "-1h")
+    assert len(payloads()) == 5
+
+
+def test_a_seek_to_nowhere_is_refused_and_says_what_there_is(
+    endpoint: str, client: Client, channel: str, group: str, ticks: list[Tick]
+) -> None:
+    client.trim(f"{channel}/0", before=ticks[2])
+
+    assert "trimmed" in refused(endpoint, ExitCode.CONFLICT, "seek", group, "--to", f"{ticks[0]}")
+    assert "earliest, latest" in refused(endpoint, ExitCode.USAGE, "seek", group, "--to", "noon")
+    assert "unknown-group" in refused(endpoint, ExitCode.NOT_FOUND, "seek", "unknown-group", "--to", "latest")
+    assert "nothing" in refused(endpoint, ExitCode.NOT_FOUND, "seek", group, "-v", "nothing", "--to", "latest")
+
+
+def test_a_reset_asks_first_and_begins_anew(
+    endpoint: str, client: Client, channel: str, group: str, ticks: list[Tick]
+) -> None:
+    client.consume(group, f"{channel}/0", commit=True)
+
+    assert "--yes" in refused(endpoint, ExitCode.USAGE, "reset", group)
+    assert client.describe_group(group).lag_messages == 0
+    succeeds(endpoint, "reset", group, "--yes")
+    assert client.describe_group(group).lag_messages == len(ticks)
+    succeeds(endpoint, "reset", group, "--to", "latest", "--vchannel", channel, "--yes")
+    assert client.describe_group(group).lag_messages == 0
+
+
+def test_a_group_with_members_is_removed_by_force_only(endpoint: str, client: Client, channel: str, group: str) -> None:
+    with client.consumer(group, channel, auto_commit=False):
+        assert "member" in refused(endpoint, ExitCode.CONFLICT, "rm", group, "--yes")
+        assert "--yes" in refused(endpoint, ExitCode.USAGE, "rm", group)
+        succeeds(endpoint, "rm", group, "--yes", "--force")
+
+    assert list(client.list_groups(group)) == []
+
+
+def test_an_error_is_a_line_and_an_exit_code(endpoint: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, "group", "describe", "unknown-group"], capture_output=True, text=True, timeout=240, check=False,
+        env=child_environment() | {"TIDELOG_ENDPOINT": endpoint},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (ExitCode.NOT_FOUND, "")
+    assert done.stderr.startswith("tidelog: ")
+    assert "unknown-group" in done.stderr

@@ -1,0 +1,62 @@
+"""What the pages show works for somebody who reads them in order, and again.
+
+Method: one server; each Python example and each command of README.md and of the pages behind it, in the order of the
+text, as programs and in a shell.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tidelog import Client
+from tidelog.testing import start_server
+from tidelog_server.cli.child_environment import child_environment
+from tidelog_testing.documents.examples import examples_of, output_of
+from tidelog_testing.servers.processes import ROOT
+
+PAGES = ("client/CHANNELS.md", "client/CLUSTERS.md", "client/GROUPS.md", "client/WAL.md", "client/ROCKSMQ.md")
+# What runs until somebody ends it, and what belongs to a clone that was set up.
+LEFT_OUT = ("$ tidelog tail -f", "$ . .venv")
+COMMAND = f"#!/bin/sh\nexec {sys.executable} -c 'from tidelog_server.cli import main; main()' \"$@\"\n"
+
+
+def run_commands(console: str, endpoint: str, folder: Path) -> str:
+    """Run the lines behind ``$`` in a shell, which must succeed without waiting for anybody."""
+    command = folder / "tidelog"
+    command.write_text(COMMAND)
+    command.chmod(0o755)
+    lines = [line[2:] for line in console.splitlines() if line.startswith("$ ") and not line.startswith(LEFT_OUT)]
+    environment = child_environment() | {"TIDELOG_ENDPOINT": endpoint}
+    environment["PATH"] = f"{folder}:{environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{console}\nended with {done.stderr}"
+    return done.stdout
+
+
+def test_readers_of_the_pages_get_what_they_show(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    programs = [text for text in examples_of(readme) if "pyspark" not in text and "def test_" not in text]
+    commands = examples_of(readme, "console")
+    assert (len(programs), len(commands)) == (4, 3)
+    with start_server() as server:
+        start, broadcasts, groups = commands
+        assert '"payload": "three"' in run_commands(start, server.endpoint, tmp_path)
+        for program in programs:
+            output_of(program, server.endpoint, tmp_path)
+        run_commands(broadcasts, server.endpoint, tmp_path)
+        assert "billing" in run_commands(groups, server.endpoint, tmp_path)
+        # A key that somebody still holds would stop one of them.
+        for program in programs:
+            output_of(program, server.endpoint, tmp_path)
+        printed = {
+            name: output_of(program, server.endpoint, tmp_path)
+            for name in PAGES
+            for program in examples_of((ROOT / name).read_text())
+        }
+        assert printed["client/GROUPS.md"].count("minutes") == 2
+        with Client(server.endpoint) as client:
+            # No page removes what another one has made.
+            assert b"one" in [message.payload for batch in client.scan("orders/0") for message in batch]

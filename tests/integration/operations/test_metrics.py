@@ -1,0 +1,133 @@
+"""The metrics tell what happens: calls by their outcome, lag of groups, ticks of vchannels, the process.
+
+Method: real servers, and the text of `/metrics` as Prometheus reads it. The page of all metrics, deploy/METRICS.md, is
+compared with what a server tells in `tests/deploy/test_metrics_page.py`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import tidelog
+from tidelog.v1 import channel_service_pb2, wal_service_pb2
+from tidelog_server.app import Server
+from tidelog_testing.parts.grpc_calls import a_request, connected, refused, running_server
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def samples(server: Server) -> Samples:
+    text = (await server._render_metrics()).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def eventually(server: Server, holds: Callable[[Samples], bool]) -> Samples:
+    """Return the metrics once something holds of them, within 20 s."""
+    deadline_s = time.monotonic() + 20
+    while not holds(found := await samples(server)):
+        assert time.monotonic() < deadline_s, found
+        await asyncio.sleep(0.02)
+    return found
+
+
+def handled(found: Samples, method: str, code: str) -> float:
+    return found.get(("tidelog_grpc_server_handled_total", (("code", code), ("method", method))), 0.0)
+
+
+async def test_calls_are_counted_by_method_and_outcome_and_unary_ones_are_timed() -> None:
+    async with running_server() as server, connected(server) as client:
+        await client.create("a")
+        async with refused():
+            await client.channels.DescribeChannels(channel_service_pb2.DescribeChannelsRequest(names=["b"]))
+        await client.append_all([a_request("a", b"x")])
+        found = await eventually(server, lambda found: handled(found, "AppendStream", "OK") == 1)
+        assert handled(found, "CreateChannels", "OK") == 1
+        assert handled(found, "DescribeChannels", "NOT_FOUND") == 1
+        timed = {name: value for (name, labels), value in found.items() if labels == (("method", "CreateChannels"),)}
+        assert timed["tidelog_grpc_server_handling_seconds_count"] == 1
+        assert 0 < timed["tidelog_grpc_server_handling_seconds_sum"] < 10
+        assert timed["tidelog_grpc_server_open_calls"] == 0
+        streams = [key for key in found if key[0].endswith("handling_seconds_sum") and "AppendStream" in str(key[1])]
+        assert streams == []
+
+
+async def test_a_call_that_its_client_ends_is_counted_as_cancelled() -> None:
+    async with running_server() as server, connected(server) as client:
+        await client.create("a")
+        request = wal_service_pb2.ScanRequest(sources=[wal_service_pb2.ScanSource(vchannel="a/0")])
+        request.end.follow.SetInParent()
+        scan = client.wal.Scan(request)
+        open_scans = ("tidelog_grpc_server_open_calls", (("method", "Scan"),))
+        await eventually(server, lambda found: found.get(open_scans) == 1)
+        scan.cancel()
+        found = await eventually(server, lambda found: handled(found, "Scan", "CANCELLED") == 1)
+        assert found[open_scans] == 0
+
+
+async def test_the_lag_of_groups_is_told_together_and_for_each_only_if_asked() -> None:
+    async with running_server() as silent, running_server(metrics__per_group="true") as server:
+        for each in (silent, server):
+            async with tidelog.AsyncClient(each.grpc_endpoint) as client:
+                await client.create_channel("a", vchannels=2)
+                for group in ("behind", "done"):
+                    await client.create_group(group, "a")
+                results = {
+                    "a/0": await client.vchannel("a/0").append([b"x", b"y"]),
+                    "a/1": await client.vchannel("a/1").append(b"z"),
+                }
+                await client.commit_positions(
+                    tidelog.PositionCommit("done", vchannel, result.last_tick + 1)
+                    for vchannel, result in results.items()
+                )
+            await each._broker.lag_meter.measure()
+        found = await samples(server)
+        assert found["tidelog_groups_lag_messages", ()] == 3
+        assert found["tidelog_groups_lag_max_seconds", ()] > 0
+        assert found["tidelog_group_lag_messages", (("group", "behind"),)] == 3
+        assert found["tidelog_group_lag_messages", (("group", "done"),)] == 0
+        assert found["tidelog_group_lag_seconds", (("group", "done"),)] == 0
+        assert found["tidelog_group_lag_seconds", (("group", "behind"),)] > 0
+        without = await samples(silent)
+        assert without["tidelog_groups_lag_messages", ()] == 3
+        assert [key for key in without if key[0] == "tidelog_group_lag_messages"] == []
+
+
+async def test_ticks_of_vchannels_are_told_only_if_asked_and_go_with_their_channel() -> None:
+    async with running_server(metrics__per_vchannel="true") as server, connected(server) as client:
+        await client.create("a", "b")
+        await client.append_all([a_request("a", b"x")])
+        found = await samples(server)
+        tail = server._broker.find("a/0")[1].durable_tick
+        assert found["tidelog_vchannel_tail_tick", (("vchannel", "a/0"),)] == float(tail)
+        await server._broker.destroy_channels(["a"], ignore_missing=False)
+        assert {labels for name, labels in await samples(server) if name == "tidelog_vchannel_tail_tick"} == {
+            (("vchannel", "b/0"),)
+        }
+    async with running_server() as server, connected(server) as client:
+        await client.create("a")
+        assert [key for key in await samples(server) if key[0].startswith("tidelog_vchannel_")] == []
+
+
+@pytest.mark.parametrize("name", ["process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"])
+async def test_the_process_is_told_by_the_usual_names(name: str) -> None:
+    async with running_server() as server:
+        assert (await samples(server))[name, ()] > 0
+
+
+async def test_a_server_that_is_well_says_what_it_is() -> None:
+    async with running_server() as server:
+        found = await samples(server)
+        assert found["tidelog_ready", ()] == 1
+        assert found["tidelog_watermark_lag_seconds", ()] == 0
+        (labels,) = [dict(labels) for name, labels in found if name == "tidelog_build_info"]
+        assert set(labels) == {"version", "python", "grpcio", "rocksdict"}
+        assert found["tidelog_last_tick_seconds", ()] == pytest.approx(time.time(), abs=60)
+        server._node.begin_shutdown()
+        assert (await samples(server))["tidelog_ready", ()] == 0

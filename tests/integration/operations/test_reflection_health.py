@@ -1,0 +1,58 @@
+"""A stock gRPC tool can list and call the server, and probes are told the truth.
+
+Method: the standard reflection and health services, as any client would use them.
+"""
+
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf import descriptor_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from tidelog_testing.parts.grpc_calls import connected, running_server
+
+Asked = reflection_pb2.ServerReflectionRequest
+
+
+def stub_of(module: Any, name: str, channel: grpc.aio.Channel) -> Any:
+    """Return an asynchronous stub: the types of these services know only the synchronous ones."""
+    return getattr(module, name)(channel)
+
+
+async def test_reflection_lists_the_services_and_describes_them() -> None:
+    async with running_server() as server, connected(server) as client:
+        stub = stub_of(reflection_pb2_grpc, "ServerReflectionStub", client.channel)
+        requests = [
+            Asked(list_services=""),
+            Asked(file_containing_symbol="tidelog.v1.WalService"),
+            Asked(file_containing_symbol="tidelog.v1.Columns"),
+            Asked(file_containing_symbol="tidelog.v1.NoSuchThing"),
+        ]
+        listed, wal, columns, nothing = [answer async for answer in stub.ServerReflectionInfo(iter(requests))]
+        assert {service.name for service in listed.list_services_response.service} >= {
+            "tidelog.v1.ChannelService", "tidelog.v1.WalService", "grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection",
+        }  # fmt: skip
+        files = [
+            descriptor_pb2.FileDescriptorProto.FromString(answer.file_descriptor_response.file_descriptor_proto[0])
+            for answer in (wal, columns)
+        ]
+        assert [file.name for file in files] == ["tidelog/v1/wal_service.proto", "tidelog/v1/message.proto"]
+        assert [method.name for method in files[0].service[0].method][3:6] == ["Append", "AppendStream", "Scan"]
+        assert nothing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+
+
+async def test_health_is_serving_for_the_server_and_each_service_until_it_stops() -> None:
+    async with running_server() as server, connected(server) as client:
+        stub = stub_of(health_pb2_grpc, "HealthStub", client.channel)
+        for name in ("", "tidelog.v1.ChannelService", "tidelog.v1.WalService"):
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        watch = stub.Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        assert server._rpc is not None
+        await server._rpc.set_serving(is_serving=False)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()

@@ -1,0 +1,63 @@
+"""Pages with examples: read them, and run the examples."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tidelog.testing import start_server
+from tidelog_testing.servers.processes import ROOT
+
+ENDPOINT: Final = "127.0.0.1:7420"
+"""Endpoint of the server in the examples."""
+
+
+def page(name: str) -> str:
+    """Return the text of ``client/<name>``."""
+    return (ROOT / "client" / name).read_text()
+
+
+def run_example(name: str, changes: Mapping[str, str]) -> dict[str, Any]:
+    """Run the only Python example of ``client/<name>`` in this process, and return the names that it defines.
+
+    Args:
+        name: The page.
+        changes: Texts of the example to replace, such as an endpoint or a folder, and their replacements.
+    """
+    program = _example_of(page(name))
+    for text, other in changes.items():
+        assert text in program, f"the example of {name} has no {text}"
+        program = program.replace(text, other)
+    names: dict[str, Any] = {}
+    exec(compile(program, name, "exec"), names)
+    return names
+
+
+def output_of_example(text: str, folder: Path) -> str:
+    """Run the only Python example of a page against its own server, which must succeed, and return what it prints."""
+    with start_server() as running:
+        return output_of(_example_of(text), running.endpoint, folder)
+
+
+def examples_of(text: str, language: str = "python") -> list[str]:
+    """Return the examples of a page in a language, or ``console``, in order."""
+    return [str(example) for example in re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+
+
+def output_of(program: str, endpoint: str, folder: Path) -> str:
+    """Run a program of a page against the server at ``endpoint``, which must succeed, and return what it prints."""
+    file = folder / "example.py"
+    file.write_text(program.replace(ENDPOINT, endpoint))
+    done = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, timeout=240, check=False,
+        env={"PYTHONPATH": f"{ROOT / 'client'}"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), f"{program}\nended with {done.stderr}"
+    return done.stdout
+
+
+def _example_of(text: str) -> str:
+    [example] = examples_of(text)
+    return example

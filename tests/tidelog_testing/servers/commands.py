@@ -1,0 +1,176 @@
+"""The command line in its own processes, without starting Python and loading everything for each command.
+
+A parent process has loaded the modules and forks for each command; gRPC starts in the child, as in a normal process.
+"""
+
+import atexit
+import errno
+import importlib
+import json
+import os
+import pkgutil
+import pty
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tidelog_server import cli
+from tidelog_server.cli.child_environment import child_environment
+from tidelog_server.cli.grpc_stack import use_polling_stack
+
+COMMAND: Final = [sys.executable, "-c", "import sys; from tidelog_server.cli import main; main(sys.argv[1:])"]
+"""The command line as a program, for tests of signals, pipes and starts."""
+_SERVE: Final = "from tidelog_testing.servers.commands import serve; serve()"
+_STREAMS: Final = (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))
+# These load Spark, or measure.
+_NOT_LOADED: Final = {"bench", "local_spark", "pipeline"}
+
+
+def run_command(
+    arguments: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    stdout: Literal["file", "pipe"] = "file",
+    stderr: Literal["file", "terminal"] = "file",
+) -> subprocess.CompletedProcess[bytes]:
+    """Run ``tidelog ARGUMENTS`` to its end, without this process's variables TIDELOG_*.
+
+    By default as if a user typed ``tidelog scan orders > rows.jsonl``, with ``stderr`` on a pseudo-terminal; the
+    result's stderr is then what the terminal showed.
+    """
+    with tempfile.TemporaryDirectory() as name, ExitStack() as streams:
+        folder = Path(name)
+        (folder / "stdin").write_bytes(stdin)
+        results = [
+            streams.enter_context(_OUTPUTS[kind](folder / stream))
+            for stream, kind in (("stdout", stdout), ("stderr", stderr))
+        ]
+        request = {
+            "arguments": list(arguments),
+            "environment": child_environment() | dict(environment or {}),
+            "cwd": os.getcwd(),
+            "folder": name,
+        }
+        code = _parent().run(request)
+        output = [result() for result in results]
+    return subprocess.CompletedProcess(["tidelog", *arguments], code, *output)
+
+
+@contextmanager
+def _file(path: Path) -> Iterator[Callable[[], bytes]]:
+    """Create a file to write to; yield a function that reads it."""
+    path.touch()
+    yield path.read_bytes
+
+
+@contextmanager
+def _pipe(path: Path) -> Iterator[Callable[[], bytes]]:
+    os.mkfifo(path)
+    with _drained(lambda: os.open(path, os.O_RDONLY)) as result:
+        yield result
+
+
+@contextmanager
+def _terminal(path: Path) -> Iterator[Callable[[], bytes]]:
+    """Create a pseudo-terminal of 80 columns."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+    path.symlink_to(os.ttyname(slave))
+    with _drained(lambda: master) as result:
+
+        def until_closed() -> bytes:
+            # Read what was written before a terminal without open processes reports its end.
+            os.close(slave)
+            return result()
+
+        yield until_closed
+
+
+@contextmanager
+def _drained(opened: Callable[[], int]) -> Iterator[Callable[[], bytes]]:
+    """Read on a thread until the end, so that no writer waits; yield a function that returns everything at the end."""
+    with ThreadPoolExecutor(1) as thread:
+        yield thread.submit(_read_all, opened).result
+
+
+def _read_all(opened: Callable[[], int]) -> bytes:
+    descriptor, parts = opened(), []
+    try:
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    except OSError as error:
+        # The other side of the pseudo-terminal is closed.
+        if error.errno != errno.EIO:
+            raise
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
+
+
+_OUTPUTS: Final[Mapping[str, Callable[[Path], AbstractContextManager[Callable[[], bytes]]]]] = {
+    "file": _file, "pipe": _pipe, "terminal": _terminal,
+}  # fmt: skip
+
+
+class _Parent:
+    """The forking process."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join([str(Path(__file__).parents[2]), child_environment()["PYTHONPATH"]])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE],
+            env=child_environment() | {"PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        atexit.register(self._end)
+
+    def run(self, request: Mapping[str, Any]) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the process that runs commands has died"
+        return int(answer)
+
+    def _end(self) -> None:
+        self._process.communicate()
+
+
+@cache
+def _parent() -> _Parent:
+    return _Parent()
+
+
+def serve() -> None:
+    """Fork for each request on stdin, and write the exit code of the child to stdout."""
+    use_polling_stack()
+    for module in pkgutil.iter_modules(cli.__path__):
+        if module.name not in _NOT_LOADED:
+            importlib.import_module(f"tidelog_server.cli.{module.name}")
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    for line in requests:
+        child = os.fork()
+        if child == 0:
+            _become(json.loads(line))
+        _, status = os.waitpid(child, 0)
+        os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _become(request: Mapping[str, Any]) -> None:
+    """Become the requested command; never returns."""
+    for descriptor, (name, flags) in enumerate(_STREAMS):
+        opened = os.open(Path(request["folder"]) / name, flags)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    cli.main(request["arguments"])
