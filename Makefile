@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test soak check check-deploy check-containers bench proto format pin clean
+.PHONY: help setup demo serve test soak check check-deploy check-containers bench proto sync format pin clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -69,6 +69,9 @@ bench: setup ## run each benchmark once, each against a server of its own
 proto: setup ## generate client/tidelog/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto \
 	  --python_out=client --pyi_out=client --grpc_python_out=client $(PROTOS)
+
+sync: setup ## generate the synchronous twins from the asynchronous classes
+	$(BIN)/python tools/make_sync.py
 
 format: setup ## format Python and proto files, and mend what ruff can mend
 	$(BIN)/ruff check --fix-only --quiet

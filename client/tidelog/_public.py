@@ -101,7 +101,7 @@ from tidelog.read.scan_plan import ScanOptions
 from tidelog.sync.client import Client
 from tidelog.sync.cluster import Cluster
 from tidelog.sync.consumer import Consumer
-from tidelog.sync.handles import Channel, Vchannel
+from tidelog.sync.generated.handles import Channel, Vchannel
 from tidelog.sync.producer import Producer, Ticket
 from tidelog.sync.scan import Scan
 from tidelog.sync.transaction import Transaction

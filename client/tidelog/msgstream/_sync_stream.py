@@ -1,6 +1,6 @@
 """Synchronous twins of streams and factories, on the background event loop of the synchronous client."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -9,17 +9,15 @@ from tidelog.msgstream._backends.mem_broker import MemBroker
 from tidelog.msgstream._backends.subscriptions import SubscriptionStore
 from tidelog.msgstream._dispatcher import UnmarshalDispatcherFactory
 from tidelog.msgstream._factories import AsyncMemMsgStreamFactory, AsyncMsgStreamFactory, AsyncRmqMsgStreamFactory
-from tidelog.msgstream._interface import AsyncMsgStream, SubscriptionPosition
-from tidelog.msgstream._messages import TsMsg
+from tidelog.msgstream._generated_stream import MsgStreamCalls
+from tidelog.msgstream._interface import AsyncMsgStream
 from tidelog.msgstream._pack import MsgPack
-from tidelog.msgstream._position import MsgPosition
-from tidelog.msgstream._repack import RepackFunc
 from tidelog.read.reader_events import OnEvent
 from tidelog.sync.client import Client
 from tidelog.transport.background import background
 
 
-class MsgStream:
+class MsgStream(MsgStreamCalls):
     """Sends packs of typed messages to channels, and receives packs from channels. See ``AsyncMsgStream``.
 
     Any thread may use it. ``with`` starts it, and closes it at the end of the block. A repack function and the
@@ -34,59 +32,10 @@ class MsgStream:
         self._stream = stream
         self._is_closed = False
 
-    def start(self) -> None:
-        """Allow packs to be consumed. See ``AsyncMsgStream.start``."""
-        background.run(self._stream.start())
-
     def close(self) -> None:
         """Stop. See ``AsyncMsgStream.close``."""
         self._is_closed = True
         background.run(self._stream.close())
-
-    def as_producer(self, channels: Iterable[str]) -> None:
-        """Add channels to send to. See ``AsyncMsgStream.as_producer``."""
-        background.run(self._stream.as_producer(channels))
-
-    def as_consumer(
-        self,
-        channels: Iterable[str],
-        sub_name: str,
-        position: SubscriptionPosition = SubscriptionPosition.EARLIEST,
-    ) -> None:
-        """Add channels to receive from. See ``AsyncMsgStream.as_consumer``."""
-        background.run(self._stream.as_consumer(channels, sub_name, position))
-
-    def set_repack_func(self, repack_func: RepackFunc | None) -> None:
-        """Divide messages with ``repack_func``. See ``AsyncMsgStream.set_repack_func``."""
-        self._stream.set_repack_func(repack_func)
-
-    def compute_produce_channel_indexes(self, msgs: Iterable[TsMsg]) -> list[list[int]]:
-        """Return the channel of each hash key. See ``AsyncMsgStream.compute_produce_channel_indexes``."""
-        return self._stream.compute_produce_channel_indexes(msgs)
-
-    def produce(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
-        """Send a pack, all or nothing. See ``AsyncMsgStream.produce``."""
-        return background.run(self._stream.produce(pack))
-
-    def broadcast(self, pack: MsgPack | None) -> Mapping[str, Sequence[bytes]]:
-        """Send a pack to all channels or to none. See ``AsyncMsgStream.broadcast``."""
-        return background.run(self._stream.broadcast(pack))
-
-    def consume(self) -> MsgPack:
-        """Return the next pack. See ``AsyncMsgStream.consume``."""
-        return background.run(self._stream.consume())
-
-    def seek(self, positions: Iterable[MsgPosition], *, include_message: bool = False) -> None:
-        """Continue at other positions. See ``AsyncMsgStream.seek``."""
-        background.run(self._stream.seek(positions, include_message=include_message))
-
-    def get_latest_msg_id(self, channel: str) -> bytes:
-        """Return the id of the last message. See ``AsyncMsgStream.get_latest_msg_id``."""
-        return background.run(self._stream.get_latest_msg_id(channel))
-
-    def check_topic_valid(self, channel: str) -> None:
-        """Return if the channel exists. See ``AsyncMsgStream.check_topic_valid``."""
-        background.run(self._stream.check_topic_valid(channel))
 
     def chan(self) -> Iterator[MsgPack]:
         """Yield packs until the stream is closed. See ``AsyncMsgStream.chan``."""

@@ -1,12 +1,11 @@
 """The synchronous client: the calls of ``AsyncClient`` without ``await``, on a background event loop."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
 from tidelog.admin.channel_types import OwnerDescription, Retention
 from tidelog.append.producer import ProducerOptions
-from tidelog.append.sizes import Appendable
 from tidelog.client import (
     DEFAULT_CONNECT_TIMEOUT_S,
     DEFAULT_ENDPOINT,
@@ -16,32 +15,25 @@ from tidelog.client import (
 )  # fmt: skip
 from tidelog.read.positions import EARLIEST, FOLLOW, LATEST, WATERMARK, End, Positions, Start
 from tidelog.read.scan_plan import ScanOptions
-from tidelog.sync.broadcasts import BroadcastCalls
-from tidelog.sync.channels import ChannelCalls
-from tidelog.sync.groups import GroupCalls
-from tidelog.sync.handles import Channel, Vchannel
-from tidelog.sync.nodes import NodeCalls
+from tidelog.sync.generated.broadcasts import BroadcastCalls
+from tidelog.sync.generated.channels import ChannelCalls
+from tidelog.sync.generated.groups import GroupCalls
+from tidelog.sync.generated.handles import Channel, Vchannel
+from tidelog.sync.generated.log import LogCalls
+from tidelog.sync.generated.nodes import NodeCalls
+from tidelog.sync.generated.tokens import TokenCalls
+from tidelog.sync.generated.transactions import TransactionCalls
 from tidelog.sync.producer import Producer
 from tidelog.sync.scan import Scan
-from tidelog.sync.tokens import TokenCalls
 from tidelog.sync.transaction import Transaction
-from tidelog.sync.transactions import TransactionCalls
 from tidelog.sync.wal import Wal
-from tidelog.tick import Tick
 from tidelog.transport.background import background
 from tidelog.transport.credentials import TlsOptions, TokenSource
 from tidelog.transport.retry import DEFAULT_RETRY, Retry
 from tidelog.txn.options import TransactionOptions
-from tidelog.types import (
-    AppendResult,
-    Durability,
-    Plan,
-    ProducerPosition,
-    ProducerSequence,
-)
 
 
-class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls):
+class Client(LogCalls, ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCalls, TokenCalls):
     """A client of one Tidelog server. ``AsyncClient`` is its asynchronous twin, with the same names and contracts.
 
     Thread-safe. All clients of a process share one event loop on a background thread. A child that is forked while no
@@ -92,70 +84,6 @@ class Client(ChannelCalls, TransactionCalls, BroadcastCalls, GroupCalls, NodeCal
         """Create a channel if it does not exist, and return its handle. See ``AsyncClient.ensure_channel``."""
         background.run(self._client.ensure_channel(name, vchannels=vchannels, owner=owner, retention=retention))
         return self.channel(name)
-
-    def wal_name(self) -> str:
-        """Return the kind of log store behind the server: ``rocksdb`` or ``memory``."""
-        return background.run(self._client.wal_name())
-
-    def allocate_ticks(self, count: int = 1) -> range:
-        """Return ``count`` (1 to 1,000,000) consecutive ticks; no other caller or message ever gets them."""
-        return background.run(self._client.allocate_ticks(count))
-
-    def latest_mvcc_tick(self, vchannel: str) -> Tick:
-        """Return the tick that a reader must reach to see every message acknowledged so far; 0 before the first one."""
-        return background.run(self._client.latest_mvcc_tick(vchannel))
-
-    def plan_scan(
-        self,
-        vchannels: Iterable[str],
-        *,
-        begin_tick: int = 0,
-        end_tick: int = 0,
-        min_splits: int = 0,
-        max_messages_per_split: int = 0,
-        max_bytes_per_split: int = 0,
-        created_ticks: Mapping[str, int] | None = None,
-    ) -> Plan:
-        """Divide messages into splits. See ``AsyncClient.plan_scan``."""
-        return background.run(
-            self._client.plan_scan(
-                vchannels, begin_tick=begin_tick, end_tick=end_tick, min_splits=min_splits,
-                max_messages_per_split=max_messages_per_split, max_bytes_per_split=max_bytes_per_split,
-                created_ticks=created_ticks,
-            )
-        )  # fmt: skip
-
-    def open_producer(self, vchannel: str, producer_id: str, *, accept_forgotten: bool = False) -> ProducerPosition:
-        """Take over a producer id on a vchannel, durably. See ``AsyncClient.open_producer``."""
-        return background.run(self._client.open_producer(vchannel, producer_id, accept_forgotten=accept_forgotten))
-
-    def fence(self, vchannel: str, fencing_token: int) -> None:
-        """Raise the fencing token of a vchannel, durably. See ``AsyncClient.fence``."""
-        background.run(self._client.fence(vchannel, fencing_token))
-
-    def trim(self, vchannel: str, before: End | None = None, *, everything: bool = False) -> Tick:
-        """Delete a prefix, durably, and return the first tick still available. See ``AsyncClient.trim``."""
-        return background.run(self._client.trim(vchannel, before, everything=everything))
-
-    def append(
-        self,
-        vchannel: str,
-        messages: Appendable | Sequence[Appendable],
-        *,
-        barrier_tick: int | None = None,
-        expected_last_tick: int | None = None,
-        fencing_token: int | None = None,
-        producer: ProducerSequence | None = None,
-        durability: Durability | None = None,
-        timeout_s: float | None = None,
-    ) -> AppendResult:
-        """Append one message, or several as one batch, and return their position. See ``AsyncClient.append``."""
-        return background.run(
-            self._client.append(
-                vchannel, messages, barrier_tick=barrier_tick, expected_last_tick=expected_last_tick,
-                fencing_token=fencing_token, producer=producer, durability=durability, timeout_s=timeout_s,
-            )
-        )  # fmt: skip
 
     def producer(self, vchannel: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer that streams many messages to one vchannel; use it with ``with``."""

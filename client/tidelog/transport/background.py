@@ -6,7 +6,7 @@ call starts a new one, in the parent and in the child.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
@@ -16,6 +16,13 @@ from tidelog.transport import fork as _fork
 _Result = TypeVar("_Result")
 # Maximum wait of a fork for connections to close. After that the child cannot use gRPC, and gets ForkError.
 _PAUSE_S: Final = 5.0
+
+
+class _End:
+    """The end of an asynchronous iterator."""
+
+
+_END: Final = _End()
 
 
 class Pausable(Protocol):
@@ -54,6 +61,15 @@ class Background:
             # No effect if the work itself raised.
             future.cancel()
             raise
+
+    def iterate(self, items: AsyncIterator[_Result]) -> Iterator[_Result]:
+        """Yield items of an asynchronous iterator, each fetched on the loop when it is asked for."""
+
+        async def following() -> "_Result | _End":
+            return await anext(items, _END)
+
+        while not isinstance(item := self.run(following()), _End):
+            yield item
 
     def start(self, work: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
         """Start ``work`` on the loop."""
