@@ -54,16 +54,16 @@ bench: setup ## run each benchmark once, each against a server of its own
 	$(BIN)/tidelog bench latency
 	$(BIN)/tidelog bench txn
 	$(BIN)/tidelog bench broadcast
-	$(BIN)/tidelog bench msgstream
+	PYTHONPATH=tests $(BIN)/python -m benchmarks msgstream
 	$(BIN)/tidelog bench scan
 	$(BIN)/tidelog bench consume
-	$(BIN)/tidelog bench channels
-	$(BIN)/tidelog bench retention --seconds 60
-	$(BIN)/tidelog bench metadata
-	$(BIN)/tidelog bench backup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks channels
+	PYTHONPATH=tests $(BIN)/python -m benchmarks retention --seconds 60
+	PYTHONPATH=tests $(BIN)/python -m benchmarks metadata
+	PYTHONPATH=tests $(BIN)/python -m benchmarks backup
 	$(BIN)/tidelog bench spark
 	$(BIN)/tidelog bench pipeline
-	$(BIN)/tidelog bench stream
+	PYTHONPATH=tests $(BIN)/python -m benchmarks stream
 	$(BIN)/tidelog bench security
 
 proto: setup ## generate client/tidelog/v1 from proto/

@@ -6,6 +6,9 @@ Method: each with very few messages in a process of its own. The figures mean no
 import json
 import signal
 import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,15 @@ from tidelog_testing.servers.commands import COMMAND
 FIGURES = {"messages_per_second", "megabytes_per_second"}
 
 
-def bench(folder: Path, *arguments: str, timeout_s: float = 110) -> list[dict[str, Any]]:
+COMMANDS = [*COMMAND, "bench"]
+BENCHMARKS = [sys.executable, "-m", "benchmarks"]
+
+
+def bench(
+    folder: Path, *arguments: str, program: Sequence[str] = COMMANDS, timeout_s: float = 110
+) -> list[dict[str, Any]]:
     process = subprocess.Popen(
-        [*COMMAND, "bench", *arguments, "--json"],
+        [*program, *arguments, "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment(), cwd=folder,
     )  # fmt: skip
     try:
@@ -34,6 +43,9 @@ def bench(folder: Path, *arguments: str, timeout_s: float = 110) -> list[dict[st
     assert process.returncode == 0, stderr
     assert list(folder.iterdir()) == []
     return [json.loads(line) for line in stdout.splitlines()]
+
+
+benchmark = partial(bench, program=BENCHMARKS)
 
 
 def test_append_reports_rates_memory_and_floor(tmp_path: Path) -> None:
@@ -63,7 +75,7 @@ def test_consumers_are_compared_with_a_scan(tmp_path: Path) -> None:
 
 
 def test_rebalancing_members_lose_and_double_nothing(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "rebalance", "--seconds", "4", "--rate", "500", "--members", "2", "--vchannels", "4")
+    [report] = benchmark(tmp_path, "rebalance", "--seconds", "4", "--rate", "500", "--members", "2", "--vchannels", "4")
 
     details = report["details"]
     assert details["lost"] == details["doubled"] == 0
@@ -94,7 +106,7 @@ def test_broadcasts_are_compared_with_appends(tmp_path: Path) -> None:
 
 
 def test_packs_are_equal_and_their_delay_is_told(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "msgstream", "--intervals", "10", "--interval-ms", "50")
+    [report] = benchmark(tmp_path, "msgstream", "--intervals", "10", "--interval-ms", "50")
 
     figures = report["details"]
     assert figures["packs_equal_on_both"] == figures["packs_equal_when_read_again"] == 1
@@ -120,7 +132,7 @@ def test_scan_reports_bytes_objects_and_raw_batches(tmp_path: Path) -> None:
 
 
 def test_many_channels_are_timed_and_survive_restarts(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "channels", "--channels", "200", "--messages", "0")
+    [report] = benchmark(tmp_path, "channels", "--channels", "200", "--messages", "0")
 
     details = report["details"]
     for operation in ("create_1", "create_100", "describe_1", "describe_100", "alter_1", "list_page", "list_prefix"):
@@ -130,7 +142,7 @@ def test_many_channels_are_timed_and_survive_restarts(tmp_path: Path) -> None:
 
 
 def test_a_backup_is_measured_and_its_copy_compared(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "backup", "--gigabytes", "0.02", "--plain-s", "0.3", "--rounds", "1", "--rate", "0")
+    [report] = benchmark(tmp_path, "backup", "--gigabytes", "0.02", "--plain-s", "0.3", "--rounds", "1", "--rate", "0")
 
     assert report["floor"].keys() == {"name", "megabytes_per_second"}
     assert report["details"]["compared_messages"] >= 20_000
@@ -139,7 +151,7 @@ def test_a_backup_is_measured_and_its_copy_compared(tmp_path: Path) -> None:
 
 
 def test_retention_is_measured_with_and_without(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "retention", "--seconds", "2", "--cap", "16MiB")
+    [report] = benchmark(tmp_path, "retention", "--seconds", "2", "--cap", "16MiB")
 
     details = report["details"]
     assert 16 << 20 <= details["kept_bytes"] < details["appended_bytes"]
@@ -151,7 +163,7 @@ def test_retention_is_measured_with_and_without(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_ten_thousand_channels_stay_quick_and_small(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "channels", "--messages", "10", timeout_s=600)
+    [report] = benchmark(tmp_path, "channels", "--messages", "10", timeout_s=600)
 
     details = report["details"]
     assert all(details[name] < 50 for name in details if name.endswith("_p99_ms"))
@@ -161,7 +173,7 @@ def test_ten_thousand_channels_stay_quick_and_small(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_five_minutes_under_load_stay_below_one_and_a_half_times_the_cap(tmp_path: Path) -> None:
-    [report] = bench(tmp_path, "retention", timeout_s=600)
+    [report] = benchmark(tmp_path, "retention", timeout_s=600)
 
     assert report["details"]["disk_max_to_cap"] < 1.5
 
@@ -180,7 +192,7 @@ def test_spark_reads_and_writes_the_log_and_parquet(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.soak
 def test_a_stream_reads_what_was_appended(tmp_path: Path) -> None:
-    [report] = bench(
+    [report] = benchmark(
         tmp_path, "stream", "--rate", "5000", "--seconds", "3", "--trigger", "0.5", "--vchannels", "2", timeout_s=240
     )
 

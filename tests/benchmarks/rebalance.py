@@ -1,4 +1,4 @@
-"""``bench rebalance``: lost and duplicate messages, and pauses, while members of a group are killed and added.
+"""``benchmarks rebalance``: lost and duplicate messages, and pauses, while members of a group are killed and added.
 
 A producer appends numbers at a steady rate. Members, each a process, consume them and append each to an output in a
 transaction that commits their positions. In the output, a missing number was lost, a duplicate number was committed
@@ -20,7 +20,7 @@ from tidelog_server.cli.bench.children import start_child
 from tidelog_server.cli.bench.report import Report
 from tidelog_server.cli.bench.server_process import Target
 
-_MEMBER_MODULE: Final = "tidelog_server.cli.bench.rebalance_member"
+_MEMBER_MODULE: Final = "benchmarks.rebalance_member"
 _PRODUCE_EVERY_S: Final = 0.02
 _DRAIN_WITHIN_S: Final = 120.0
 _POLL_S: Final = 0.1
@@ -28,7 +28,7 @@ _POLL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RebalanceSettings:
-    """Settings of ``bench rebalance``.
+    """Settings of ``benchmarks rebalance``.
 
     Attributes:
         seconds: Duration of the run.
@@ -144,13 +144,13 @@ async def _run(client: AsyncClient, storm: _Storm) -> None:
         storm.is_over = True
         await producing
     async with asyncio.timeout(_DRAIN_WITHIN_S):
-        while (await client.describe_group(storm.group)).lag_messages:  # noqa: ASYNC110 - it must be polled
+        while (await client.describe_group(storm.group)).lag_messages:
             await asyncio.sleep(_POLL_S)
 
 
 async def _wait_for_members(client: AsyncClient, storm: _Storm) -> None:
     wanted = storm.settings.members
-    while len((await client.describe_group(storm.group)).members) < wanted:  # noqa: ASYNC110 - as above
+    while len((await client.describe_group(storm.group)).members) < wanted:
         await asyncio.sleep(_POLL_S)
 
 

@@ -1,4 +1,4 @@
-"""A member process of ``bench rebalance``: consumes, and appends with its positions, until it is killed."""
+"""A member process of ``benchmarks rebalance``: consumes, and appends with its positions, until it is killed."""
 
 import json
 import sys

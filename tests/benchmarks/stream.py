@@ -1,4 +1,4 @@
-"""``bench stream``: a streaming query during steady appends: whether it keeps up, and the delay of messages."""
+"""``benchmarks stream``: a streaming query during steady appends: whether it keeps up, and the delay of messages."""
 
 import json
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_PRODUCER: Final = "tidelog_server.cli.bench.stream_producer"
+_PRODUCER: Final = "benchmarks.stream_producer"
 # Batches that take longer because Java compiles its code.
 _WARM_UP: Final = 3
 _FLOOR_BATCHES: Final = 8
@@ -38,7 +38,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Settings of ``bench stream``.
+    """Settings of ``benchmarks stream``.
 
     Attributes:
         rate: Messages appended per second.

@@ -1,4 +1,4 @@
-"""``bench backup``: appends with and without a running backup, in turns; and whether the restored log is equal.
+"""``benchmarks backup``: appends with and without a running backup, in turns; and whether the restored log is equal.
 
 One channel holds the log to back up. Another one is appended to at full speed, with retention, so that the disk does
 not fill up and reclaim runs meanwhile. The backup is made by the command itself, in its own process.
@@ -33,7 +33,7 @@ _PROGRAM: Final = "import sys; from tidelog_server.cli import main; main(sys.arg
 
 @dataclass(frozen=True, slots=True)
 class BackupSettings:
-    """Settings of ``bench backup``.
+    """Settings of ``benchmarks backup``.
 
     Attributes:
         log_bytes: Bytes that are written in advance and backed up.

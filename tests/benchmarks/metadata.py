@@ -1,4 +1,4 @@
-"""``bench metadata``: appends with metadata in etcd, against embedded metadata, in turns in one run.
+"""``benchmarks metadata``: appends with metadata in etcd, against embedded metadata, in turns in one run.
 
 Appends do not call etcd: possible costs are the check of the lease, and its renewals.
 """

@@ -1,4 +1,4 @@
-"""A consumer process of ``bench retention``: counts messages up to the ends that it reads from standard input."""
+"""A consumer process of ``benchmarks retention``: counts messages up to the ends that it reads from standard input."""
 
 import asyncio
 import json

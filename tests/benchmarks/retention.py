@@ -1,4 +1,4 @@
-"""``bench retention``: appends at full speed to a channel with retention, and the disk usage meanwhile.
+"""``benchmarks retention``: appends at full speed to a channel with retention, and the disk usage meanwhile.
 
 A consumer group follows in its own process. Retention must keep what it has not committed, so it receives everything.
 """
@@ -27,7 +27,7 @@ _SAMPLE_INTERVAL_S: Final = 1.0
 _LOOK_AT_DISK_EVERY_S: Final = 0.1
 _RECLAIM_WITHIN_S: Final = 120.0
 _CONSUME_WITHIN_S: Final = 120.0
-_MEMBER_MODULE: Final = "tidelog_server.cli.bench.retention_member"
+_MEMBER_MODULE: Final = "benchmarks.retention_member"
 _BATCH_BYTES: Final = 1 << 20
 _MIN_PAYLOAD_BYTES: Final = 100
 _MAX_PAYLOAD_BYTES: Final = 1 << 10
@@ -41,7 +41,7 @@ _KINDS: Final = {".blob": "blob", ".log": "wal", ".sst": "table"}
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """Settings of ``bench retention``.
+    """Settings of ``benchmarks retention``.
 
     Attributes:
         seconds: Duration of appends with retention.
@@ -160,7 +160,7 @@ async def _check_consumed(client: AsyncClient, member: asyncio.subprocess.Proces
 async def _until_small(folder: Path, below_bytes: int) -> None:
     """Wait until the disk space of the destroyed channel's columns is reclaimed. The write-ahead log does not count."""
     async with asyncio.timeout(_RECLAIM_WITHIN_S):
-        while (await asyncio.to_thread(_disk_use, folder))["blob"] > below_bytes:  # noqa: ASYNC110 - a disk has no events
+        while (await asyncio.to_thread(_disk_use, folder))["blob"] > below_bytes:
             await asyncio.sleep(_LOOK_AT_DISK_EVERY_S)
 
 

@@ -1,4 +1,4 @@
-"""The producer process of ``bench stream``: appends at a steady rate after a line on standard input."""
+"""The producer process of ``benchmarks stream``: appends at a steady rate after a line on standard input."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""``bench channels``: operations on single channels and groups among many, and a server's memory and restarts.
+"""``benchmarks channels``: operations on single channels and groups among many, and a server's memory and restarts.
 
 The operations are a table, to which new ones are added.
 """
@@ -25,7 +25,7 @@ _TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ChannelsSettings:
-    """Settings of ``bench channels``.
+    """Settings of ``benchmarks channels``.
 
     Attributes:
         channels: Number of channels.

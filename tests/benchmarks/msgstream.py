@@ -1,4 +1,4 @@
-"""``bench msgstream``: the delay of packs of a time-tick stream, and the time to produce them."""
+"""``benchmarks msgstream``: the delay of packs of a time-tick stream, and the time to produce them."""
 
 import asyncio
 import statistics
@@ -28,7 +28,7 @@ _PRODUCED: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class MsgstreamSettings:
-    """Settings of ``bench msgstream``.
+    """Settings of ``benchmarks msgstream``.
 
     Attributes:
         intervals: Number of intervals to measure.

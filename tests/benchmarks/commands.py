@@ -1,0 +1,208 @@
+"""``python -m benchmarks``: the benchmarks that check the promises of this repository.
+
+Those with which users compare machines are commands: ``tidelog bench``.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidelog_server.cli import event_loop
+from tidelog_server.cli.bench.common import (
+    DEFAULT_BATCH_BYTES,
+    BatchMessagesOption,
+    EndpointOption,
+    FolderOption,
+    JsonOption,
+    MessagesOption,
+    SizeOption,
+    bench_folder,
+    per_batch_of,
+    print_measured,
+    settings_for,
+)
+from tidelog_server.cli.bench.report import Report
+from tidelog_server.cli.exit_codes import COMMON_CODES, CommandError, ExitCode
+from tidelog_server.cli.local_spark import check_java
+from tidelog_server.core.limits import MAX_CHANNELS, MAX_MESSAGES_PER_BATCH
+
+_LARGEST_CAPPED = 1 << 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    for command in (msgstream, rebalance, channels, retention, metadata, backup, stream):
+        app.command(epilog=COMMON_CODES)(command)
+    app.command("all", epilog=COMMON_CODES)(run_all)
+
+
+def msgstream(
+    *,
+    intervals: Annotated[int, typer.Option(min=4, help="Number of intervals to measure.")] = 50,
+    interval_ms: Annotated[int, typer.Option(min=10, max=60_000, help="Milliseconds per interval.")] = 200,
+    pause_ms: Annotated[float, typer.Option(min=0, help="Milliseconds between packs of the producer.")] = 5,
+    size: SizeOption = 100,
+    endpoint: EndpointOption = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure the delay of packs of two time-tick streams over eight channels, two of them without messages."""
+    from benchmarks.msgstream import MsgstreamSettings, measure_msgstream
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = MsgstreamSettings(intervals, interval_ms, pause_ms, size)
+    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+        print_measured(lambda: event_loop.run(measure_msgstream(target, settings)), as_json=json)
+
+
+def rebalance(
+    *,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds during which members are killed and added.")] = 60.0,
+    members: Annotated[int, typer.Option(min=2, help="Number of concurrent members, each a process.")] = 4,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 8,
+    rate: Annotated[int, typer.Option(min=1, help="Messages appended per second.")] = 2_000,
+    kill_every: Annotated[float, typer.Option(min=0.1, help="Seconds between kills.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice of the killed member.")] = 0,
+    endpoint: EndpointOption = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Count lost and duplicate messages, and measure the longest pause, while members are killed and added."""
+    from benchmarks.rebalance import RebalanceSettings, measure_rebalance
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = RebalanceSettings(seconds, members, vchannels, rate, kill_every, seed)
+    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(100)) as target:
+        print_measured(lambda: event_loop.run(measure_rebalance(target, settings)), as_json=json)
+
+
+def channels(
+    *,
+    channels: Annotated[
+        int, typer.Option(min=200, max=MAX_CHANNELS, help="Number of channels, a multiple of 100.")
+    ] = MAX_CHANNELS,
+    messages: Annotated[
+        int, typer.Option("--messages", min=0, help="Messages per channel, appended one by one before a restart.")
+    ] = 100,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure creating, describing, altering and listing channels and groups, the server's memory, and restarts."""
+    from benchmarks.channels import ChannelsSettings, measure_channels
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = ChannelsSettings(channels, messages)
+    with bench_folder(folder) as bench, running_target(None, bench, settings_for(1)) as target:
+        assert target.process is not None
+        process = target.process
+        print_measured(lambda: event_loop.run(measure_channels(process, settings)), as_json=json)
+
+
+def retention(
+    *,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds of appends with retention.")] = 300,
+    cap: Annotated[str, typer.Option(help="Retention of the channel in bytes, such as 1GiB.")] = "1GiB",
+    vchannels: Annotated[int, typer.Option(min=1, max=64, help="Number of vchannels, with a producer each.")] = 2,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure disk usage of a channel with retention during appends at full speed; messages of 100 bytes to 1 KiB."""
+    from benchmarks.retention import RetentionSettings, measure_retention
+    from tidelog import Retention
+    from tidelog_server.cli.bench.server_process import running_target
+
+    try:
+        cap_bytes = Retention.of(bytes=cap).bytes
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    assert cap_bytes is not None
+    settings = RetentionSettings(seconds, cap_bytes, vchannels)
+    with bench_folder(folder) as bench, running_target(None, bench, settings_for(_LARGEST_CAPPED)) as target:
+        print_measured(lambda: event_loop.run(measure_retention(target, bench / "server", settings)), as_json=json)
+
+
+def metadata(
+    *,
+    messages: MessagesOption = 6_000_000,
+    size: SizeOption = 100,
+    batch_messages: BatchMessagesOption = MAX_MESSAGES_PER_BATCH,
+    etcd: Annotated[str | None, typer.Option(help="host:port of an etcd. Default: start one.")] = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure durable messages per second with metadata in etcd, against embedded metadata, in turns."""
+    from benchmarks.metadata import measure_metadata, running_etcd
+
+    def measure(bench: Path, endpoint: str) -> Report:
+        per_batch = per_batch_of(size, batch_messages, DEFAULT_BATCH_BYTES)
+        return event_loop.run(measure_metadata(bench, endpoint, messages=messages, size=size, per_batch=per_batch))
+
+    with bench_folder(folder) as bench:
+        if etcd is not None:
+            print_measured(lambda: measure(bench, etcd), as_json=json)
+            return
+        with running_etcd(bench) as endpoint:
+            print_measured(lambda: measure(bench, endpoint), as_json=json)
+
+
+def backup(
+    *,
+    gigabytes: Annotated[float, typer.Option(min=0.01, help="Size of the log to back up, in GB.")] = 5,
+    size: SizeOption = 1 << 10,
+    rate: Annotated[str, typer.Option(help="Maximum bytes per second that the backup reads.")] = "32MiB",
+    rounds: Annotated[int, typer.Option(min=1, help="Number of backups.")] = 2,
+    plain_s: Annotated[float, typer.Option(min=0.1, help="Seconds without a backup before and after each.")] = 20,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure appends during a backup, against appends without one; and compare the restored copy with the log."""
+    from benchmarks.backup import BackupSettings, measure_backup
+    from tidelog_server.cli.bench.server_process import running_target
+
+    settings = BackupSettings(int(gigabytes * 1e9), size, rate, rounds, plain_s)
+    with bench_folder(folder) as bench, running_target(None, bench, settings_for(size)) as target:
+        process = target.process
+        assert process is not None
+        print_measured(lambda: event_loop.run(measure_backup(process, bench, settings)), as_json=json)
+
+
+def stream(
+    *,
+    rate: Annotated[int, typer.Option(min=50, help="Messages appended per second.")] = 200_000,
+    size: SizeOption = 100,
+    vchannels: Annotated[int, typer.Option(min=1, help="Number of vchannels.")] = 4,
+    seconds: Annotated[int, typer.Option(min=1, help="Seconds of appends.")] = 30,
+    trigger: Annotated[float, typer.Option(min=0.1, help="Trigger interval of micro-batches, in seconds.")] = 2.0,
+    endpoint: EndpointOption = None,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure a streaming query in Spark during steady appends: duration of batches, and delay of messages."""
+    from benchmarks.stream import StreamSettings, measure_stream
+    from tidelog_server.cli.bench.server_process import running_target
+
+    check_java()
+    settings = StreamSettings(rate, size, vchannels, seconds, trigger)
+    with bench_folder(folder) as bench, running_target(endpoint, bench, settings_for(size)) as target:
+        print_measured(lambda: measure_stream(target, bench, settings), as_json=json)
+
+
+def run_all(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Use a tenth of the messages.")] = False,
+    folder: FolderOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Run the benchmarks one after the other."""
+    share = 10 if quick else 1
+    runs: list[Callable[[], None]] = [
+        lambda: msgstream(intervals=50 // share, folder=folder, json=json),
+        lambda: channels(channels=10_000 // share, folder=folder, json=json),
+        lambda: retention(seconds=300 / share, folder=folder, json=json),
+        lambda: metadata(messages=6_000_000 // share, folder=folder, json=json),
+        lambda: stream(seconds=30 // share, folder=folder, json=json),
+    ]
+    for run in runs:
+        run()
