@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 import structlog
 from aiohttp import web
 
-from tidelog_server import start_check
-from tidelog_server.broker.broker import Broker
-from tidelog_server.broker.catalog import ROOT
-from tidelog_server.broker.checkpoints import Checkpoints
+from tidelog_server.backup.checkpoints import Checkpoints
+from tidelog_server.channels.catalog import ROOT
 from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.config import (
     BUILT_IN,
@@ -32,20 +30,21 @@ from tidelog_server.config import (
     is_exposed,
     is_unspecified,
 )
-from tidelog_server.core.access_errors import AuditFailedError
-from tidelog_server.core.cluster_errors import LogFailure, MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.errors import StorageFailedError, TidelogServerError
+from tidelog_server.core.errors.access import AuditFailedError
+from tidelog_server.core.errors.cluster import LogFailure, MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.limits import CALLS_SHARE_OF_GRACE, MAX_CONNECTIONS, REFUSING_SHARE
 from tidelog_server.core.nodes import NodeRecord
 from tidelog_server.log.node import LogNode
 from tidelog_server.metadata.embedded import EmbeddedMetadataStore
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore, RevisionConflictError
+from tidelog_server.node import start_check
+from tidelog_server.node.node import Broker
 from tidelog_server.rpc.audit import AuditLog
 from tidelog_server.rpc.guard import Guard, is_local
 from tidelog_server.rpc.http import HttpServer
 from tidelog_server.rpc.peers import GrpcPeers, PeerAccess
-from tidelog_server.rpc.quotas import Quotas, QuotaTable
 from tidelog_server.rpc.server import ConnectionLimits, RpcServer
 from tidelog_server.rpc.tls import http_context, renew
 from tidelog_server.runtime.clock import Clock, SystemClock
@@ -58,12 +57,13 @@ from tidelog_server.security.authenticator import Shown
 from tidelog_server.security.certificates import CertificateFiles
 from tidelog_server.security.grants import Verb
 from tidelog_server.security.jwt_tokens import JwtPolicy
+from tidelog_server.security.quotas import Quotas, QuotaTable
 from tidelog_server.security.service import Security, SecuritySettings
 from tidelog_server.storage.log_store import LogStore
-from tidelog_server.storage.memory_log_store import MemoryLogStore
-from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
-from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from tidelog_server.storage.start_gate import STORE_CHECK
+from tidelog_server.storage.memory import MemoryLogStore
+from tidelog_server.storage.recovery.gate import STORE_CHECK
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 
 if TYPE_CHECKING:
     from tidelog_server.metadata.etcd_connection import EtcdAccess

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from tidelog import AsyncChannel, AsyncClient, At, Retention, Tick
+from tidelog_server.backup.folder import open_backup_folder
 from tidelog_server.cli.bench.payloads import DISTINCT
 from tidelog_server.cli.bench.report import Floor, Report
 from tidelog_server.cli.bench.server_process import ServerProcess
 from tidelog_server.cli.child_environment import child_environment
 from tidelog_server.cli.exit_codes import CommandError
-from tidelog_server.storage.backup_folder import open_backup_folder
 
 _KEPT: Final = "bench-kept"
 _LOAD: Final = "bench-load"

@@ -20,12 +20,12 @@ from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.shares import FloorKey, FloorTable
 from tidelog_server.core.tenants import NO_TENANT, tenant_of
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnRun
-from tidelog_server.storage.codec import TailRow
-from tidelog_server.storage.keys import MAX_VCHANNEL_ID
+from tidelog_server.storage.format.codec import TailRow
+from tidelog_server.storage.format.keys import MAX_VCHANNEL_ID
 from tidelog_server.storage.log_state import CHUNK_BATCHES, as_vchannel_tail
 from tidelog_server.storage.log_store import Beside, LogStore
-from tidelog_server.storage.memory_log_store import MemoryLogStore
-from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_server.storage.memory import MemoryLogStore
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_testing.parts.entries import (
     END,
     FIRST_TICK,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_server.core.cluster_errors import MetadataUnavailableError, OwnershipLostError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.metadata.etcd import EtcdMetadataStore
 from tidelog_server.metadata.etcd_connection import EtcdAccess
 from tidelog_server.metadata.memory import MemoryMetadataStore, SharedMemory

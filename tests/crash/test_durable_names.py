@@ -26,11 +26,11 @@ from pathlib import Path
 from tidelog_testing.faults.damage import filled_store
 from tidelog.spark import manifest
 from tidelog.spark.archive.manifest import ArchivedRange, Commit
-from tidelog_server.storage.backup_folder import Taking, open_backup_folder
-from tidelog_server.storage.backup_manifest import Facts
-from tidelog_server.storage.cluster_file import ClusterIdentity, write_identity
-from tidelog_server.storage.data_folder import note_backup
-from tidelog_server.storage.restore_folder import restore_copy
+from tidelog_server.backup.folder import Taking, open_backup_folder
+from tidelog_server.backup.manifest import Facts
+from tidelog_server.storage.format.cluster_file import ClusterIdentity, write_identity
+from tidelog_server.storage.format.data_folder import note_backup
+from tidelog_server.backup.restore import restore_copy
 
 base, count = Path(sys.argv[1]), lambda _: None
 store = filled_store(base / "new" / "levels" / "data", flushed=4, unflushed=4)

@@ -19,19 +19,19 @@ import pytest
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import STORE_TABLE_FILES
 from tidelog_server.runtime.python_path import python_path
-from tidelog_server.storage.cluster_file import ClusterIdentity, write_identity
-from tidelog_server.storage.data_folder import DataFolder, lock_data_folder
-from tidelog_server.storage.folder_errors import (
+from tidelog_server.storage.format.cluster_file import ClusterIdentity, write_identity
+from tidelog_server.storage.format.data_folder import DataFolder, lock_data_folder
+from tidelog_server.storage.format.folder_errors import (
     DataFolderError,
     FolderInUseError,
     NoResourcesError,
     StoreUncheckedError,
 )
-from tidelog_server.storage.head_file import SLOT_BYTES
-from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
-from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
-from tidelog_server.storage.start_gate import pass_gate
-from tidelog_server.storage.wal_scan import wal_files
+from tidelog_server.storage.format.head_file import SLOT_BYTES
+from tidelog_server.storage.recovery.gate import pass_gate
+from tidelog_server.storage.recovery.wal_scan import wal_files
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 from tidelog_testing.faults.damage import content_of, crashed_copy, cut, damaged, digests, filled_store, flip_bit
 from tidelog_testing.parts.entries import run_of_entries
 
@@ -311,7 +311,7 @@ def test_a_check_whose_server_was_killed_keeps_the_folder_locked_until_it_ends(
 
 def test_a_check_ends_by_itself_at_its_deadline() -> None:
     program = (
-        "import signal, sys; from tidelog_server.storage import rocksdb_gate_child as child\n"
+        "import signal, sys; from tidelog_server.storage.recovery import child\n"
         "child.inspect = lambda *_: signal.pause(); sys.argv = ['', '', '', '0']; child.main()"
     )
     environment = os.environ | {"PYTHONPATH": python_path()}
@@ -344,7 +344,7 @@ def test_a_check_without_memory_is_told_from_damage(
 ) -> None:
     (tmp_path / "check_without_memory.py").write_text(
         "import resource, sys\nresource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))\n"
-        "from tidelog_server.storage.rocksdb_gate_child import main\nsys.exit(main())\n"
+        "from tidelog_server.storage.recovery.child import main\nsys.exit(main())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with damaged(crashed, tmp_path / "copy") as folder:
@@ -388,8 +388,8 @@ def test_a_second_opener_is_refused_and_told_the_owner(tmp_path: Path) -> None:
     store = open_rocksdb_log_store(tmp_path / "store")
     program = (
         "import sys; from pathlib import Path\n"
-        "from tidelog_server.storage.folder_errors import FolderInUseError\n"
-        "from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store\n"
+        "from tidelog_server.storage.format.folder_errors import FolderInUseError\n"
+        "from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store\n"
         "try: open_rocksdb_log_store(Path(sys.argv[1]))\n"
         "except FolderInUseError as error: print(error.pid, end='')\n"
     )
@@ -460,7 +460,7 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_testing.parts.entries import run_of_entries
 
 store = open_rocksdb_log_store(Path(sys.argv[1]))

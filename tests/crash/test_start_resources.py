@@ -20,9 +20,9 @@ import pytest
 from tidelog_server.cli.exit_codes import ExitCode
 from tidelog_server.core.limits import MIB, MIN_ADDRESS_SPACE_BYTES, MIN_OPEN_FILES, OPEN_SPARE_BYTES
 from tidelog_server.runtime.python_path import python_path
-from tidelog_server.storage.folder_errors import FolderForbiddenError, NoResourcesError
-from tidelog_server.storage.rocksdb_engine import system_errno
-from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_server.storage.format.folder_errors import FolderForbiddenError, NoResourcesError
+from tidelog_server.storage.rocksdb.engine import system_errno
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_testing.faults.damage import crashed_copy, damaged, digests, filled_store
 from tidelog_testing.faults.system_faults import injected, injection, require_strace
 from tidelog_testing.loads.workload import Load, create_channel, read_all
@@ -176,7 +176,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 CHECK = """
 import os, resource, sys
-from tidelog_server.storage.rocksdb_gate_child import main
+from tidelog_server.storage.recovery.child import main
 {preparation}
 sys.exit(main())
 """
@@ -212,8 +212,8 @@ READ_WITHOUT_DESCRIPTORS = """
 import os, resource, sys
 from pathlib import Path
 from tidelog_testing.faults.damage import content_of
-from tidelog_server.core.storage_errors import StorageUnreadableError
-from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_server.core.errors.storage import StorageUnreadableError
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 
 store = open_rocksdb_log_store(Path(sys.argv[1]))
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

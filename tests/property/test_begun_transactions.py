@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from property.test_transactions import scanned
-from tidelog_server.broker.transactions import Committed
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
     InvalidTransactionStateError,
@@ -35,9 +34,10 @@ from tidelog_server.core.errors import (
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.transactions import TxnOutcome
 from tidelog_server.log.conditions import Conditions
-from tidelog_server.log.txn_commit import CommitTerms
-from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_server.txn.commit import CommitTerms
+from tidelog_server.txn.staged import Committed
+from tidelog_server.txn.table import BatchOfTxn, Target
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore
@@ -52,7 +52,7 @@ CLIENT: Final = Caller("", "client")
 def leaps_are_no_pauses() -> Iterator[None]:
     """Make a leap of the clock count as elapsed time, not as a pause."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tidelog_server.broker.transactions._MAX_PAUSE_S", inf)
+        patched.setattr("tidelog_server.txn.staged._MAX_PAUSE_S", inf)
         yield
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.broker.broadcast_records import Tombstone
-from tidelog_server.broker.broadcast_table import Task
-from tidelog_server.broker.broadcasts import BroadcastRequest
+from tidelog_server.broadcast.append import WINDOW_PREFIX
+from tidelog_server.broadcast.broadcasts import BroadcastRequest
+from tidelog_server.broadcast.records import Tombstone
+from tidelog_server.broadcast.table import Task
 from tidelog_server.core.broadcasts import BroadcastState, ResourceKey
 from tidelog_server.core.errors import BroadcastReusedError, ChannelNotExistError, ResourceAcquiredError
-from tidelog_server.log.broadcast import WINDOW_PREFIX
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import Change
 from tidelog_testing.parts.broadcasts import a_broadcast, a_key, in_log

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog_server.cluster.ticks import ClusterOracle
-from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError
 from tidelog_server.core.limits import MAX_NODES, MIN_TICK_RANGE, TICK_RANGE_AGE_S
 from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
 from tidelog_server.log.oracle import TickOracle

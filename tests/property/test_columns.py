@@ -20,10 +20,10 @@ from tidelog.wire.protowire import WireFormatError
 from tidelog_server.core import errors, limits
 from tidelog_server.core.errors import ChecksumMismatchError, MalformedColumnsError
 from tidelog_server.core.limits import Limits
-from tidelog_server.rpc import column_checks
-from tidelog_server.rpc.column_checks import check
-from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView, sealed, select
-from tidelog_server.rpc.rows import decode_rows, encode_rows
+from tidelog_server.rpc.columns import checks as column_checks
+from tidelog_server.rpc.columns.checks import check
+from tidelog_server.rpc.columns.rows import decode_rows, encode_rows
+from tidelog_server.rpc.columns.view import COLUMN_NAMES, ColumnsView, sealed, select
 from tidelog_testing.parts.batches import Message, a_columns, batches_of_messages
 
 LIMITS = Limits(max_message_bytes=64, max_batch_bytes=4_096)

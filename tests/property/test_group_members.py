@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tidelog_server.broker.group_balance import balanced
-from tidelog_server.broker.group_members import Grants, GroupMembers, Member
+from tidelog_server.groups.balance import balanced
+from tidelog_server.groups.members import Grants, GroupMembers, Member
 
 LEASE_S = 10.0
 RELEASE_WITHIN_S = 3.0

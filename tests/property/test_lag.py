@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.log.lag import lag_of
+from tidelog_server.groups.lag import lag_of
 from tidelog_server.storage import log_state
-from tidelog_server.storage.memory_log_store import MemoryLogStore
+from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_testing.parts.entries import new_entry
 
 counts = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), max_size=40)

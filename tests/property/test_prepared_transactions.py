@@ -15,19 +15,19 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.broker.prepared import CommittedPrepared, PreparedTxn
-from tidelog_server.core.app_errors import AppCommitMismatchError, AppVersionPassedError
 from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import (
     InvalidTransactionStateError,
     TidelogServerError,
     TransactionExpiredError,
 )
+from tidelog_server.core.errors.applications import AppCommitMismatchError, AppVersionPassedError
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnContent, content_of
-from tidelog_server.log.app_commits import AppTerms, AppVersion
-from tidelog_server.log.txn_commit import CommitTerms
-from tidelog_server.log.txn_table import BatchOfTxn, Target
 from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_server.txn.applications import AppTerms, AppVersion
+from tidelog_server.txn.commit import CommitTerms
+from tidelog_server.txn.prepared import CommittedPrepared, PreparedTxn
+from tidelog_server.txn.table import BatchOfTxn, Target
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore

@@ -25,7 +25,7 @@ from tidelog_server.core.errors import (
     StorageFailedError,
     TidelogServerError,
 )
-from tidelog_server.core.forgotten_errors import ProducerForgottenError
+from tidelog_server.core.errors.forgotten import ProducerForgottenError
 from tidelog_server.core.limits import MAX_REPEAT_AGE_MS
 from tidelog_server.core.producers import ProducerKey, ProducerSequence, ProducerWindow, Result
 from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tidelog_server.broker.resource_keys import ResourceKeys
+from tidelog_server.broadcast.keys import ResourceKeys
 from tidelog_server.core.broadcasts import KeyName, ResourceKey
 
 Keys = Sequence[ResourceKey]

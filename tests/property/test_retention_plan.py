@@ -11,7 +11,7 @@ from itertools import accumulate
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidelog_server.broker.retention_plan import Cut, VchannelView, bytes_over, plan_cuts
+from tidelog_server.channels.retention_plan import Cut, VchannelView, bytes_over, plan_cuts
 from tidelog_server.core.retention import Retention
 from tidelog_server.core.ticks import Tick
 from tidelog_server.storage.log_store import Chunk, VchannelTail

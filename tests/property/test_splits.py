@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidelog_server.core.entries import EntryHeader
 from tidelog_server.core.ticks import Tick
-from tidelog_server.log.splits import Extent, SplitBounds, clip, extents_of_headers, join
+from tidelog_server.log.scan.splits import Extent, SplitBounds, clip, extents_of_headers, join
 
 BYTES_OF_A_MESSAGE = 10
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tidelog_server.core.entries import NewEntry
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.ticks import MAX_TICK, Tick
-from tidelog_server.storage import codec, keys
-from tidelog_server.storage.codec import (
+from tidelog_server.storage.format import codec, keys
+from tidelog_server.storage.format.codec import (
     MAX_INLINE_BYTES,
     ChunkRow,
     StoreRow,

@@ -20,8 +20,8 @@ from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.producers import ProducerKey, ProducerWindow, Result
 from tidelog_server.core.transactions import AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
 from tidelog_server.storage.log_store import Beside, LogStore
-from tidelog_server.storage.memory_log_store import MemoryLogStore
-from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_server.storage.memory import MemoryLogStore
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
 from tidelog_testing.parts.entries import END, committed, new_entry, place_and_columns, read_all, staged_batch
 
 IDS = [0, 1, 2]

@@ -19,9 +19,9 @@ from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import MAX_TICK, Tick
 from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
 from tidelog_server.log.options import AppendOptions
-from tidelog_server.log.scanner import ScanPlan, ScanSource
-from tidelog_server.log.transactions import TxnPart, try_append_transaction
+from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
 from tidelog_server.metadata.memory import MemoryMetadataStore
+from tidelog_server.txn.inline import TxnPart, try_append_transaction
 from tidelog_testing.parts.batches import a_batch, payloads_of
 from tidelog_testing.parts.nodes import Node, Submitted, running_node
 from tidelog_testing.parts.stores import LastingStore

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog.wire import protowire
 from tidelog_server.core.errors import MalformedRequestError
-from tidelog_server.rpc import wire
-from tidelog_server.rpc.append import StreamRequest, parse_stream_request
-from tidelog_server.rpc.columns import COLUMN_NAMES, ColumnsView
-from tidelog_server.rpc.options import conditions_of
-from tidelog_server.rpc.transactions import PartRequest
+from tidelog_server.rpc.columns import wire
+from tidelog_server.rpc.columns.view import COLUMN_NAMES, ColumnsView
+from tidelog_server.rpc.services.append import StreamRequest, parse_stream_request
+from tidelog_server.rpc.services.inline_transactions import PartRequest
+from tidelog_server.rpc.services.options import conditions_of
 
 uint32 = st.integers(0, (1 << 32) - 1)
 uint64 = st.integers(0, (1 << 64) - 1)
@@ -184,7 +184,7 @@ def test_what_is_no_message_is_refused(encoded: bytes) -> None:
 
 
 def test_options_that_are_no_message_are_refused() -> None:
-    from tidelog_server.rpc.append import AppendCalls
+    from tidelog_server.rpc.services.append import AppendCalls
 
     assert issubclass(MalformedRequestError, Exception)
     with pytest.raises(MalformedRequestError):

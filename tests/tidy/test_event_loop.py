@@ -12,7 +12,7 @@ from tidy.tree import ROOT, python_files, shown
 ON_ASYNCIO = {
     "server/tidelog_server/cli/bench/grpc_floor.py",
     "server/tidelog_server/testing.py",
-    "server/tidelog_server/start_check.py",
+    "server/tidelog_server/node/start_check.py",
 }
 
 

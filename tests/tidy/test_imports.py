@@ -43,7 +43,7 @@ HOMES = {
     "pydantic": ["server/tidelog_server/config*"],
     "pyspark": ["client/tidelog/spark/*", "server/tidelog_server/cli/*"],
     "rich": ["server/tidelog_server/cli/*"],
-    "rocksdict": ["server/tidelog_server/storage/rocksdb*"],
+    "rocksdict": ["server/tidelog_server/storage/rocksdb/*", "server/tidelog_server/storage/recovery/checks.py"],
     "typer": ["server/tidelog_server/cli/*"],
     "uvloop": ["server/tidelog_server/cli/event_loop.py"],
 }

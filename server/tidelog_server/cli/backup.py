@@ -22,8 +22,8 @@ from tidelog_server.cli.raw_calls import raw_channel
 
 if TYPE_CHECKING:
     from tidelog.v1.backup_service_pb2 import Checkpoint
-    from tidelog_server.storage.backup_folder import BackupFolder
-    from tidelog_server.storage.backup_manifest import Facts, Manifest
+    from tidelog_server.backup.folder import BackupFolder
+    from tidelog_server.backup.manifest import Facts, Manifest
 
 _CREATE_WITHIN_S: Final = 120.0
 _CALL_WITHIN_S: Final = 10.0
@@ -71,7 +71,7 @@ def create(
     The server pauses writes for some milliseconds. This process copies the files, at --rate and with low priority. If
     the folder is new or empty, it becomes a folder of backups.
     """
-    from tidelog_server.storage.backup_folder import open_backup_folder
+    from tidelog_server.backup.folder import open_backup_folder
 
     bytes_per_s = _parse_rate(rate)
     _step_back()
@@ -87,7 +87,7 @@ def create(
 
 def list_backups(folder: _FolderArgument, *, output: OutputOption = None) -> None:
     """List backups, oldest first. Interrupted backups are not listed."""
-    from tidelog_server.storage.backup_folder import open_backup_folder
+    from tidelog_server.backup.folder import open_backup_folder
 
     found = _told(lambda: open_backup_folder(folder).listed())
     records = [
@@ -114,8 +114,8 @@ def verify(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Verify the hashes of all files of a backup, and open it read-only as a server would. Changes nothing."""
-    from tidelog_server import start_check
-    from tidelog_server.storage.backup_folder import open_backup_folder
+    from tidelog_server.backup.folder import open_backup_folder
+    from tidelog_server.node import start_check
 
     bytes_per_s = _parse_rate(rate)
 
@@ -160,7 +160,7 @@ def restore(
     or broadcast that extends beyond it is omitted as a whole. Channels, groups and their settings are those of the time
     of the backup.
     """
-    from tidelog_server.storage.backup_folder import open_backup_folder
+    from tidelog_server.backup.folder import open_backup_folder
 
     if to_tick is not None and to_time is not None:
         raise CommandError("--to-tick and --to-time are both given: use one of them", ExitCode.USAGE)
@@ -178,9 +178,9 @@ def restore(
 def _restore(
     backups: "BackupFolder", manifest: "Manifest", target: Path, last_tick: int | None, meter: RateMeter
 ) -> dict[str, object]:
-    from tidelog_server import start_check
-    from tidelog_server.broker.restore import RestoreReport, replay
-    from tidelog_server.storage.restore_folder import restore_copy, restore_with
+    from tidelog_server.backup.restore import restore_copy, restore_with
+    from tidelog_server.backup.restore_to_tick import RestoreReport, replay
+    from tidelog_server.node import start_check
 
     facts = manifest.facts
     common = {"backup": manifest.backup_id, "folder": str(target)}
@@ -206,7 +206,7 @@ async def _create(
 ) -> "Manifest":
     from tidelog.v1 import backup_service_pb2 as pb
     from tidelog.v1.backup_service_pb2_grpc import BackupServiceStub
-    from tidelog_server.storage.backup_folder import Taking
+    from tidelog_server.backup.folder import Taking
 
     async with raw_channel(endpoint) as channel:
         stub: Any = BackupServiceStub(channel)  # type: ignore[no-untyped-call]  # Generated.
@@ -249,7 +249,7 @@ async def _keep(stub: Any, checkpoint_id: str) -> None:
 
 def _source_of(checkpoint: "Checkpoint") -> Path:
     """Return the folder of a checkpoint. Raises CommandError if it is not on this machine, or not readable."""
-    from tidelog_server.storage.head_file import read_head
+    from tidelog_server.storage.format.head_file import read_head
 
     path = Path(checkpoint.folder)
     try:
@@ -265,7 +265,7 @@ def _source_of(checkpoint: "Checkpoint") -> Path:
 
 
 def _facts(checkpoint: "Checkpoint") -> "Facts":
-    from tidelog_server.storage.backup_manifest import Facts
+    from tidelog_server.backup.manifest import Facts
 
     return Facts(
         checkpoint.incarnation.hex(), checkpoint.tick, checkpoint.sequence, checkpoint.chain_hash.hex(),
@@ -292,10 +292,10 @@ def _record(manifest: "Manifest") -> dict[str, object]:
 
 def _told(work: Callable[[], _Result]) -> _Result:
     """Run ``work`` and convert its exceptions to CommandError."""
+    from tidelog_server.backup.manifest import BackupDamagedError, BackupError
     from tidelog_server.core.errors import TidelogServerError
     from tidelog_server.runtime.process_limits import ProcessLimitError
-    from tidelog_server.storage.backup_manifest import BackupDamagedError, BackupError
-    from tidelog_server.storage.folder_errors import DataFolderError
+    from tidelog_server.storage.format.folder_errors import DataFolderError
 
     try:
         return work()

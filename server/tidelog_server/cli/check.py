@@ -178,8 +178,8 @@ def backup(
     """Check that the newest backup is complete and recent. Reads only manifests, unlike `tidelog backup verify`."""
 
     def look() -> "_Finding":
-        from tidelog_server.storage.backup_folder import open_backup_folder
-        from tidelog_server.storage.backup_manifest import BackupError
+        from tidelog_server.backup.folder import open_backup_folder
+        from tidelog_server.backup.manifest import BackupError
 
         limit_s = _parse_age(max_age)
         try:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from tidelog_server.cli.exit_codes import ExitCode
-from tidelog_server.storage.folder_errors import (
+from tidelog_server.storage.format.folder_errors import (
     DataFolderError,
     DiskFailedError,
     FolderForbiddenError,

@@ -8,7 +8,7 @@ from typing import Final
 from aetcd import rpc
 
 from tidelog_server.cli.probes import Finding, Severity
-from tidelog_server.core.cluster_errors import MetadataUnavailableError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.metadata.etcd_connection import EtcdAccess, EtcdCallError, EtcdConnection
 
 _GETS: Final = 16

@@ -27,12 +27,12 @@ from tidelog_server.cli.config_flags import (
 from tidelog_server.cli.exit_codes import SERVE_CODES, CommandError, ExitCode
 from tidelog_server.cli.folder_codes import code_of_folder
 from tidelog_server.cli.output import note
-from tidelog_server.core.cluster_errors import MetadataUnavailableError
 from tidelog_server.core.errors import DataLossError, StorageFailedError, TidelogServerError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError
+from tidelog_server.core.errors.storage import StorageUnreadableError
 from tidelog_server.core.limits import MIN_STOP_S
-from tidelog_server.core.storage_errors import StorageUnreadableError
 from tidelog_server.runtime.process_limits import ProcessLimitError, check_process_limits
-from tidelog_server.storage.folder_errors import DataFolderError, folder_error
+from tidelog_server.storage.format.folder_errors import DataFolderError, folder_error
 
 if TYPE_CHECKING:
     from tidelog_server.app import Server

@@ -20,8 +20,8 @@ import structlog
 
 from tidelog_server.cluster.session import Session
 from tidelog_server.cluster.ticks import ClusterOracle
-from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError, OwnershipLostError
 from tidelog_server.core.errors import DataLossError, Effect
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError, OwnershipLostError
 from tidelog_server.core.limits import LEASE_HELD_PART, MAX_NODES, TICK_SAVE_AHEAD_MS
 from tidelog_server.core.nodes import ChannelOwner, Node, NodeRecord
 from tidelog_server.core.ticks import Tick
@@ -30,7 +30,7 @@ from tidelog_server.log.tenure import Tenure
 from tidelog_server.metadata.store import Put, RevisionConflictError, SharedMetadataStore, Watched
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.tasks import TaskOwner
-from tidelog_server.storage.cluster_file import ClusterIdentity, read_identity, write_identity
+from tidelog_server.storage.format.cluster_file import ClusterIdentity, read_identity, write_identity
 from tidelog_server.storage.log_store import LogStore
 
 _ID_BYTES: Final = 8

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from tidelog_server.core.cluster_errors import MetadataUnavailableError, OwnershipLostError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.nodes import NodeRecord
 from tidelog_server.log.tenure import Tenure
 from tidelog_server.metadata.store import Fence, Put, RevisionConflictError, SharedMetadataStore

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError
 from tidelog_server.core.limits import MIN_TICK_RANGE, TICK_RANGE, TICK_RANGE_AGE_S, TICK_RANGE_WAIT_S
 from tidelog_server.core.ticks import NO_TICK, Tick, physical_ms
 from tidelog_server.log.oracle import TickOracle

@@ -17,9 +17,9 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from tidelog_server.core.cluster_errors import LogFailure, OwnershipLostError
 from tidelog_server.core.entries import NewEntry, StagedBatch
 from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.core.groups import GroupKey, GroupPosition
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.core.producers import ProducerKey, ProducerWindow

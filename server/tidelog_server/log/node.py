@@ -8,14 +8,14 @@ from typing import Final
 
 import structlog
 
-from tidelog_server.core.cluster_errors import LogFailure, OwnershipLostError
+from tidelog_server.core.errors.cluster import LogFailure, OwnershipLostError
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.ticks import physical_ms
 from tidelog_server.log.channel_log import Admission, ChannelLog, NodeLog, VchannelLog
 from tidelog_server.log.committer import GroupCommitter, PendingAppend, PositionChange
 from tidelog_server.log.oracle import Oracle
 from tidelog_server.log.producers import ProducerTable
-from tidelog_server.log.read_budget import ReadBudget
+from tidelog_server.log.scan.read_budget import ReadBudget
 from tidelog_server.log.slow_appends import SlowAppends
 from tidelog_server.log.tail_ring import TailRing
 from tidelog_server.log.tenure import Tenure

@@ -14,7 +14,7 @@ from tidelog_server.core.errors import (
     SequenceGapError,
     SequenceReusedError,
 )
-from tidelog_server.core.forgotten_errors import ProducerForgottenError
+from tidelog_server.core.errors.forgotten import ProducerForgottenError
 from tidelog_server.core.limits import MAX_PRODUCERS, MAX_REPEAT_AGE_MS
 from tidelog_server.core.names import RESERVED_PREFIX
 from tidelog_server.core.producers import (

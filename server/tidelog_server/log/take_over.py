@@ -1,6 +1,6 @@
 """Takes over a producer on a vchannel: raises its epoch, which fences the process that used it before."""
 
-from tidelog_server.core.forgotten_errors import ProducerForgottenError
+from tidelog_server.core.errors.forgotten import ProducerForgottenError
 from tidelog_server.core.producers import UNKNOWN_PRODUCER, ProducerWindow
 from tidelog_server.core.tenants import Tenant
 from tidelog_server.log.channel_log import NodeLog, VchannelLog

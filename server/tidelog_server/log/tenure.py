@@ -6,8 +6,8 @@ consistency" (1989). The holder stops before the grantor's lease expires, so tha
 
 from typing import Final
 
-from tidelog_server.core.cluster_errors import OwnershipLostError
 from tidelog_server.core.errors import Effect
+from tidelog_server.core.errors.cluster import OwnershipLostError
 from tidelog_server.core.limits import LEASE_HELD_PART
 from tidelog_server.runtime.clock import Clock
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import structlog
 from aetcd import rpc
 
-from tidelog_server.core.cluster_errors import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.errors import Effect, StorageFailedError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.limits import ETCD_CALL_TIMEOUT_S, ETCD_PAGE_KEYS, MAX_CHANGES_PER_COMMIT
 from tidelog_server.metadata.etcd_connection import EtcdAccess, EtcdCallError, EtcdConnection, endpoints_text
 from tidelog_server.metadata.store import (

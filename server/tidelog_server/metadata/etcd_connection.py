@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from aetcd import rpc
 
-from tidelog_server.core.cluster_errors import MetadataUnavailableError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError
 from tidelog_server.core.limits import ETCD_CALL_TIMEOUT_S
 
 # etcd closes connections that send pings more often than every 5 s.

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
-from tidelog_server.core.cluster_errors import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.core.errors import StorageFailedError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, OwnershipLostError
 from tidelog_server.metadata.revisions import RevisionedMap
 from tidelog_server.metadata.store import Change, Delete, Fence, Put, Versioned, Watched
 from tidelog_server.runtime.clock import Clock, SystemClock

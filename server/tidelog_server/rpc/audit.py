@@ -19,9 +19,8 @@ from typing import Final
 import structlog
 
 from tidelog.v1 import message_pb2
-from tidelog_server.broker.broker import Broker
-from tidelog_server.core.access_errors import AuditFailedError
 from tidelog_server.core.errors import TidelogServerError
+from tidelog_server.core.errors.access import AuditFailedError
 from tidelog_server.core.limits import (
     AUDIT_WITHIN_S,
     LOST_EVENT_INTERVAL_S,
@@ -36,10 +35,11 @@ from tidelog_server.log.channel_log import ChannelLog, VchannelLog
 from tidelog_server.log.committer import PendingAppend
 from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
-from tidelog_server.log.scanner import ScanPlan, ScanSource
-from tidelog_server.rpc.audit_limits import DiskReserve, Refusals
-from tidelog_server.rpc.columns import ColumnsView
-from tidelog_server.rpc.rows import encode_rows
+from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
+from tidelog_server.node.node import Broker
+from tidelog_server.rpc.columns.rows import encode_rows
+from tidelog_server.rpc.columns.view import ColumnsView
+from tidelog_server.security.audit_limits import DiskReserve, Refusals
 
 _log = structlog.get_logger()
 

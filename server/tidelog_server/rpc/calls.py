@@ -16,7 +16,6 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tidelog_server.core.access_errors import CredentialsExpiredError
 from tidelog_server.core.errors import (
     Effect,
     InnerError,
@@ -25,6 +24,7 @@ from tidelog_server.core.errors import (
     ShutdownError,
     TidelogServerError,
 )
+from tidelog_server.core.errors.access import CredentialsExpiredError
 from tidelog_server.core.limits import REFUSAL_DELAY_S, Limits
 from tidelog_server.rpc import status
 from tidelog_server.rpc.call_metrics import CallMeter
@@ -32,9 +32,9 @@ from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.guard import Guard
 from tidelog_server.rpc.open_streams import OpenStreams, caller_of
 from tidelog_server.rpc.permissions import ROWS, Row
-from tidelog_server.rpc.quotas import PrincipalQuota
 from tidelog_server.runtime.clock import Clock
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.security.quotas import PrincipalQuota
 
 if TYPE_CHECKING:
     from tidelog_server.rpc.tracing import CallTracer

@@ -11,14 +11,14 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from tidelog_server.core.limits import SECURITY_CHECK_INTERVAL_S
-from tidelog_server.rpc.access import Access, set_access
 from tidelog_server.rpc.audit import AuditLog
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.permissions import Row
-from tidelog_server.rpc.quotas import QuotaTable
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.security.access import Access, set_access
 from tidelog_server.security.authenticator import Authenticator, Shown, authorization_of
 from tidelog_server.security.grants import Verb
+from tidelog_server.security.quotas import QuotaTable
 
 _log = structlog.get_logger()
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from tidelog_server.core.errors import RateLimitRejectedError
 from tidelog_server.core.limits import Limits
-from tidelog_server.rpc.access import current_access
 from tidelog_server.rpc.context import Context
 from tidelog_server.rpc.guard import address_of
 from tidelog_server.runtime.metrics import Metrics
+from tidelog_server.security.access import current_access
 
 _RETRY_AFTER_MS = 1_000
 

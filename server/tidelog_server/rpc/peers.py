@@ -12,7 +12,7 @@ import structlog
 
 from tidelog.v1 import cluster_service_pb2 as pb
 from tidelog.v1 import cluster_service_pb2_grpc as services
-from tidelog_server.core.cluster_errors import MetadataUnavailableError, NotLeaderError
+from tidelog_server.core.errors.cluster import MetadataUnavailableError, NotLeaderError
 from tidelog_server.core.limits import MAX_NODES, PEER_CALL_TIMEOUT_S
 
 _log = structlog.get_logger()

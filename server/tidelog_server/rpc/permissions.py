@@ -11,7 +11,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
 from tidelog_server.core.limits import AUDITED_CALL_COST, BROADCAST_EXTRA_COST
-from tidelog_server.rpc.access import Access
+from tidelog_server.security.access import Access
 from tidelog_server.security.grants import EVERYTHING, OF_CHANNELS, OF_GROUPS, Verb
 from tidelog_server.security.tokens import is_token_id
 

@@ -21,8 +21,7 @@ from tidelog.v1 import (
     transaction_service_pb2,
     wal_service_pb2,
 )
-from tidelog_server.broker.broker import Broker
-from tidelog_server.broker.checkpoints import Checkpoints
+from tidelog_server.backup.checkpoints import Checkpoints
 from tidelog_server.core.limits import (
     MAX_CONNECTIONS,
     MAX_RESPONSE_BYTES,
@@ -31,18 +30,19 @@ from tidelog_server.core.limits import (
     Limits,
 )
 from tidelog_server.log.node import LogNode
-from tidelog_server.rpc.backup_service import BackupService
-from tidelog_server.rpc.broadcast_service import BroadcastService
+from tidelog_server.node.node import Broker
 from tidelog_server.rpc.calls import CallSupervisor
-from tidelog_server.rpc.channel_service import ChannelService
-from tidelog_server.rpc.cluster_service import ClusterService
-from tidelog_server.rpc.group_service import GroupService
 from tidelog_server.rpc.guard import Guard
 from tidelog_server.rpc.permissions import ROWS, check_table
+from tidelog_server.rpc.services.backup import BackupService
+from tidelog_server.rpc.services.broadcasts import BroadcastService
+from tidelog_server.rpc.services.channels import ChannelService
+from tidelog_server.rpc.services.cluster import ClusterService
+from tidelog_server.rpc.services.groups import GroupService
+from tidelog_server.rpc.services.tokens import TokenService
+from tidelog_server.rpc.services.transactions import TransactionService
+from tidelog_server.rpc.services.wal import WalService
 from tidelog_server.rpc.tls import server_credentials
-from tidelog_server.rpc.token_service import TokenService
-from tidelog_server.rpc.transaction_service import TransactionService
-from tidelog_server.rpc.wal_service import WalService
 from tidelog_server.security.service import Security
 
 if TYPE_CHECKING:

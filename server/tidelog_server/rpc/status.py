@@ -11,16 +11,14 @@ from google.protobuf import any_pb2, duration_pb2
 
 from tidelog.v1 import error_pb2
 from tidelog.wire.protowire import LENGTH, key_of, varint
-from tidelog_server.core import (
-    access_errors,
-    app_errors,
-    checkpoint_errors,
-    cluster_errors,
-    errors,
-    forgotten_errors,
-    storage_errors,
-)
+from tidelog_server.core import errors
 from tidelog_server.core.errors import Effect, TidelogServerError
+from tidelog_server.core.errors import access as access_errors
+from tidelog_server.core.errors import applications as app_errors
+from tidelog_server.core.errors import checkpoints as checkpoint_errors
+from tidelog_server.core.errors import cluster as cluster_errors
+from tidelog_server.core.errors import forgotten as forgotten_errors
+from tidelog_server.core.errors import storage as storage_errors
 
 _Code = grpc.StatusCode
 _MAX_TEXT_CHARACTERS: Final = 512

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, NamedTuple, TypeVar
 
-from tidelog_server.core.access_errors import UnauthenticatedError
 from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.errors.access import UnauthenticatedError
 from tidelog_server.core.limits import MAX_AUTHORIZATION_BYTES, MAX_REMEMBERED_CALLERS, MAX_REMEMBERED_CREDENTIALS
 from tidelog_server.runtime.buckets import Buckets
 from tidelog_server.runtime.clock import Clock

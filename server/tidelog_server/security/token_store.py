@@ -9,8 +9,8 @@ no call. One key per token::
 from collections.abc import Mapping
 from typing import Final
 
-from tidelog_server.core.access_errors import TokenNotExistError
 from tidelog_server.core.errors import InvalidRequestError, RateLimitRejectedError
+from tidelog_server.core.errors.access import TokenNotExistError
 from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_TOKENS, TOKEN_KEPT_MS
 from tidelog_server.metadata.store import Change, Delete, MetadataStore, Put, RevisionConflictError
 from tidelog_server.runtime.clock import Clock

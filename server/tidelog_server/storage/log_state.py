@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from tidelog_server.core.entries import EntryHeader, NewEntry
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.core.ticks import NO_TICK, Tick
-from tidelog_server.storage.codec import (
+from tidelog_server.storage.format.codec import (
     NO_HASH,
     ChunkRow,
     StoreRow,

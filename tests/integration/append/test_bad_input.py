@@ -20,7 +20,7 @@ from tidelog.v1 import channel_service_pb2 as channels
 from tidelog.v1 import error_pb2, message_pb2
 from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_server.core import limits
-from tidelog_server.rpc.columns import sealed
+from tidelog_server.rpc.columns.view import sealed
 from tidelog_testing.parts.batches import a_columns
 from tidelog_testing.parts.grpc_calls import (
     CHANNELS,

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
+from tidelog_server.backup.folder import BackupFolder, Taking, open_backup_folder
+from tidelog_server.backup.manifest import BackupError, Facts, Manifest, _digest_of
+from tidelog_server.backup.restore import restore_copy
 from tidelog_server.cli.rate_meter import RateMeter
 from tidelog_server.core.limits import MAX_BACKUP_MANIFEST_BYTES
 from tidelog_server.runtime.python_path import python_path
-from tidelog_server.storage.backup_folder import BackupFolder, Taking, open_backup_folder
-from tidelog_server.storage.backup_manifest import BackupError, Facts, Manifest, _digest_of
-from tidelog_server.storage.restore_folder import restore_copy
 from tidelog_testing.faults.damage import filled_store
 
 COUNT = RateMeter(0)
@@ -231,9 +231,9 @@ def test_folders_are_for_their_owner_only_whatever_the_umask(tmp_path: Path, mas
     program = (
         "import os, sys; from pathlib import Path\n"
         f"os.umask({mask})\n"
-        "from tidelog_server.storage.backup_folder import Taking, open_backup_folder\n"
-        "from tidelog_server.storage.backup_manifest import Facts\n"
-        "from tidelog_server.storage.restore_folder import restore_copy\n"
+        "from tidelog_server.backup.folder import Taking, open_backup_folder\n"
+        "from tidelog_server.backup.manifest import Facts\n"
+        "from tidelog_server.backup.restore import restore_copy\n"
         "from tidelog_testing.faults.damage import filled_store\n"
         "folder, count = Path(sys.argv[1]), lambda _: None\n"
         "store = filled_store(folder / 'new' / 'live', flushed=8, unflushed=0)\n"

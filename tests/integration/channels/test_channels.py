@@ -163,7 +163,7 @@ async def test_lists_come_in_pages_by_prefix() -> None:
 async def test_a_cancelled_change_is_done_whole_or_not_at_all(turns: int, tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as server:
         broker = server._broker
-        from tidelog_server.broker.catalog import Owner
+        from tidelog_server.channels.catalog import Owner
 
         await broker.create_channels(["old"], 0, 1, Owner(), if_not_exists=False)
         create = asyncio.create_task(broker.create_channels(["new"], 0, 2, Owner(), if_not_exists=False))

@@ -17,7 +17,7 @@ import structlog.testing
 from tidelog.v1 import error_pb2, message_pb2
 from tidelog.v1 import wal_service_pb2 as wal
 from tidelog_server.core.limits import MAX_RESPONSE_BYTES
-from tidelog_server.rpc.columns import ColumnsView
+from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_testing.parts.batches import Message, payloads_of
 from tidelog_testing.parts.grpc_calls import Client, a_request, connected, refusal_of, refused, running_server
 

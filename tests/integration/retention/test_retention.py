@@ -21,7 +21,7 @@ from tidelog_server.cli.bench.server_process import parse_metrics
 from tidelog_server.core.errors import DataLossError
 from tidelog_server.core.limits import CHUNK_BYTES
 from tidelog_server.storage.log_store import Chunk
-from tidelog_server.storage.memory_log_store import MemoryLogStore
+from tidelog_server.storage.memory import MemoryLogStore
 from tidelog_testing.parts.clocks import SetClock
 from tidelog_testing.parts.grpc_calls import running_server
 from tidelog_testing.servers.disk import disk_bytes

@@ -37,8 +37,10 @@ from tidelog.v1 import (
     wal_service_pb2_grpc,
 )
 from tidelog.v1 import transaction_service_pb2 as txns
-from tidelog_server.broker import broadcast_table
-from tidelog_server.log import app_commits, producers, txn_table
+from tidelog_server.broadcast import table as broadcast_table
+from tidelog_server.log import producers
+from tidelog_server.txn import applications
+from tidelog_server.txn import table as txn_table
 from tidelog_testing.servers.secured import Secured, secured_server
 
 HOARD = 60
@@ -166,7 +168,7 @@ async def test_applications_of_one_principal_evict_none_of_another(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, is_last: bool
 ) -> None:
     for name in ("MAX_APPS", "MAX_FINISHED_APPS"):
-        monkeypatch.setattr(app_commits, name, MAXIMUM)
+        monkeypatch.setattr(applications, name, MAXIMUM)
     assert not await commit_app(scene, scene.other, "stream", 7, is_last=is_last)
 
     for number in range(HOARD):
@@ -271,7 +273,7 @@ async def test_what_one_principal_stages_leaves_room_for_another(scene: Scene, m
 async def test_broadcasts_that_nobody_acknowledges_leave_room_for_another(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog_server.broker.broadcasts.MAX_OPEN_BROADCASTS", MAXIMUM)
+    monkeypatch.setattr("tidelog_server.broadcast.broadcasts.MAX_OPEN_BROADCASTS", MAXIMUM)
     for _ in range(MAXIMUM // 2):
         await scene.hoarder.client.broadcast(["a"], b"theirs")
     with pytest.raises(OverloadedError, match="this principal uses 10 broadcasts"):
@@ -280,7 +282,7 @@ async def test_broadcasts_that_nobody_acknowledges_leave_room_for_another(
 
 
 async def test_groups_of_one_principal_leave_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog_server.broker.group_catalog.MAX_GROUPS", MAXIMUM)
+    monkeypatch.setattr("tidelog_server.groups.catalog.MAX_GROUPS", MAXIMUM)
     for number in range(MAXIMUM // 2):
         await scene.hoarder.client.create_group(f"a.g{number}", ["a"])
     with pytest.raises(OverloadedError, match="this principal uses 10 groups"):
@@ -292,7 +294,7 @@ async def test_groups_of_one_principal_leave_room_for_another(scene: Scene, monk
 
 
 async def test_positions_of_one_principal_leave_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog_server.broker.groups.MAX_GROUP_POSITIONS", 4)
+    monkeypatch.setattr("tidelog_server.groups.groups.MAX_GROUP_POSITIONS", 4)
     for number in range(2):
         await scene.hoarder.client.create_group(f"a.g{number}", ["a"])
     with pytest.raises(OverloadedError, match="this principal uses 2 positions of groups"):
@@ -395,7 +397,7 @@ async def test_calls_of_consume_of_one_principal_evict_none_of_another(scene: Sc
 
 
 async def test_channels_of_one_principal_leave_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog_server.broker.catalog.MAX_CHANNELS", MAXIMUM)
+    monkeypatch.setattr("tidelog_server.channels.catalog.MAX_CHANNELS", MAXIMUM)
     async with scene.secured.client() as admin:
         tokens = [(await admin.create_token(name, [f"channel.create:{name}.*"])).token for name in ("x", "y")]
     async with scene.secured.client(tokens[0]) as hoarder, scene.secured.client(tokens[1]) as other:
@@ -410,7 +412,7 @@ async def test_channels_of_one_principal_leave_room_for_another(scene: Scene, mo
 
 
 async def test_members_of_one_principal_leave_room_for_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog_server.broker.group_sessions.MAX_MEMBERS", 4)
+    monkeypatch.setattr("tidelog_server.groups.sessions.MAX_MEMBERS", 4)
     async with AsyncExitStack() as stack:
         for number in range(2):
             await stack.enter_async_context(scene.hoarder.client.consumer(f"a.g{number}", "a"))

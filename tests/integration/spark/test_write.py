@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog import At, Client, Message, TransactionDescription
-from tidelog_server.log import app_commits
 from tidelog_server.testing import RunningServer, start
+from tidelog_server.txn import applications
 from tidelog_testing.documents.examples import ENDPOINT, page, run_example
 from tidelog_testing.spark.rows import error_of
 
@@ -167,8 +167,8 @@ def test_rows_that_are_written_at_least_once_are_there_without_a_commit_of_the_d
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, channel: str) -> Iterator[Client]:
     """A client of a separate server that remembers one application, so that other servers here evict none."""
-    monkeypatch.setattr(app_commits, "MAX_APPS", 1)
-    monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 1)
+    monkeypatch.setattr(applications, "MAX_APPS", 1)
+    monkeypatch.setattr(applications, "MAX_FINISHED_APPS", 1)
     running = start()
     with Client(running.endpoint) as client:
         client.create_channel(channel, vchannels=2)

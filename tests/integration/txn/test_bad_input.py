@@ -130,8 +130,8 @@ async def test_a_client_id_has_a_bound(client: Client, length: int, *, is_taken:
 async def test_a_transaction_has_bounds_in_batches_and_vchannels(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog_server.log.txn_table.MAX_STAGED_BATCHES_PER_TXN", 3)
-    monkeypatch.setattr("tidelog_server.log.txn_table.MAX_TXN_VCHANNELS", 2)
+    monkeypatch.setattr("tidelog_server.txn.table.MAX_STAGED_BATCHES_PER_TXN", 3)
+    monkeypatch.setattr("tidelog_server.txn.table.MAX_TXN_VCHANNELS", 2)
     txn_id = await client.begin()
     for vchannel in ("four/0", "four/0", "four/1"):
         await client.append(vchannel, b"x", txn_id=txn_id)

@@ -428,7 +428,7 @@ async def test_open_transactions_are_listed_page_by_page(client: Client) -> None
 async def test_commits_that_are_long_gone_are_not_guessed_about(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog_server.log.txn_table.MAX_TXN_OUTCOMES", 3)
+    monkeypatch.setattr("tidelog_server.txn.table.MAX_TXN_OUTCOMES", 3)
     never = await client.begin(keepalive_us=1_000)
     ids = [await client.begin() for _ in range(6)]
     for txn_id in ids:

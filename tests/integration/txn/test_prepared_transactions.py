@@ -15,9 +15,9 @@ import pytest
 from tidelog.v1 import channel_service_pb2, error_pb2, message_pb2
 from tidelog.v1 import transaction_service_pb2 as txns
 from tidelog.v1 import wal_service_pb2 as wal
-from tidelog_server.broker import prepared as prepared_module
 from tidelog_server.core import limits
-from tidelog_server.log import app_commits
+from tidelog_server.txn import applications
+from tidelog_server.txn import prepared as prepared_module
 from tidelog_testing.parts.grpc_calls import Client, Refusal, connected, named, refusal_of, running_server
 from tidelog_testing.parts.stores import FaultyStore
 
@@ -501,7 +501,7 @@ async def test_a_commit_that_storage_fails_has_an_unknown_outcome_for_everybody_
 async def test_more_applications_than_are_remembered_push_out_who_has_not_committed_for_longest(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_commits, "MAX_APPS", 3)
+    monkeypatch.setattr(applications, "MAX_APPS", 3)
     for version, app_id in enumerate(["a", "b", "c", "a", "d"]):
         await commit(client, version, app_id=app_id)
 
@@ -517,8 +517,8 @@ async def test_more_applications_than_are_remembered_push_out_who_has_not_commit
 async def test_no_number_of_applications_that_make_no_other_commit_pushes_out_one_that_may(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_commits, "MAX_APPS", 1)
-    monkeypatch.setattr(app_commits, "MAX_FINISHED_APPS", 2)
+    monkeypatch.setattr(applications, "MAX_APPS", 1)
+    monkeypatch.setattr(applications, "MAX_FINISHED_APPS", 2)
     await commit(client, 7)
     for number in range(3):
         await commit(client, 0, app_id=f"once-{number}", is_last=True)

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from tidelog_server.storage.head_file import read_head
+from tidelog_server.storage.format.head_file import read_head
 from tidelog_server.storage.log_store import LogStore
-from tidelog_server.storage.rocksdb_log_store import RocksdbLogStore
-from tidelog_server.storage.rocksdb_open import open_rocksdb_log_store
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.rocksdb.store import RocksdbLogStore
 from tidelog_testing.parts.entries import place_and_columns, read_all, run_of_entries
 
 # Files without influence on answers, and the lock, to which a second opener writes its process id.

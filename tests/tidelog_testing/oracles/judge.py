@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Final, Self
 
 from tidelog_server.core.errors import DataLossError
-from tidelog_server.storage.head_file import read_head
-from tidelog_server.storage.recovery_view import make_recovery_view
-from tidelog_server.storage.rocksdb_check import check_store
-from tidelog_server.storage.rocksdb_engine import close_engine, engine_errors, open_engine
-from tidelog_server.storage.rocksdb_reader import EntryReader
+from tidelog_server.storage.format.head_file import read_head
+from tidelog_server.storage.recovery.checks import check_store
+from tidelog_server.storage.recovery.view import make_recovery_view
+from tidelog_server.storage.rocksdb.engine import close_engine, engine_errors, open_engine
+from tidelog_server.storage.rocksdb.reader import EntryReader
 from tidelog_testing.faults.damage import Content
 from tidelog_testing.parts.entries import END, place_and_columns
 

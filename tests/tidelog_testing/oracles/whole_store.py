@@ -21,7 +21,7 @@ from tidelog.v1 import (
     wal_service_pb2,
     wal_service_pb2_grpc,
 )
-from tidelog_server.storage.head_file import read_head
+from tidelog_server.storage.format.head_file import read_head
 from tidelog_testing.loads.workload import connect, create_channel, detail_of, read_all, until
 from tidelog_testing.oracles.history import Row
 from tidelog_testing.servers.processes import ServerProcess

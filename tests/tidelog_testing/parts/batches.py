@@ -11,7 +11,7 @@ from tidelog.wire.columns import encode_messages, encode_payloads
 from tidelog.wire.protocol import columns_to_wire
 from tidelog_server.core.limits import MAX_EVENT_TIME_MS, MIN_EVENT_TIME_MS
 from tidelog_server.log.batch import Batch
-from tidelog_server.rpc.columns import ColumnsView
+from tidelog_server.rpc.columns.view import ColumnsView
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tidelog_server.broker.broadcast_records import digest_of
-from tidelog_server.broker.broadcasts import BroadcastRequest
+from tidelog_server.broadcast.broadcasts import BroadcastRequest
+from tidelog_server.broadcast.records import digest_of
 from tidelog_server.core.broadcasts import KeyName, ResourceKey
 from tidelog_server.core.ticks import MAX_TICK
 from tidelog_testing.parts.batches import a_batch, payloads_of

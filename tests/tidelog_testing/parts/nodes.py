@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from tidelog_server.broker.broker import Broker
-from tidelog_server.broker.catalog import Owner
-from tidelog_server.core.cluster_errors import LogFailure
+from tidelog_server.channels.catalog import Owner
+from tidelog_server.core.errors.cluster import LogFailure
 from tidelog_server.core.limits import Limits
 from tidelog_server.core.producers import ProducerSequence
 from tidelog_server.core.ticks import Tick
@@ -18,6 +17,7 @@ from tidelog_server.log.node import LogNode
 from tidelog_server.log.options import AppendOptions
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.metadata.store import MetadataStore
+from tidelog_server.node.node import Broker
 from tidelog_server.runtime.clock import Clock, SystemClock
 from tidelog_server.runtime.metrics import Metrics
 from tidelog_server.runtime.tasks import TaskOwner

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from tidelog_server.core.entries import EntryHeader, NewEntry
 from tidelog_server.core.errors import Effect, StorageFailedError
 from tidelog_server.storage.log_store import NOTHING_BESIDE, Beside
-from tidelog_server.storage.memory_log_store import MemoryLogStore
+from tidelog_server.storage.memory import MemoryLogStore
 
 
 class FaultyStore(MemoryLogStore):

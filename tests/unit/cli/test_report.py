@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidelog_server.cli.bench.payloads import payload_lists
 from tidelog_server.cli.bench.report import Floor, Report, percentiles
 from tidelog_server.cli.bench.server_process import parse_metrics
-from tidelog_server.storage.rocksdb_floor import group_sizes
+from tidelog_server.storage.rocksdb.floor import group_sizes
 
 
 def test_the_json_object_has_the_documented_keys() -> None:

@@ -14,8 +14,8 @@ from tidelog_server.core.callers import Caller
 from tidelog_server.core.errors import Effect, ShutdownError, StorageFailedError
 from tidelog_server.core.limits import MAX_GROUP_BATCHES, MAX_GROUP_BYTES
 from tidelog_server.log.committer import PendingAppend
-from tidelog_server.log.txn_commit import CommitTerms
-from tidelog_server.log.txn_table import BatchOfTxn, Target
+from tidelog_server.txn.commit import CommitTerms
+from tidelog_server.txn.table import BatchOfTxn, Target
 from tidelog_testing.parts.batches import a_batch
 from tidelog_testing.parts.clocks import SteppedClock
 from tidelog_testing.parts.nodes import Node, Submitted, running_node

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_server.core.cluster_errors import OwnershipLostError
 from tidelog_server.core.errors import Effect
+from tidelog_server.core.errors.cluster import OwnershipLostError
 from tidelog_server.log.tenure import Tenure
 from tidelog_testing.parts.clocks import SteppedClock
 

@@ -12,8 +12,8 @@ import pytest
 
 from tidelog.v1 import wal_service_pb2
 from tidelog_server.core.callers import Caller
-from tidelog_server.rpc.append import AppendCalls, AppendStreamCall, StreamRequest
 from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.services.append import AppendCalls, AppendStreamCall, StreamRequest
 from tidelog_testing.parts.batches import a_columns
 from tidelog_testing.parts.nodes import running_node
 from tidelog_testing.parts.stores import FaultyStore

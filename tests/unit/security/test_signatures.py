@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tidelog_server.core.access_errors import UnauthenticatedError
 from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.errors.access import UnauthenticatedError
 from tidelog_server.core.limits import BAD_SIGNATURES_PER_CONNECTION, MAX_BAD_SIGNATURES_PER_S
 from tidelog_server.metadata.memory import MemoryMetadataStore
 from tidelog_server.runtime.clock import SystemClock

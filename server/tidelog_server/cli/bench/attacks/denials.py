@@ -12,7 +12,7 @@ import grpc.aio
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog_server.cli.bench.attacks.attack import Assault, Attack
 from tidelog_server.cli.bench.security_server import BenchServer
-from tidelog_server.rpc.rows import encode_rows
+from tidelog_server.rpc.columns.rows import encode_rows
 
 _STREAMS: Final = 3
 _METHOD: Final = "/tidelog.v1.WalService/AppendStream"

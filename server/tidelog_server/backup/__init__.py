@@ -1,0 +1,1 @@
+"""Backups: checkpoints of a running store, folders of backups, and restores."""

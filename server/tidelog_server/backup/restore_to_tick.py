@@ -1,0 +1,291 @@
+"""Restoring up to a tick: a backup's messages up to the tick are replayed into a new store.
+
+The unit is the append. A batch is kept if all of its messages are at or below the tick; a transaction, if all of its
+messages on all vchannels are; a broadcast has one tick. So none is cut in half, and the kept messages are a prefix of
+the log in the order in which it was written.
+
+Why replay and not truncate in place: replay uses the code of every append, so the sequence, the chain of hashes, chunks
+and tails of the new store are correct by construction, and every kept message is read and checked.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, TypeVar
+
+from tidelog_server.backup.files import Meter
+from tidelog_server.broadcast.records import Progress, Tombstone
+from tidelog_server.core.entries import EntryHeader, NewEntry, StagedBatch, StagedColumns
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.groups import GroupKey, GroupPosition
+from tidelog_server.core.limits import MAX_CHANGES_PER_COMMIT, MAX_GROUP_BATCHES, MAX_GROUP_BYTES
+from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
+from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.core.transactions import AppCommit
+from tidelog_server.metadata.embedded import EmbeddedMetadataStore, Table
+from tidelog_server.metadata.store import Put, Versioned
+from tidelog_server.storage.log_store import Beside
+from tidelog_server.storage.recovery.view import make_recovery_view
+from tidelog_server.storage.rocksdb.open import open_rocksdb_log_store
+from tidelog_server.storage.rocksdb.snapshot import StoredLog, open_stored_log
+from tidelog_server.storage.rocksdb.store import RocksdbLogStore
+
+_ROOT: Final = "tidelog"
+_HEADERS_PER_PAGE: Final = 256
+_BESIDE_PER_WRITE: Final = 1_000
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(slots=True)
+class RestoreReport:
+    """The result of a restore up to a tick.
+
+    Attributes:
+        incarnation: Incarnation of the new store, hexadecimal.
+        sequence: Number of entries in the new store.
+        last_tick: Greatest tick of a kept message; 0 if no message was kept.
+        kept_messages, removed_messages: Numbers of messages on all vchannels.
+        kept_batches, removed_batches: Numbers of batches on all vchannels; a batch is an append.
+        end_tick: Everything below this tick was kept and nothing else. At most the requested tick plus 1; lower if a
+            batch or a transaction would have been cut in half.
+        removed_broadcasts: Number of broadcasts whose message, or whose acceptance, came after the tick.
+        moved_positions: Number of group positions beyond the tick, which were moved back to it.
+        cut_producers: Number of windows whose last batches are removed; their producers get missing-sequence errors.
+        forgotten_apps: Number of applications whose last commit came after the tick. Their earlier commits are unknown,
+            so retrying one would commit it again.
+        trimmed_vchannels: Ids of vchannels that were trimmed beyond the tick before the backup; their messages are
+            lost.
+    """
+
+    incarnation: str = ""
+    sequence: int = 0
+    last_tick: int = 0
+    kept_messages: int = 0
+    removed_messages: int = 0
+    kept_batches: int = 0
+    removed_batches: int = 0
+    end_tick: int = 0
+    removed_broadcasts: int = 0
+    moved_positions: int = 0
+    cut_producers: int = 0
+    forgotten_apps: int = 0
+    trimmed_vchannels: list[int] = field(default_factory=list)
+
+
+async def replay(source: Path, target: Path, tick: int, meter: Meter) -> RestoreReport:
+    """Create a new store in ``target`` from the messages of data folder ``source`` up to ``tick``, inclusive.
+
+    Args:
+        source: A copy that passed a check; it is not modified.
+        target: An empty folder.
+        tick: The last tick to keep.
+        meter: Called with the number of bytes replayed.
+
+    Raises:
+        DataLossError: A message is damaged.
+        OSError, StorageFailedError: The system failed; ``target`` is unusable.
+    """
+    assert 0 <= tick < MAX_TICK
+    report = RestoreReport(end_tick=tick + 1)
+    with TemporaryDirectory(prefix="tidelog-view-") as view_path:
+        make_recovery_view(source / "db", Path(view_path))
+        with open_stored_log(Path(view_path)) as log:
+            store = open_rocksdb_log_store(target)
+            try:
+                _replay_log(log, store, tick, report, meter)
+                # The new store has no message between this tick and the requested one, so the two are equivalent.
+                last_tick = report.end_tick - 1
+                _replay_beside(log, store, last_tick, report)
+                await _replay_metadata(log.metadata, store, last_tick, report)
+                store.sync()
+                head = store.head
+                report.incarnation = store.incarnation.hex()
+                report.sequence, report.last_tick = head.sequence, head.last_tick
+            finally:
+                store.close()
+    return report
+
+
+def _replay_log(log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport, meter: Meter) -> None:
+    trim_ticks = {vchannel_id: tail.trim_tick for vchannel_id, tail in log.tails.items()}
+    report.trimmed_vchannels = [vchannel_id for vchannel_id, trimmed in trim_ticks.items() if tick + 1 < trimmed]
+    wanted = {vchannel_id: min(trimmed, tick + 1) for vchannel_id, trimmed in trim_ticks.items()}
+    adopted = {vchannel_id: _before_first(log, vchannel_id, cut, tick) for vchannel_id, cut in wanted.items()}
+    store.adopt_vchannels(adopted)
+    runs = [_entries(log, vchannel_id) for vchannel_id in trim_ticks]
+    page: list[EntryHeader] = []
+    page_bytes = 0
+    for header in heapq.merge(*runs, key=lambda header: header.sequence):
+        if not _is_kept(header, tick):
+            report.removed_batches += 1
+            report.removed_messages += header.count
+            report.end_tick = min(report.end_tick, header.base_tick if header.txn is None else header.txn.first_tick)
+            continue
+        if report.removed_batches:
+            # Ticks grow with the sequence, so the kept entries are a prefix. The chain of hashes proves the sequence.
+            raise DataLossError(
+                f"entry {header.sequence} is at tick {header.base_tick}, below that of an earlier entry that is "
+                "removed: this log cannot be cut at a tick; restore all of it",
+                sequence=header.sequence, tick=header.base_tick,
+            )  # fmt: skip
+        if page and (page_bytes + header.columns_bytes > MAX_GROUP_BYTES or len(page) == MAX_GROUP_BATCHES):
+            _write(log, store, page, report, meter)
+            page, page_bytes = [], 0
+        page.append(header)
+        page_bytes += header.columns_bytes
+    _write(log, store, page, report, meter)
+    for vchannel_id, cut in wanted.items():
+        if store.tail(vchannel_id).batches:
+            # This may cut within the first entry, as the original trim did.
+            store.trim(vchannel_id, cut)
+            report.kept_messages -= cut - adopted[vchannel_id]
+
+
+def _before_first(log: StoredLog, vchannel_id: int, trim_tick: int, tick: int) -> int:
+    """Return ``trim_tick``, lowered to the first kept entry of a vchannel if the trim cuts within that entry."""
+    first = log.reader.page_of_headers(vchannel_id, 0, MAX_TICK, 1)
+    return min(trim_tick, first[0].base_tick) if first and _is_kept(first[0], tick) else trim_tick
+
+
+def _is_kept(header: EntryHeader, tick: int) -> bool:
+    last_tick = header.last_tick if header.txn is None else header.txn.last_tick
+    return last_tick <= tick
+
+
+def _entries(log: StoredLog, vchannel_id: int) -> Iterator[EntryHeader]:
+    """Yield the headers of a vchannel, oldest first, a page at a time."""
+    next_tick = 0
+    while page := log.reader.page_of_headers(vchannel_id, next_tick, MAX_TICK, _HEADERS_PER_PAGE):
+        yield from page
+        next_tick = page[-1].last_tick + 1
+
+
+def _write(
+    log: StoredLog, store: RocksdbLogStore, headers: Sequence[EntryHeader], report: RestoreReport, meter: Meter
+) -> None:
+    if not headers:
+        return
+    entries, staged, size_bytes = [], [], 0
+    for header, columns in zip(headers, log.reader.columns(headers), strict=True):
+        assert columns is not None, "nothing is trimmed during a restore"
+        place = None
+        if header.staged_sequence and header.txn is not None:
+            place = StagedColumns(header.staged_sequence, header.columns_bytes, header.stored_crc32c)
+            staged.append(StagedBatch(header.vchannel_id, header.txn.txn_id, header.staged_sequence, columns))
+        entries.append(
+            NewEntry(
+                header.vchannel_id, header.base_tick, header.count, header.message_type, header.columns_crc32c,
+                columns if place is None else b"", header.txn, place, header.broadcast_id,
+            )
+        )  # fmt: skip
+        report.kept_batches += 1
+        report.kept_messages += header.count
+        size_bytes += header.columns_bytes
+    store.write(entries, Beside(staged=staged))
+    meter(size_bytes)
+
+
+def _replay_beside(log: StoredLog, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
+    windows: dict[ProducerKey, ProducerWindow | None] = {}
+    for producer, before in log.windows().items():
+        after = window_until(before, tick)
+        report.cut_producers += after != before
+        if after is not None:
+            windows[producer] = after
+    positions: dict[GroupKey, GroupPosition | None] = {}
+    for group, position in log.positions().items():
+        positions[group] = position
+        if tick + 1 < position.next_tick:
+            # Messages consumed beyond the tick no longer exist, so a retried consume call cannot get them again.
+            positions[group] = position._replace(next_tick=tick + 1, taken=b"")
+            report.moved_positions += 1
+    outcomes = {txn_id: outcome for txn_id, outcome in log.outcomes.items() if outcome.last_tick <= tick}
+    app_commits = {app: commit for app, commit in log.app_commits.items() if _is_before(commit, tick)}
+    report.forgotten_apps = len(log.app_commits) - len(app_commits)
+    for window_page in _pages(windows):
+        store.write([], Beside(windows=window_page))
+    for position_page in _pages(positions):
+        store.write([], Beside(positions=position_page))
+    for outcome_page in _pages(outcomes):
+        store.write([], Beside(outcomes=outcome_page))
+    for app_page in _pages(app_commits):
+        store.write([], Beside(app_commits=app_page))
+    # Keep the floors: rows evicted before the tick stay unknown, and the time of an eviction is not recorded.
+    store.write([], Beside(floors=log.floors))
+    for vchannel_id, fencing_token in log.fencing_tokens.items():
+        store.fence(vchannel_id, fencing_token)
+
+
+def _is_before(commit: AppCommit, tick: int) -> bool:
+    """Return True if a commit was made at or before ``tick``; a commit without messages has a tick too."""
+    return max(commit.first_tick, commit.last_tick) <= tick
+
+
+def window_until(window: ProducerWindow, tick: int) -> ProducerWindow | None:
+    """Return a producer's window without the batches after ``tick``; None if the window at ``tick`` is unknown.
+
+    The epoch is kept, so fenced producers stay fenced.
+    """
+    kept = window
+    while kept.results and kept.last_tick > tick:
+        kept = kept._replace(last_sequence=kept.last_sequence - 1, results=kept.results[:-RESULT_BYTES])
+    # All remembered batches came after the tick: how many older batches did as well is unknown.
+    is_unknown = kept.results == b"" != window.results and kept.last_sequence > 0
+    return None if is_unknown else kept
+
+
+def _pages(rows: Mapping[_Key, _Value]) -> Iterator[dict[_Key, _Value]]:
+    items = list(rows.items())
+    for start in range(0, len(items), _BESIDE_PER_WRITE):
+        yield dict(items[start : start + _BESIDE_PER_WRITE])
+
+
+async def _replay_metadata(table: Table, store: RocksdbLogStore, tick: int, report: RestoreReport) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        loop = asyncio.get_running_loop()
+
+        async def write(call: Callable[[], int]) -> int:
+            return await loop.run_in_executor(executor, call)
+
+        source = await EmbeddedMetadataStore.open(table, executor, write)
+        target = await EmbeddedMetadataStore.open(store.metadata_table(), executor, write)
+        records = await source.list("")
+        gone = _broadcasts_after(records, tick)
+        report.removed_broadcasts = len(gone)
+        puts = [
+            Put(key, found.value, expected_revision=0)
+            for key, found in records.items()
+            if _broadcast_of(key) not in gone
+        ]
+        for start in range(0, len(puts), MAX_CHANGES_PER_COMMIT):
+            await target.commit(puts[start : start + MAX_CHANGES_PER_COMMIT])
+
+
+def _broadcast_of(key: str) -> int | None:
+    """Return the id of the broadcast to which a metadata record belongs; None for other records."""
+    number, slash, _ = key.removeprefix(f"{_ROOT}/broadcast/").partition("/")
+    return int(number) if slash and key.startswith(f"{_ROOT}/broadcast/") and number.isdecimal() else None
+
+
+def _broadcasts_after(records: dict[str, Versioned], tick: int) -> set[int]:
+    """Return the broadcasts whose message came after ``tick``, and pending ones that were accepted after it.
+
+    Pending broadcasts accepted before it are kept: an accepted broadcast always reaches every vchannel.
+    """
+    gone: set[int] = set()
+    for key, found in records.items():
+        broadcast_id = _broadcast_of(key)
+        if broadcast_id is None:
+            continue
+        if key.endswith("/progress"):
+            message_tick = Progress.decode(key, found.value).tick
+            if tick < (message_tick or broadcast_id):
+                gone.add(broadcast_id)
+        elif key.endswith("/tombstone") and tick < Tombstone.decode(key, found.value).tick:
+            gone.add(broadcast_id)
+    return gone

@@ -1,0 +1,556 @@
+"""The broadcasts of this node: accepted, appended, acknowledged, remembered.
+
+The decisions are pure (``keys``, ``table``); this module drives them. An accepted broadcast is in
+the metadata before it is in the log, and stays PENDING until its message is known to be in the log. So a restart
+appends the messages that are missing; the producer window written with each message shows which are in the log.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from tidelog_server.broadcast.acks import BroadcastAcks
+from tidelog_server.broadcast.append import WINDOW_PREFIX, Target, try_append_broadcast, window_key
+from tidelog_server.broadcast.book import BroadcastBook, Live
+from tidelog_server.broadcast.keys import Conflict
+from tidelog_server.broadcast.records import TaskRecord, Tombstone
+from tidelog_server.broadcast.store import (
+    BroadcastStore,
+    Loaded,
+    check_targets,
+    take_keys_again,
+)
+from tidelog_server.broadcast.table import Task
+from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, ResourceKey
+from tidelog_server.core.errors import (
+    BarrierNotReachedError,
+    BroadcastForgottenError,
+    BroadcastNotExistError,
+    BroadcastReusedError,
+    ChannelNotExistError,
+    Effect,
+    InvalidRequestError,
+    RateLimitRejectedError,
+    ResourceAcquiredError,
+    StorageFailedError,
+)
+from tidelog_server.core.limits import (
+    MAX_OPEN_BROADCAST_VCHANNELS,
+    MAX_OPEN_BROADCASTS,
+    MAX_WAITING_BROADCAST_BYTES,
+)
+from tidelog_server.core.shares import Floors
+from tidelog_server.core.tenants import NO_TENANT, Tenant
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.core.usage import Usage
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.protocols import Find
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.runtime.tasks import TaskOwner
+
+_log = structlog.get_logger()
+# Approximate memory of a name in addition to its characters.
+_NAME_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastRequest:
+    """A request for a broadcast, validated except for what depends on the node's state.
+
+    Attributes:
+        vchannels: Names as requested, at least one.
+        batch: A batch of one message.
+        resource_keys: Resource keys, sorted by name, without duplicates.
+        digest: See ``digest_of``.
+        broadcast_id: Id chosen by the caller; 0 to allocate one.
+        wait_s: Maximum wait for the keys in seconds; 0 to fail at once.
+        barrier_tick: Tick that the message's tick must exceed.
+        barrier_wait_s: Maximum wait for the barrier in seconds.
+        tenant: Tenant of the sending principal.
+    """
+
+    vchannels: Sequence[str]
+    batch: Batch
+    resource_keys: tuple[ResourceKey, ...]
+    digest: str
+    broadcast_id: int = 0
+    wait_s: float = 0.0
+    barrier_tick: int = NO_TICK
+    barrier_wait_s: float = 0.0
+    tenant: Tenant = NO_TENANT
+
+
+class BroadcastResult(NamedTuple):
+    """The result of a broadcast.
+
+    Attributes:
+        broadcast_id: Id of the broadcast.
+        tick: Tick of the message on every vchannel.
+        is_duplicate: True if the broadcast had been accepted before.
+    """
+
+    broadcast_id: int
+    tick: int
+    is_duplicate: bool
+
+
+class Broadcasts:
+    """All broadcasts of a node. Lives on the event loop.
+
+    Attributes:
+        acks: Records acknowledgements, and waits for them.
+    """
+
+    def __init__(self, node: LogNode, tasks: TaskOwner, store: BroadcastStore, find: Find) -> None:
+        """Start empty; ``open`` loads the records.
+
+        Args:
+            node: The logs.
+            tasks: Owner of background tasks.
+            store: The records.
+            find: Returns a vchannel by name, or raises why it cannot.
+        """
+        self._node = node
+        self._tasks = tasks
+        self._store = store
+        self._find = find
+        self._book = book = BroadcastBook(node, tasks, store)
+        self.acks = BroadcastAcks(node, book, find)
+        # Ids with a call in progress; the event is set when that call ends.
+        self._attempts: dict[int, asyncio.Event] = {}
+        # Channels that are being destroyed: new broadcasts to them are refused.
+        self._leaving: set[str] = set()
+        self._waiting_bytes = Usage()
+        # Bytes of broadcasts that hold their keys and are not durable yet.
+        self._accepted_bytes = 0
+
+    async def open(self) -> None:
+        """Load all broadcasts, and append accepted ones that are missing from the log.
+
+        Raises:
+            DataLossError: Records contradict each other or the log.
+        """
+        loaded, book = await self._store.load(), self._book
+        book.table.floors = Floors(loaded.floors)
+        for tombstone in loaded.tombstones:
+            book.table.add_tombstone(tombstone)
+        for task in loaded.tasks:
+            book.table.add(task)
+            take_keys_again(book.keys, task)
+        await self._append_pending(loaded)
+        for task in loaded.tasks:
+            # Acknowledge for channels that were destroyed just before the previous run ended.
+            task.want_acks(self._gone(task), book.now_ms())
+        await asyncio.gather(*(book.saved(task) for task in loaded.tasks))
+        self._tasks.start("broadcasts", book.sweep())
+
+    def close(self) -> None:
+        """Stop writing records. Called once the owner of the tasks is closed."""
+        self._store.close()
+
+    async def _append_pending(self, loaded: Loaded) -> None:
+        """Append accepted broadcasts that are missing from the log, each exactly once even across repeated crashes."""
+        pending = [task for task in loaded.tasks if task.state is BroadcastState.PENDING]
+        # Ordering: read all windows before the first append, which may evict windows from the table.
+        ticks = {task: self._recovered_tick(task) for task in pending}
+        needed = {window_key(task.record.vchannel_ids[0], task.record.broadcast_id) for task in pending}
+        known = self._node.shared.producers.keys(WINDOW_PREFIX)
+        self._book.stale_windows = [key for key in known if key not in needed]
+        for task, tick in ticks.items():
+            record = task.record
+            batch = Batch(1, record.message_type, record.columns_crc32c, loaded.messages[record.broadcast_id])
+            self._book.live[record.broadcast_id] = live = Live(task, self._targets_of(task))
+            task.want_appended(tick or await self._append(live, batch, NO_TICK), self._book.now_ms())
+            _log.info("broadcast_recovered", broadcast_id=record.broadcast_id, was_in_log=bool(tick))
+
+    # -- Broadcasts ----------------------------------------------------------------------------------------
+
+    async def broadcast(self, request: BroadcastRequest) -> BroadcastResult:
+        """Append a message to several vchannels, all or none, and return once it is durable.
+
+        Cancelling before acceptance leaves nothing behind; later it ends the wait only. A retry of an accepted
+        broadcast returns its result, regardless of keys, barrier and the state of the node.
+
+        Raises:
+            BroadcastReusedError: The id was accepted with other content. Nothing happened.
+            BroadcastForgottenError: The id may belong to a forgotten broadcast.
+            ResourceAcquiredError: Another broadcast holds a key, for longer than ``wait_s``. Nothing happened.
+            BarrierNotReachedError: The barrier was not reached within ``barrier_wait_s``. Nothing happened.
+            InvalidRequestError, InvalidNameError, ChannelNotExistError: A vchannel or the id is invalid, or a channel
+                does not exist. Nothing happened.
+            RateLimitRejectedError, DiskFullError, ShutdownError: Nothing happened.
+            StorageFailedError: See ``effect``.
+        """
+        self._check_storage(request.broadcast_id)
+        oracle = self._node.shared.oracle
+        if request.broadcast_id > oracle.now():
+            raise InvalidRequestError(
+                f"the broadcast id {request.broadcast_id} is beyond the latest tick {oracle.last}: take ids from "
+                "AllocateTicks, or omit the id",
+                field="broadcast_id",
+            )
+        broadcast_id = request.broadcast_id or await oracle.allocate(1)
+        async with self._alone(broadcast_id):
+            if (known := await self._known(broadcast_id, request)) is not None:
+                return known
+            if broadcast_id <= (floor := self._book.table.floors.of(request.tenant)):
+                raise BroadcastForgottenError(broadcast_id=broadcast_id, floor=floor)
+            with self._room_for(request):
+                if request.wait_s or request.barrier_tick:
+                    # Refuse before the wait, not only after it.
+                    self._check(request)
+                await self._reach(request)
+                await self._acquire(broadcast_id, request)
+                # Ordering: no await from here on, so a cancelled call cannot leave keys held without a broadcast.
+                live = self._begin(broadcast_id, request)
+                # Subtracted once the message is durable, so broadcasts on their way to the log count.
+                self._accepted_bytes += len(live.targets) * len(request.batch.columns)
+            tick = await self._tasks.finish(self._carry_out(live, request.batch, request.barrier_tick))
+        return BroadcastResult(broadcast_id, tick, is_duplicate=False)
+
+    @asynccontextmanager
+    async def _alone(self, broadcast_id: int) -> AsyncIterator[None]:
+        """Serialise calls with the same id."""
+        while (other := self._attempts.get(broadcast_id)) is not None:
+            await other.wait()
+        self._attempts[broadcast_id] = has_ended = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._attempts[broadcast_id]
+            has_ended.set()
+
+    async def _known(self, broadcast_id: int, request: BroadcastRequest) -> BroadcastResult | None:
+        live, found = self._book.live.get(broadcast_id), self._book.table.find(broadcast_id)
+        task = found if live is None else live.task
+        if task is None:
+            return None
+        if (task.digest if isinstance(task, Tombstone) else task.record.digest) != request.digest:
+            raise BroadcastReusedError(broadcast_id)
+        tick = task.tick if live is None else await asyncio.shield(live.outcome)
+        if not tick:
+            # Accepted, but storage failed before the append.
+            self._check_storage(broadcast_id)
+        return BroadcastResult(broadcast_id, tick, is_duplicate=True)
+
+    def _check_storage(self, broadcast_id: int) -> None:
+        """Raise the node's storage failure, if any; its effect is unknown if this broadcast may have been accepted."""
+        failure = self._node.admission.failure
+        if failure is not None and (broadcast_id in self._book.unsure or broadcast_id in self._book.table.open):
+            raise StorageFailedError(failure.values["cause"], effect=Effect.UNKNOWN)
+        self._node.admission.check_storage()
+
+    @contextmanager
+    def _room_for(self, request: BroadcastRequest) -> Iterator[None]:
+        names = sum(map(len, request.vchannels)) + _NAME_BYTES * len(request.vchannels)
+        keys = sum(len(key.name.domain) + len(key.name.key) + _NAME_BYTES for key in request.resource_keys)
+        size_bytes = len(request.batch.columns) + names + keys
+        waiting = self._waiting_bytes
+        if waiting.total + size_bytes > MAX_WAITING_BROADCAST_BYTES:
+            raise RateLimitRejectedError(
+                f"broadcasts with {waiting.total} bytes wait for keys, at most {MAX_WAITING_BROADCAST_BYTES} are "
+                "allowed: retry later",
+                bytes=waiting.total, max_bytes=MAX_WAITING_BROADCAST_BYTES,
+            )  # fmt: skip
+        waiting.check_share(
+            request.tenant, size_bytes, MAX_WAITING_BROADCAST_BYTES, self._percent, "bytes of broadcasts that wait"
+        )
+        waiting.add(request.tenant, size_bytes)
+        try:
+            yield
+        finally:
+            waiting.add(request.tenant, -size_bytes)
+
+    def _check(self, request: BroadcastRequest) -> list[Target]:
+        """Return the targets of a broadcast; raise if the node cannot accept it now."""
+        admission = self._node.admission
+        admission.check()
+        targets = [self._find(name) for name in request.vchannels]
+        if len({vchannel.vchannel_id for _, vchannel in targets}) < len(targets):
+            raise InvalidRequestError("the broadcast names a vchannel twice: name each once", field="vchannels")
+        for log, _ in targets:
+            if log.name in self._leaving:
+                raise ChannelNotExistError(log.name, "is being destroyed")
+        admission.check_room(self._accepted_bytes + len(targets) * len(request.batch.columns))
+        self._check_open(len(targets), request.tenant)
+        return targets
+
+    def _check_open(self, vchannels: int, tenant: Tenant) -> None:
+        """Raise RateLimitRejectedError if no further broadcast with ``vchannels`` vchannels may be open."""
+        table, live = self._book.table, self._book.live
+        accepting = [one.task.record for broadcast_id, one in live.items() if broadcast_id not in table.open]
+        mine = [record for record in accepting if record.tenant == tenant.hex()]
+        for unit, usage, amount, own, maximum in (
+            ("broadcasts", table.open_usage, len(accepting) + 1, len(mine) + 1, MAX_OPEN_BROADCASTS),
+            ("vchannels", table.vchannels_usage, vchannels + sum(len(each.vchannels) for each in accepting),
+             vchannels + sum(len(each.vchannels) for each in mine), MAX_OPEN_BROADCAST_VCHANNELS),
+        ):  # fmt: skip
+            if (total := usage.total + amount) > maximum:
+                raise RateLimitRejectedError(
+                    f"the node's open broadcasts would have {total} {unit}, at most {maximum} are allowed: "
+                    "acknowledge or abort some first",
+                    **{unit: total, f"max_{unit}": maximum},
+                )
+            usage.check_share(tenant, own, maximum, self._percent, f"{unit} of open broadcasts")
+
+    @property
+    def _percent(self) -> int:
+        return self._node.admission.limits.max_principal_percent
+
+    async def _reach(self, request: BroadcastRequest) -> None:
+        """Wait until the barrier has passed. Precedes acquiring the keys, so no key is held during this wait."""
+        oracle, barrier_tick = self._node.shared.oracle, request.barrier_tick
+        if barrier_tick <= oracle.now():
+            return
+        try:
+            async with asyncio.timeout(request.barrier_wait_s):
+                while barrier_tick > oracle.now():
+                    self._node.admission.check_storage()
+                    await oracle.prepare(1, barrier_tick)
+        except TimeoutError:
+            raise BarrierNotReachedError(barrier_tick=barrier_tick, latest_tick=oracle.now()) from None
+
+    async def _acquire(self, broadcast_id: int, request: BroadcastRequest) -> None:
+        """Acquire all keys. If this raises, no key is held and the broadcast is in no queue."""
+        if not request.wait_s:
+            if (conflict := self._book.keys.try_acquire(broadcast_id, request.resource_keys)) is not None:
+                raise _acquired(conflict)
+            return
+        with self._book.watching([broadcast_id], request.tenant) as changed:
+            if self._book.keys.request(broadcast_id, request.resource_keys):
+                return
+            try:
+                async with asyncio.timeout(request.wait_s):
+                    while not self._book.keys.holds(broadcast_id):
+                        self._node.admission.check_storage()
+                        changed.clear()
+                        await changed.wait()
+            except TimeoutError:
+                # The keys may have been granted at the moment of the timeout.
+                if not self._book.keys.holds(broadcast_id):
+                    conflict = self._book.keys.conflict(broadcast_id)
+                    self._book.release(broadcast_id)
+                    raise _acquired(conflict) from None
+            except BaseException:
+                self._book.release(broadcast_id)
+                raise
+
+    def _begin(self, broadcast_id: int, request: BroadcastRequest) -> Live:
+        """Return the broadcast, which holds its keys and is about to be accepted. Releases the keys if it raises."""
+        try:
+            # Check again: the node's state may have changed during the wait.
+            targets = self._check(request)
+        except BaseException:
+            self._book.release(broadcast_id)
+            raise
+        record = TaskRecord(
+            broadcast_id,
+            tuple(vchannel.name for _, vchannel in targets),
+            tuple(vchannel.vchannel_id for _, vchannel in targets),
+            request.resource_keys,
+            request.digest,
+            request.batch.message_type,
+            request.batch.columns_crc32c,
+            self._book.now_ms(),
+            request.tenant.hex(),
+        )
+        self._book.live[broadcast_id] = live = Live(Task(record), targets)
+        return live
+
+    async def _carry_out(self, live: Live, batch: Batch, barrier_tick: int) -> int:
+        """Accept a broadcast that holds its keys, append it, and return its tick."""
+        task = live.task
+        try:
+            hit(Failpoint.BROADCAST_KEYS_HELD)
+            await self._store.accept(task, batch.columns)
+            hit(Failpoint.BROADCAST_ACCEPTED)
+            self._book.table.add(task)
+            self._node.metrics.broadcasts_accepted.inc()
+            tick = await self._append_accepted(live, batch, barrier_tick)
+            hit(Failpoint.BROADCAST_APPENDED)
+        except BaseException as error:
+            # The keys stay held: if the broadcast is in the metadata, a restart resumes it.
+            self._book.fail(live, error)
+            raise
+        finally:
+            self._accepted_bytes -= len(live.targets) * len(batch.columns)
+        task.want_appended(tick, self._book.now_ms())
+        self._book.save_soon(task)
+        live.outcome.set_result(tick)
+        return tick
+
+    async def _append_accepted(self, live: Live, batch: Batch, barrier_tick: int) -> Tick:
+        try:
+            return await self._append(live, batch, barrier_tick)
+        except StorageFailedError as error:
+            # Always unknown: the broadcast is accepted, and a restart may resume it.
+            raise StorageFailedError(error.values["cause"], effect=Effect.UNKNOWN) from error
+
+    async def _append(self, live: Live, batch: Batch, barrier_tick: int) -> Tick:
+        """Append an accepted broadcast, and return its tick once it is durable."""
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_settled(_: PendingAppend) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        while True:
+            append = try_append_broadcast(
+                self._node.shared, live.task.record.broadcast_id, live.targets, batch,
+                barrier_tick=barrier_tick, forget=self._book.stale_windows, on_settled=on_settled,
+            )  # fmt: skip
+            if append is not None:
+                break
+            await self._node.shared.oracle.prepare(1, barrier_tick)
+        self._book.stale_windows = []
+        await settled
+        if append.failure is not None:
+            raise append.failure.with_effect(Effect.UNKNOWN)
+        return append.entries[0].base_tick
+
+    # -- Inspection ----------------------------------------------------------------------------------------
+
+    def page(
+        self, states: Iterable[BroadcastState], after_id: int, max_count: int
+    ) -> tuple[list[Task | Tombstone], bool]:
+        """Return up to ``max_count`` broadcasts in ``states`` with ids above ``after_id``, and whether more exist."""
+        wanted = frozenset(states)
+        candidates: dict[int, Task | Tombstone] = {}
+        if wanted.intersection(OPEN_STATES):
+            candidates |= self._book.table.open
+        if wanted.difference(OPEN_STATES):
+            candidates |= self._book.table.tombstones
+        found = sorted(key for key, each in candidates.items() if after_id < key and each.state in wanted)
+        return [candidates[key] for key in found[:max_count]], max_count < len(found)
+
+    def find(self, broadcast_id: int) -> Task | Tombstone | None:
+        """Return a broadcast, including one that is being accepted; None if the id is unknown."""
+        live = self._book.live.get(broadcast_id)
+        return self._book.table.find(broadcast_id) if live is None else live.task
+
+    @property
+    def highest_floor(self) -> int:
+        """The greatest forgotten id of any principal."""
+        return self._book.table.floors.highest
+
+    def describe(self, broadcast_id: int) -> Task | Tombstone:
+        """Return a broadcast. Raises BroadcastNotExistError if the id is unknown."""
+        found = self._book.table.find(broadcast_id)
+        if found is None:
+            raise BroadcastNotExistError(broadcast_id)
+        return found
+
+    async def abort(self, broadcast_id: int, reason: str) -> Tombstone:
+        """Abort a broadcast durably and return its tombstone. Its keys are released; its message stays in the log.
+
+        No effect on a finished broadcast. Cancelling does not stop it.
+
+        Raises:
+            BroadcastNotExistError: The id is unknown. Nothing happened.
+        """
+        self._node.admission.check_storage()
+        return await self._tasks.finish(self._abort(broadcast_id, reason))
+
+    async def _abort(self, broadcast_id: int, reason: str) -> Tombstone:
+        if (live := self._book.live.get(broadcast_id)) is not None:
+            # An accepted broadcast always reaches the log; it can be aborted only then.
+            await asyncio.shield(live.outcome)
+        found = self.describe(broadcast_id)
+        if isinstance(found, Task):
+            # A pending broadcast that is not live was interrupted by a failure or by the shutdown.
+            self._node.admission.check_storage()
+            record, is_aborted = found.record, found.want_aborted(reason, self._book.now_ms())
+            await self._book.saved(found)
+            tombstone = self._book.table.find(broadcast_id)
+            assert isinstance(tombstone, Tombstone)
+            found = tombstone
+            if is_aborted:
+                self._node.metrics.broadcasts_aborted.inc()
+                _log.warning(
+                    "broadcast_aborted", broadcast_id=broadcast_id, reason=reason, tick=found.tick,
+                    acked=found.acked, vchannels=found.vchannels,
+                    resource_keys=[f"{key.name.domain}/{key.name.key} {key.mode}" for key in record.resource_keys],
+                )  # fmt: skip
+        return found
+
+    def refresh_metrics(self) -> None:
+        """Update the metrics that are computed on demand."""
+        metrics, tasks = self._node.metrics, self._book.table.open.values()
+        pending = sum(task.state is BroadcastState.PENDING for task in tasks)
+        metrics.broadcasts_open.labels(BroadcastState.PENDING).set(pending)
+        metrics.broadcasts_open.labels(BroadcastState.WAIT_ACK).set(len(tasks) - pending)
+        metrics.broadcast_tombstones.set(self._book.table.finished)
+        now_ms = self._book.now_ms()
+        oldest_ms = min((task.record.created_ms for task in tasks), default=now_ms)
+        metrics.broadcast_oldest_seconds.set(max(0, now_ms - oldest_ms) / 1_000)
+        metrics.broadcast_waiters.labels("keys").set(self._book.keys.waiters)
+        metrics.broadcast_waiters.labels("acks").set(self._book.waiters - self._book.keys.waiters)
+
+    # -- Destroyed channels --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def leaving(self, channels: Sequence[str]) -> AsyncIterator[None]:
+        """Refuse broadcasts to channels that are destroyed in this block; enter it once none is in progress.
+
+        Why: a restart checks whether a broadcast is in the log by the window on its first vchannel. So that vchannel
+        must exist until WAIT_ACK is persisted.
+        """
+        going = set(channels)
+        self._leaving |= going
+        try:
+            for live in list(self._book.live.values()):
+                if going & live.task.channels:
+                    await live.has_left.wait()
+            yield
+        finally:
+            self._leaving -= going
+
+    async def left(self, channels: Sequence[str]) -> None:
+        """Acknowledge, durably, for the vchannels of destroyed channels, which no client can acknowledge any more."""
+        going = set(channels)
+        # Deduplicated: a broadcast may include several of the channels.
+        tasks = list({id(task): task for channel in channels for task in self._book.table.of_channel(channel)}.values())
+        for task in tasks:
+            gone = (bit for bit, name in enumerate(task.record.vchannels) if name.partition("/")[0] in going)
+            task.want_acks(sum(1 << bit for bit in gone), self._book.now_ms())
+            # There may be thousands: yield to other work on the event loop.
+            await asyncio.sleep(0)
+        await asyncio.gather(*(self._book.saved(task) for task in tasks))
+
+    def _gone(self, task: Task) -> int:
+        """Return the bitmap of vchannels that no longer exist; a vchannel re-created under a name is another one."""
+        places = zip(task.record.vchannels, task.record.vchannel_ids, strict=True)
+        return sum(1 << bit for bit, place in enumerate(places) if self._target(*place) is None)
+
+    def _target(self, name: str, vchannel_id: int) -> Target | None:
+        try:
+            target = self._find(name)
+        except (ChannelNotExistError, InvalidRequestError):
+            return None
+        return target if target[1].vchannel_id == vchannel_id else None
+
+    def _targets_of(self, task: Task) -> list[Target]:
+        """Return the targets of a recovered broadcast. Raises DataLossError if one is missing.
+
+        Channels are not destroyed while a broadcast to them is pending.
+        """
+        places = zip(task.record.vchannels, task.record.vchannel_ids, strict=True)
+        targets = [target for place in places if (target := self._target(*place)) is not None]
+        check_targets(task, len(targets))
+        return targets
+
+    def _recovered_tick(self, task: Task) -> int:
+        """Return the tick of a pending broadcast's message in the log; 0 if the message is missing."""
+        window = self._node.shared.producers.window(window_key(task.record.vchannel_ids[0], task.record.broadcast_id))
+        return 0 if window is None else window.result(1).first_tick
+
+
+def _acquired(conflict: Conflict) -> ResourceAcquiredError:
+    key = conflict.key
+    return ResourceAcquiredError(domain=key.name.domain, key=key.name.key, mode=key.mode, broadcast_id=conflict.owner)

@@ -1,0 +1,1 @@
+"""Channels: their records, owners, placement and retention."""

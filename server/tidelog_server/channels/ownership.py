@@ -1,0 +1,96 @@
+"""Ownership of channels: which node owns a channel, where new ones are placed, and how other nodes are notified."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from tidelog_server.channels.catalog import Catalog, ChannelRecord
+from tidelog_server.channels.placement import place
+from tidelog_server.cluster.cluster import Cluster
+from tidelog_server.core.errors import TidelogServerError
+from tidelog_server.core.errors.cluster import NotOwnerError
+from tidelog_server.core.nodes import ChannelOwner
+
+_TELL_WITHIN_S: Final = 2.0
+_log = structlog.get_logger()
+
+
+class Ownership:
+    """Maps channels to the nodes that own them. A standalone server owns every channel."""
+
+    def __init__(self, catalog: Catalog, cluster: Cluster | None) -> None:
+        self._catalog = catalog
+        self._cluster = cluster
+
+    def check_here(self, channel: str, name: str) -> None:
+        """Raise NotOwnerError if another node owns ``channel``; ``name`` is the requested name, for the error."""
+        if self._cluster is None:
+            return
+        record = self._catalog.foreign().get(channel)
+        if record is not None:
+            owner = self._cluster.owner(channel, record.node_id)
+            raise NotOwnerError(name, node_id=owner.node_id, address=owner.address, term=owner.term)
+
+    def owner(self, channel: str) -> ChannelOwner | None:
+        """Return the owner of a channel; None if the channel does not exist."""
+        record = self._catalog.records().get(channel) or self._catalog.foreign().get(channel)
+        if record is None or record.is_destroying:
+            return None
+        if self._cluster is None:
+            return ChannelOwner(channel, "")
+        return self._cluster.owner(channel, record.node_id)
+
+    def place(self, channels: int, vchannels: int) -> list[str]:
+        """Return the node id for each of ``channels`` new channels; empty on a standalone server."""
+        if self._cluster is None:
+            return []
+        loads = self._catalog.loads()
+        return place({node_id: loads.get(node_id, 0) for node_id in self._cluster.nodes}, channels, vchannels)
+
+    async def tell(self, records: Sequence[ChannelRecord]) -> None:
+        """Notify the other nodes of new channels.
+
+        Each then serves those that it owns and names the owner of the others. Without the notification, or if a node
+        does not answer, it learns of them a moment later from its watch, and until then reports that they do not exist.
+        """
+        if self._cluster is None or not records:
+            return
+        others = [node_id for node_id in self._cluster.nodes if node_id != self._cluster.node_id]
+        names = [record.name for record in records]
+        await asyncio.gather(*(self._tell(node_id, names) for node_id in others))
+
+    async def _tell(self, node_id: str, names: Sequence[str]) -> None:
+        assert self._cluster is not None
+        node = self._cluster.nodes.get(node_id)
+        try:
+            async with asyncio.timeout(_TELL_WITHIN_S):
+                if node is not None:
+                    await self._cluster.peers.note_channels(node.record.address_for_nodes, names)
+        except (TidelogServerError, TimeoutError) as error:
+            _log.warning("node_not_told", node=node_id, channels=len(names), error=str(error))
+
+    @property
+    def version(self) -> int:
+        """A number that is incremented whenever an owner may have changed."""
+        return self._catalog.version + (0 if self._cluster is None else self._cluster.version)
+
+    def owners(self) -> dict[str, ChannelOwner]:
+        """Return the owner of each channel, by name."""
+        names = [*self._catalog.records(), *self._catalog.foreign()]
+        return {name: owner for name in names if (owner := self.owner(name)) is not None}
+
+    def counts(self) -> tuple[Counter[str], Counter[str]]:
+        """Return the number of channels and the number of vchannels of each node."""
+        channels: Counter[str] = Counter()
+        vchannels: Counter[str] = Counter()
+        for record in (*self._catalog.records().values(), *self._catalog.foreign().values()):
+            channels[record.node_id] += 1
+            vchannels[record.node_id] += len(record.vchannel_ids)
+        return channels, vchannels
+
+    def foreign(self) -> Mapping[str, ChannelRecord]:
+        """Return the records of channels of other nodes."""
+        return self._catalog.foreign()

@@ -1,0 +1,256 @@
+"""The driver of retention: checks channels, plans cuts with ``retention_plan``, and trims.
+
+A channel is due when it may have something to delete: when its size, by its tails, exceeds a bound, or when its oldest
+chunk, as of the last check, has become too old. So a check of all channels reads only their tails, on a reader thread;
+chunks are read only where something is due.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import structlog
+
+from tidelog_server.channels.catalog import Catalog, ChannelRecord
+from tidelog_server.channels.retention_plan import Cut, VchannelView, bytes_over, plan_cuts
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.errors.storage import StorageUnreadableError
+from tidelog_server.core.limits import CHUNK_BYTES
+from tidelog_server.core.retention import KEEP_FOR_EVER, GroupCut, Retention
+from tidelog_server.core.ticks import NO_TICK, Tick, compose, physical_ms
+from tidelog_server.log.channel_log import ChannelLog, VchannelLog
+from tidelog_server.log.node import LogNode
+from tidelog_server.runtime.tasks import TaskOwner
+
+DEFAULT_CHECK_INTERVAL_MS: Final = 10_000
+# Between two full checks, a check follows appends: at most this often, and after this number of bytes.
+_MAX_PAUSE_S: Final = 0.1
+_LOOK_AFTER_BYTES: Final = 2 * CHUNK_BYTES
+# A channel beyond a bound is checked again once it has grown by 1/32, because a check reads chunks.
+_GROWTH_SHARE: Final = 32
+# Finding due channels takes at most 1/20 of the time.
+_BUSY_SHARE: Final = 20
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+HeldTick = Callable[[str], tuple[int, str] | None]
+"""Returns the smallest next tick of the groups on a vchannel, given by name, and that group; None without groups."""
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A channel with retention settings.
+
+    Attributes:
+        looked_bytes: Size after the last check, in bytes.
+        not_before_ms: Time before which no message is too old, in milliseconds since the epoch.
+    """
+
+    log: ChannelLog
+    retention: Retention
+    looked_bytes: int = 0
+    not_before_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """The result of a check. ``bytes_left`` and ``not_before_ms`` update _Watched."""
+
+    cuts: Sequence[Cut]
+    bytes_left: int
+    not_before_ms: int
+
+
+class Retainer:
+    """Keeps channels within their bounds. Lives on the event loop; ``run`` is its task.
+
+    Invariant: messages that a group has not committed are deleted only by a hard cap, and only after that loss is
+    persisted in the channel's record.
+    """
+
+    def __init__(self, node: LogNode, tasks: TaskOwner, readers: Executor, changes: asyncio.Lock) -> None:
+        """``changes`` serialises changes of the catalog; it is held for one trim at a time."""
+        self._node = node
+        self._tasks = tasks
+        self._readers = readers
+        self._changes = changes
+        self._watched: dict[str, _Watched] = {}
+        self._catalog: Catalog
+        self._held_tick: HeldTick
+        self._on_trimmed: Callable[[], None]
+        self._looked_at_bytes = 0
+
+    def open(self, catalog: Catalog, held_tick: HeldTick, on_trimmed: Callable[[], None]) -> None:
+        """Set the catalog, the source of held ticks, and the callback for disk space that can be reclaimed."""
+        self._catalog = catalog
+        self._held_tick = held_tick
+        self._on_trimmed = on_trimmed
+
+    def watch(self, record: ChannelRecord, log: ChannelLog) -> None:
+        """Keep a channel within the bounds of its record from now on; call again after they changed."""
+        self._watched.pop(record.name, None)
+        if record.retention != KEEP_FOR_EVER:
+            self._watched[record.name] = _Watched(log, record.retention)
+
+    def forget(self, name: str) -> None:
+        """Stop retention of a channel."""
+        self._watched.pop(name, None)
+
+    async def run(self, check_interval_s: float) -> None:
+        """Check all channels every ``check_interval_s``, and growing ones in between. Never returns."""
+        clock = self._node.shared.clock
+        pause_s = min(check_interval_s, _MAX_PAUSE_S)
+        next_full_s = 0.0
+        while True:
+            await asyncio.sleep(pause_s)
+            begin_s = clock.monotonic_s()
+            is_full = next_full_s <= begin_s
+            grown_bytes = self._node.admission.submitted_bytes - self._looked_at_bytes
+            if not self._watched or not (is_full or _LOOK_AFTER_BYTES <= grown_bytes):
+                continue
+            self._looked_at_bytes += grown_bytes
+            if is_full:
+                next_full_s = begin_s + check_interval_s
+            try:
+                due = await self._on_reader(self._due, list(self._watched.values()), is_full)
+            except StorageUnreadableError as error:
+                _log.warning("retention_postponed", problem=error.message)
+                continue
+            pause_s = max(min(check_interval_s, _MAX_PAUSE_S), _BUSY_SHARE * (clock.monotonic_s() - begin_s))
+            for watched in due:
+                try:
+                    await self._look(watched)
+                except DataLossError as error:
+                    # Damaged data must not be trimmed: stop retention of this channel until the next start, which
+                    # will refuse the store. Retention of other channels continues.
+                    self.forget(watched.log.name)
+                    _log.error("retention_met_damage", channel=watched.log.name, problem=error.message, **error.values)
+                except StorageUnreadableError as error:
+                    _log.warning("retention_postponed", channel=watched.log.name, problem=error.message)
+
+    async def _look(self, watched: _Watched) -> None:
+        held = [self._held_tick(vchannel.name) for vchannel in watched.log.vchannels]
+        if self._watched.get(watched.log.name) is not watched:
+            return
+        cuts = dict(self._catalog.records()[watched.log.name].cuts)
+        try:
+            verdict = await self._on_reader(self._judge, watched, held, cuts)
+        except KeyError:
+            # The channel was destroyed during the check.
+            assert watched.log.is_closed
+            return
+        watched.looked_bytes, watched.not_before_ms = verdict.bytes_left, verdict.not_before_ms
+        # Ordering: losses are persisted before anything is deleted, so that no crash hides a loss.
+        if not verdict.cuts or not await self._tasks.finish(self._tell(watched, verdict.cuts, held)):
+            return
+        for cut in verdict.cuts:
+            await self._tasks.finish(self._trim(watched.log.vchannels[cut.index], watched, cut))
+        self._on_trimmed()
+
+    async def _tell(self, watched: _Watched, cuts: Sequence[Cut], held: Sequence[tuple[int, str] | None]) -> bool:
+        """Persist what will be cut past groups; return False if the channel was destroyed or altered meanwhile."""
+        name = watched.log.name
+        async with self._changes:
+            if self._watched.get(name) is not watched:
+                return False
+            before = dict(self._catalog.records()[name].cuts)
+            told: dict[int, GroupCut] = {}
+            for cut in cuts:
+                hold = held[cut.index]
+                if not cut.lost_messages or hold is None:
+                    continue
+                told[cut.index] = before.get(cut.index, GroupCut()).and_then(
+                    messages=cut.lost_messages, size_bytes=cut.lost_bytes, until_tick=cut.tick, group=hold[1]
+                )
+                _log.warning(
+                    "retention_cut_past_group", vchannel=watched.log.vchannels[cut.index].name, group=hold[1],
+                    group_next_tick=hold[0], until_tick=cut.tick, messages=cut.lost_messages, bytes=cut.lost_bytes,
+                    hard_bytes=watched.retention.hard_bytes,
+                )  # fmt: skip
+                self._node.metrics.retention_lost_messages.inc(cut.lost_messages)
+                self._node.metrics.retention_lost_bytes.inc(cut.lost_bytes)
+            if told:
+                await self._catalog.note_cuts(name, told)
+            return True
+
+    async def _trim(self, vchannel: VchannelLog, watched: _Watched, cut: Cut) -> None:
+        node = self._node
+        async with self._changes:
+            if self._watched.get(watched.log.name) is not watched:
+                return  # Destroyed or altered since: the decision is based on outdated settings.
+            tick = min(cut.tick, vchannel.durable_tick + 1)
+            if not cut.is_past_hold and (hold := self._held_tick(vchannel.name)) is not None:
+                tick = min(tick, hold[0])
+            if tick <= vchannel.trim_tick:
+                return
+            # Ordering: set the trim tick before submitting the trim, so that groups that subscribe or seek from here on
+            # are refused positions that are about to be deleted.
+            vchannel.trim_tick = Tick(tick)
+            before = node.store.tail(vchannel.vchannel_id)
+            tail = await node.committer.run(lambda: node.store.trim(vchannel.vchannel_id, tick))
+            vchannel.trim_tick = tail.trim_tick
+        node.metrics.retention_messages.inc(tail.trimmed_messages - before.trimmed_messages)
+        node.metrics.retention_bytes.inc(tail.trimmed_bytes - before.trimmed_bytes)
+        _log.debug("retention_trimmed", vchannel=vchannel.name, trim_tick=tail.trim_tick)
+
+    # -- On a reader's thread ------------------------------------------------------------------------------
+
+    def _due(self, candidates: Sequence[_Watched], is_full: bool) -> list[_Watched]:
+        """Return the channels that may have something to delete."""
+        now_ms = self._node.shared.clock.wall_ms()
+        return [watched for watched in candidates if self._is_due(watched, now_ms, is_full=is_full)]
+
+    def _is_due(self, watched: _Watched, now_ms: int, *, is_full: bool) -> bool:
+        store, retention = self._node.store, watched.retention
+        try:
+            tails = [store.tail(vchannel.vchannel_id) for vchannel in watched.log.vchannels]
+        except KeyError:
+            return False  # It is being destroyed.
+        bytes_left = sum(tail.columns_bytes - tail.trimmed_bytes for tail in tails)
+        if is_full and bytes_left and retention.age_ms and watched.not_before_ms <= now_ms:
+            return True
+        if not bytes_over(retention, bytes_left):
+            return False
+        grown_bytes = bytes_left - watched.looked_bytes
+        return is_full or max(CHUNK_BYTES, bytes_left // _GROWTH_SHARE) <= grown_bytes
+
+    def _judge(
+        self, watched: _Watched, held: Sequence[tuple[int, str] | None], cuts: Mapping[int, GroupCut]
+    ) -> _Verdict:
+        """Read chunks, and decide what to delete. Raises KeyError if the channel was destroyed meanwhile."""
+        store, retention = self._node.store, watched.retention
+        now_ms = self._node.shared.clock.wall_ms()
+        expired_tick = compose(max(0, now_ms - retention.age_ms)) if retention.age_ms else NO_TICK
+        # Ordering: tails before chunks, see VchannelView.
+        tails = [store.tail(vchannel.vchannel_id) for vchannel in watched.log.vchannels]
+        bytes_left = sum(tail.columns_bytes - tail.trimmed_bytes for tail in tails)
+        over_bytes = bytes_over(retention, bytes_left)
+        views = [
+            VchannelView(
+                tail,
+                store.oldest_chunks(vchannel.vchannel_id, expired_tick, over_bytes),
+                hold and hold[0],
+                cuts[index].until_tick if index in cuts else NO_TICK,
+            )
+            for index, (vchannel, tail, hold) in enumerate(zip(watched.log.vchannels, tails, held, strict=True))
+        ]
+        planned = plan_cuts(retention, views, expired_tick)
+        return _Verdict(
+            planned, bytes_left - sum(cut.bytes for cut in planned), _next_expiry_ms(retention, views, planned, now_ms)
+        )
+
+    async def _on_reader(self, call: Callable[..., _T], *arguments: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call, *arguments)
+
+
+def _next_expiry_ms(retention: Retention, views: Sequence[VchannelView], planned: Sequence[Cut], now_ms: int) -> int:
+    """Return the time at which the oldest remaining chunk becomes too old; no message is too old before it."""
+    cut_ticks = {cut.index: cut.tick for cut in planned}
+    left_from = [max(view.tail.trim_tick, cut_ticks.get(index, NO_TICK)) for index, view in enumerate(views)]
+    oldest = [
+        next((chunk.last_tick for chunk in view.chunks if tick <= chunk.last_tick), None)
+        for view, tick in zip(views, left_from, strict=True)
+    ]
+    return min((physical_ms(tick) for tick in oldest if tick is not None), default=now_ms) + retention.age_ms

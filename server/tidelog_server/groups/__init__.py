@@ -1,0 +1,1 @@
+"""Consumer groups: their records, positions, members and lag."""

@@ -1,0 +1,142 @@
+"""Records of consumer groups in the metadata store: ``<root>/group/<name>``, JSON (see FORMAT.md)."""
+
+import json
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from tidelog_server.core.errors import DataLossError, RateLimitRejectedError
+from tidelog_server.core.groups import GroupKey
+from tidelog_server.core.limits import MAX_GROUPS
+from tidelog_server.core.ticks import Tick
+from tidelog_server.core.usage import Usage
+from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
+from tidelog_server.metadata.shared_commits import SharedCommits
+from tidelog_server.metadata.store import Delete, MetadataStore, Put
+
+# In the metadata since format 1.
+_RECORD_VERSION: Final = 1
+_START_NAMES: Final[dict[type[Start], str]] = {
+    StartAll: "all", StartLatest: "latest", StartFrom: "from_tick", StartAtTime: "from_time_ms"
+}  # fmt: skip
+_STARTS: Final[dict[str, Callable[..., Start]]] = {name: start for start, name in _START_NAMES.items()}
+assert set(_START_NAMES) == set(get_args(Start))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """The record of a group, without its positions.
+
+    Attributes:
+        name: Name of the group.
+        created_tick: Tick of the creation.
+        start: Default start position on newly subscribed vchannels.
+        tenant: Tenant of the creating principal, hexadecimal; empty for NO_TENANT.
+    """
+
+    name: str
+    created_tick: Tick
+    start: Start
+    tenant: str = ""
+
+    def encode(self) -> bytes:
+        """Return the record as it is stored."""
+        start = [_START_NAMES[type(self.start)], *_value_of(self.start)]
+        fields: dict[str, object] = {"version": _RECORD_VERSION, "created_tick": self.created_tick, "start": start}
+        if self.tenant:
+            fields["tenant"] = self.tenant
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, name: str, value: bytes) -> "GroupRecord":
+        """Parse what ``encode`` returned. Raises DataLossError if ``value`` is invalid."""
+        try:
+            fields = json.loads(value)
+            start_name, *start_value = fields["start"]
+            version, created_tick = fields["version"], Tick(int(fields["created_tick"]))
+            start = _STARTS[start_name](*map(int, start_value))
+            tenant = bytes.fromhex(fields.get("tenant", "")).hex()
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataLossError(
+                f"the metadata record of group '{name}' cannot be read ({error}): restore the metadata from a backup",
+                group=name,
+            ) from error
+        if version != _RECORD_VERSION:
+            raise DataLossError(
+                f"the metadata record of group '{name}' has unknown version {version}: use the server version that "
+                "wrote it",
+                group=name,
+            )
+        return cls(name, created_tick, start, tenant)
+
+
+class GroupCatalog:
+    """Records of all groups. The caller serialises changes of one group."""
+
+    def __init__(self, metadata: MetadataStore, commits: SharedCommits, root: str) -> None:
+        self._metadata = metadata
+        self._commits = commits
+        self._prefix = f"{root}/group/"
+        self._revisions: dict[str, int] = {}
+        # Includes groups whose record is being written.
+        self._usage = Usage()
+        self.records: dict[str, GroupRecord] = {}
+
+    async def open(self) -> None:
+        """Load all records. Raises DataLossError if one is unreadable."""
+        for key, found in (await self._metadata.list(self._prefix)).items():
+            name = key.removeprefix(self._prefix)
+            self.records[name] = GroupRecord.decode(name, found.value)
+            self._revisions[name] = found.revision
+            self._usage.add(bytes.fromhex(self.records[name].tenant), 1)
+
+    async def add(self, record: GroupRecord, percent: int) -> None:
+        """Persist a new group. No group may have its name.
+
+        Raises:
+            RateLimitRejectedError: There are MAX_GROUPS groups, or the tenant would exceed its share, which
+                ``percent`` bounds. Nothing happened.
+        """
+        if self._usage.total >= MAX_GROUPS:
+            raise RateLimitRejectedError(
+                f"the node has {MAX_GROUPS} groups, the maximum: destroy some first",
+                groups=MAX_GROUPS, max_groups=MAX_GROUPS,
+            )  # fmt: skip
+        tenant = bytes.fromhex(record.tenant)
+        self._usage.check_share(tenant, 1, MAX_GROUPS, percent, "groups")
+        self._usage.add(tenant, 1)
+        try:
+            self._revisions[record.name] = await self._commits.commit(
+                [Put(self._prefix + record.name, record.encode(), 0)]
+            )
+        except BaseException:
+            self._usage.add(tenant, -1)
+            raise
+        self.records[record.name] = record
+
+    async def remove(self, name: str) -> None:
+        """Delete the record of an existing group, durably."""
+        await self._commits.commit([Delete(self._prefix + name, self._revisions[name])])
+        self._usage.add(bytes.fromhex(self.records[name].tenant), -1)
+        del self.records[name], self._revisions[name]
+
+
+def check_positions(records: Container[str], positions: Iterable[GroupKey]) -> None:
+    """Raise DataLossError if a position belongs to a group that is not in ``records``."""
+    for key in positions:
+        if key.group not in records:
+            raise DataLossError(
+                f"group '{key.group}' has a position on {key.vchannel} but no record in the metadata: restore both "
+                "from one backup",
+                group=key.group,
+            )
+
+
+def _value_of(start: Start) -> list[int]:
+    match start:
+        case StartFrom(tick=tick):
+            return [tick]
+        case StartAtTime(time_ms=time_ms):
+            return [time_ms]
+        case _:
+            return []

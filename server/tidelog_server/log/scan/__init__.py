@@ -1,0 +1,1 @@
+"""Reads of channel logs: positions, plans, scans and their memory."""

@@ -1,0 +1,1 @@
+"""The node: wires the features, and checks their records before a start."""

@@ -1,0 +1,1 @@
+"""Batches in columns: views, checks, conversion to rows, and pages of responses."""

@@ -1,0 +1,232 @@
+"""Batches in columns: parsed on arrival, sliced and filtered for readers. Work per message is done in numpy only.
+
+The layout is that of ``tidelog.v1.Columns``.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Final
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from tidelog.v1 import message_pb2
+from tidelog.wire import protowire
+from tidelog_server.core.entries import MIXED_TYPES
+from tidelog_server.rpc.columns import wire
+
+Offsets = npt.NDArray[np.int32]
+Indices = npt.NDArray[np.int64]
+
+# Tags of Columns.
+_COUNT: Final = protowire.tag_of(1, protowire.VARINT)
+_UNIFORM_TYPE: Final = protowire.tag_of(7, protowire.VARINT)
+_CRC32C: Final = protowire.tag_of(16, protowire.FIXED32)
+_TXN_ENDS: Final = protowire.tag_of(17, protowire.LENGTH)
+_MAX_KNOWN: Final = protowire.tag_of(17, protowire.MAX_WIRE_TYPE)
+_UINT32: Final = 0xFFFF_FFFF
+# Length-delimited columns by field number, in the order in which the CRC covers them.
+COLUMN_NAMES: Final = {
+    2: "payload_offsets", 3: "payloads", 4: "key_offsets", 5: "keys", 6: "key_validity", 8: "types",
+    9: "property_list_offsets", 10: "property_key_offsets", 11: "property_keys", 12: "property_value_offsets",
+    13: "property_values", 14: "event_times_ms", 15: "event_time_validity",
+}  # fmt: skip
+_NAMES_BY_TAG: Final = {protowire.tag_of(number, protowire.LENGTH): name for number, name in COLUMN_NAMES.items()}
+_LONE: Final = struct.Struct("<2i")
+_LENGTH: Final = struct.Struct("<I")
+_CRC_PREFIX: Final = struct.Struct("<15I")
+assert _CRC_PREFIX.size == 4 * (2 + len(COLUMN_NAMES))
+_NO_FURTHER_COLUMNS: Final = (0,) * (len(COLUMN_NAMES) - 2)
+_EMPTY: Final = memoryview(b"")
+_PAYLOAD_COLUMNS: Final = frozenset(("payload_offsets", "payloads"))
+
+
+@dataclass(slots=True)
+class ColumnsView:
+    """A batch whose columns are views into the received bytes.
+
+    Attributes:
+        count, uniform_type, crc32c: As in ``tidelog.v1.Columns``.
+        columns: Views by column name; absent ones are empty.
+        txn_ends: As in ``tidelog.v1.Columns``.
+    """
+
+    count: int = 0
+    uniform_type: int = 0
+    crc32c: int = 0
+    columns: dict[str, memoryview] = field(default_factory=dict)
+    txn_ends: memoryview = _EMPTY
+
+    @classmethod
+    def parse(cls, encoded: bytes) -> "ColumnsView":
+        """Return a view of serialised Columns, without validation.
+
+        Raises:
+            protowire.WireFormatError: The bytes are not a protobuf message of this type.
+        """
+        view = cls()
+        columns = view.columns
+        for tag, value in protowire.fields(encoded):
+            if (name := _NAMES_BY_TAG.get(tag)) is not None:
+                columns[name] = value
+            elif tag == _COUNT:
+                view.count = value & _UINT32
+            elif tag == _CRC32C:
+                view.crc32c = value
+            elif tag == _UNIFORM_TYPE:
+                view.uniform_type = value & _UINT32
+            elif tag == _TXN_ENDS:
+                view.txn_ends = value
+            elif tag <= _MAX_KNOWN:
+                raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
+            # Fields of later versions are skipped: the CRC does not cover them, and readers of this version skip them.
+        return view
+
+    def column(self, name: str) -> memoryview:
+        """Return a column; empty if it is absent."""
+        return self.columns.get(name, _EMPTY)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if there are no columns other than the payloads."""
+        return self.columns.keys() <= _PAYLOAD_COLUMNS
+
+    def compute_crc32c(self) -> int:
+        """Return the CRC-32C of the columns."""
+        crc = self._crc32c_of_columns()
+        if not self.txn_ends:
+            return crc
+        return crc32c.crc32c(self.txn_ends, crc32c.crc32c(_LENGTH.pack(len(self.txn_ends)), crc))
+
+    def _crc32c_of_columns(self) -> int:
+        if self.is_plain:
+            offsets, payloads = self.column("payload_offsets"), self.column("payloads")
+            head = _CRC_PREFIX.pack(self.count, self.uniform_type, len(offsets), len(payloads), *_NO_FURTHER_COLUMNS)
+            return crc32c.crc32c(payloads, crc32c.crc32c(offsets, crc32c.crc32c(head)))
+        views = list(map(self.columns.get, COLUMN_NAMES.values(), repeat(_EMPTY)))
+        crc = crc32c.crc32c(_CRC_PREFIX.pack(self.count, self.uniform_type, *map(len, views)))
+        for view in views:
+            if view:
+                crc = crc32c.crc32c(view, crc)
+        return crc
+
+    def sealed(self) -> bytes:
+        """Return the batch serialised with its computed CRC. Each column is copied once."""
+        parts: list[bytes | memoryview] = [
+            wire.varint_field(_COUNT, self.count),
+            wire.varint_field(_UNIFORM_TYPE, self.uniform_type),
+        ]
+        for tag, name in _NAMES_BY_TAG.items():
+            if column := self.column(name):
+                parts += (protowire.varint(tag), protowire.varint(len(column)), column)
+        parts.append(wire.fixed32_field(_CRC32C, self.compute_crc32c()))
+        if self.txn_ends:
+            parts += (protowire.varint(_TXN_ENDS), protowire.varint(len(self.txn_ends)), self.txn_ends)
+        return b"".join(parts)
+
+    @property
+    def message_type(self) -> int:
+        """The type of all messages, or MIXED_TYPES."""
+        return MIXED_TYPES if self.column("types") else self.uniform_type
+
+    @property
+    def txns(self) -> int:
+        """Number of transactions in the batch; 1 if it is not divided."""
+        return len(self.txn_ends) // 4 or 1
+
+    def txn_offsets(self, indices: Indices) -> Indices:
+        """Return the number, from 0, of the transaction of each message at ``indices``."""
+        return np.searchsorted(np.frombuffer(self.txn_ends, "<u4"), indices, side="right").astype(np.int64)
+
+    def types(self) -> npt.NDArray[np.uint32]:
+        """Return the type of each message."""
+        if column := self.column("types"):
+            return np.frombuffer(column, "<u4")
+        return np.full(self.count, self.uniform_type, np.uint32)
+
+    def offsets(self, name: str) -> Offsets:
+        """Return an offsets column."""
+        return np.frombuffer(self.column(name), "<i4")
+
+
+# -- Slicing ---------------------------------------------------------------------------------------------
+
+
+def select(view: ColumnsView, indices: Indices) -> bytes:
+    """Return serialised Columns with only the messages at ``indices`` (ascending, not empty), and a new CRC."""
+    columns = dict(_gather(view, "payload_offsets", "payloads", indices))
+    if view.column("key_offsets"):
+        columns |= _gather(view, "key_offsets", "keys", indices)
+        columns |= _gather_bits(view, "key_validity", indices)
+    if types := view.column("types"):
+        columns["types"] = memoryview(np.frombuffer(types, "<u4")[indices].tobytes())
+    if view.column("property_list_offsets"):
+        columns |= _gather_properties(view, indices)
+    if times := view.column("event_times_ms"):
+        columns["event_times_ms"] = memoryview(np.frombuffer(times, "<i8")[indices].tobytes())
+        columns |= _gather_bits(view, "event_time_validity", indices)
+    return ColumnsView(len(indices), view.uniform_type, 0, columns, _select_txn_ends(view, indices)).sealed()
+
+
+def _select_txn_ends(view: ColumnsView, indices: Indices) -> memoryview:
+    """Return the ends of the transactions. Empty transactions are kept, because a transaction's number makes its id."""
+    if not view.txn_ends:
+        return _EMPTY
+    ends = np.searchsorted(indices, np.frombuffer(view.txn_ends, "<u4"))
+    return memoryview(ends.astype("<u4").tobytes())
+
+
+def sealed(columns: message_pb2.Columns) -> bytes:
+    """Set the CRC of ``columns``, and return them serialised."""
+    columns.crc32c = ColumnsView.parse(columns.SerializeToString()).compute_crc32c()
+    return columns.SerializeToString()
+
+
+_Columns = dict[str, memoryview]
+
+
+def _gather(view: ColumnsView, offsets_name: str, values_name: str, indices: Indices) -> _Columns:
+    offsets, values = view.offsets(offsets_name), view.column(values_name)
+    runs = [values[offsets[begin] : offsets[end]] for begin, end in _runs(indices)]
+    # A single run, as at the edge of a scan, is not copied.
+    gathered = runs[0] if len(runs) == 1 else memoryview(b"".join(runs))
+    return {offsets_name: _offsets_of(np.diff(offsets)[indices]), values_name: gathered}
+
+
+def _gather_properties(view: ColumnsView, indices: Indices) -> _Columns:
+    lists = view.offsets("property_list_offsets")
+    chosen = [np.arange(lists[begin], lists[end], dtype=np.int64) for begin, end in _runs(indices)]
+    properties = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+    return {
+        "property_list_offsets": _offsets_of(np.diff(lists)[indices]),
+        **_gather(view, "property_key_offsets", "property_keys", properties),
+        **_gather(view, "property_value_offsets", "property_values", properties),
+    }
+
+
+def _gather_bits(view: ColumnsView, name: str, indices: Indices) -> _Columns:
+    column = view.column(name)
+    if not column:
+        return {}
+    bits = np.unpackbits(np.frombuffer(column, np.uint8), bitorder="little")[indices]
+    return {name: memoryview(np.packbits(bits, bitorder="little").tobytes())}
+
+
+def _offsets_of(sizes: npt.NDArray[np.int32]) -> memoryview:
+    offsets = np.zeros(len(sizes) + 1, "<i4")
+    np.cumsum(sizes, out=offsets[1:])
+    return memoryview(offsets.tobytes())
+
+
+def _runs(indices: Indices) -> Iterable[tuple[int, int]]:
+    """Yield half-open runs of consecutive indices, to copy per run and not per message."""
+    if not len(indices):
+        return
+    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
+    begins = np.concatenate(([0], breaks))
+    ends = np.concatenate((breaks, [len(indices)])) - 1
+    for begin, end in zip(begins, ends, strict=True):
+        yield int(indices[begin]), int(indices[end]) + 1

@@ -1,0 +1,67 @@
+"""BackupService."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.v1 import backup_service_pb2 as pb
+from tidelog_server.backup.checkpoints import Checkpoints, CheckpointState
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import DEFAULT_CHECKPOINT_LEASE_MS, MAX_CHECKPOINT_LEASE_MS, MIN_CHECKPOINT_LEASE_MS
+from tidelog_server.rpc.context import Context
+
+
+class BackupService:
+    """Handlers of BackupService: checkpoints."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "CreateCheckpoint": self.create_checkpoint,
+            "KeepCheckpoint": self.keep_checkpoint,
+            "ReleaseCheckpoint": self.release_checkpoint,
+            "ListCheckpoints": self.list_checkpoints,
+        }
+
+    async def create_checkpoint(self, request: pb.CreateCheckpointRequest, _: Context) -> pb.CreateCheckpointResponse:
+        """Create a checkpoint of the log."""
+        lease_ms = request.lease_ms or DEFAULT_CHECKPOINT_LEASE_MS
+        if not MIN_CHECKPOINT_LEASE_MS <= lease_ms <= MAX_CHECKPOINT_LEASE_MS:
+            raise InvalidRequestError(
+                f"lease_ms is {lease_ms}, expected {MIN_CHECKPOINT_LEASE_MS} to {MAX_CHECKPOINT_LEASE_MS}, or 0",
+                field="lease_ms",
+            )
+        return pb.CreateCheckpointResponse(checkpoint=_described(await self._checkpoints.create(lease_ms)))
+
+    async def keep_checkpoint(self, request: pb.KeepCheckpointRequest, _: Context) -> pb.KeepCheckpointResponse:
+        """Renew the lease of a checkpoint."""
+        self._checkpoints.keep(request.checkpoint_id)
+        return pb.KeepCheckpointResponse()
+
+    async def release_checkpoint(
+        self, request: pb.ReleaseCheckpointRequest, _: Context
+    ) -> pb.ReleaseCheckpointResponse:
+        """Delete a checkpoint."""
+        await self._checkpoints.release(request.checkpoint_id, is_backed_up=request.is_backed_up)
+        return pb.ReleaseCheckpointResponse()
+
+    async def list_checkpoints(self, _: pb.ListCheckpointsRequest, __: Context) -> pb.ListCheckpointsResponse:
+        """Return all checkpoints."""
+        return pb.ListCheckpointsResponse(checkpoints=map(_described, self._checkpoints.states()))
+
+
+def _described(state: CheckpointState) -> pb.Checkpoint:
+    head = state.head
+    return pb.Checkpoint(
+        checkpoint_id=state.checkpoint_id,
+        folder=str(state.folder.absolute()),
+        tick=state.tick,
+        sequence=head.sequence,
+        chain_hash=head.chain_hash,
+        incarnation=head.incarnation,
+        last_tick=head.last_tick,
+        created_ms=state.created_ms,
+        lease_ms=state.lease_ms,
+    )

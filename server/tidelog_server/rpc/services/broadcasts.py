@@ -1,0 +1,282 @@
+"""BroadcastService."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from tidelog.v1 import broadcast_service_pb2 as pb
+from tidelog_server.broadcast.broadcasts import BroadcastRequest
+from tidelog_server.broadcast.records import Tombstone, digest_of
+from tidelog_server.broadcast.table import Task
+from tidelog_server.core.broadcasts import OPEN_STATES, BroadcastState, KeyName, ResourceKey
+from tidelog_server.core.errors import (
+    BatchTooLargeError,
+    BroadcastNotExistError,
+    InvalidRequestError,
+    ResourceAcquiredError,
+)
+from tidelog_server.core.limits import (
+    MAX_ABORT_REASON_BYTES,
+    MAX_ACK_WAIT_MS,
+    MAX_BARRIER_WAIT_S,
+    MAX_BROADCAST_BYTES,
+    MAX_BROADCAST_MESSAGE_BYTES,
+    MAX_BROADCAST_VCHANNELS,
+    MAX_BROADCASTS_PAGE,
+    MAX_OPEN_BROADCASTS,
+    MAX_RESOURCE_DOMAIN_BYTES,
+    MAX_RESOURCE_KEY_BYTES,
+    MAX_RESOURCE_KEYS,
+    MAX_RESOURCE_WAIT_MS,
+)
+from tidelog_server.core.names import shown
+from tidelog_server.core.ticks import MAX_TICK
+from tidelog_server.log.batch import Batch
+from tidelog_server.log.node import LogNode
+from tidelog_server.node.node import Broker
+from tidelog_server.rpc.columns.checks import check
+from tidelog_server.rpc.columns.rows import encode_rows
+from tidelog_server.rpc.columns.view import ColumnsView
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.services.options import longest_wait_s
+from tidelog_server.security.access import current_access, current_tenant
+from tidelog_server.security.grants import Verb
+
+_STATES: Final = {
+    BroadcastState.PENDING: pb.BROADCAST_STATE_PENDING,
+    BroadcastState.WAIT_ACK: pb.BROADCAST_STATE_WAIT_ACK,
+    BroadcastState.DONE: pb.BROADCAST_STATE_DONE,
+    BroadcastState.ABORTED: pb.BROADCAST_STATE_ABORTED,
+}
+_OF_WIRE: Final = {wire: state for state, wire in _STATES.items()}
+
+_MAX_ID_DIGITS: Final = 20
+
+
+class BroadcastService:
+    """Handlers of BroadcastService: broadcasts and their acknowledgements."""
+
+    def __init__(self, broker: Broker, node: LogNode) -> None:
+        self._broker = broker
+        self._node = node
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "Broadcast": self.broadcast,
+            "Ack": self.ack,
+            "WaitAcked": self.wait_acked,
+            "ListBroadcasts": self.list_broadcasts,
+            "DescribeBroadcast": self.describe_broadcast,
+            "AbortBroadcast": self.abort_broadcast,
+        }
+
+    async def broadcast(self, request: pb.BroadcastRequest, context: Context) -> pb.BroadcastResponse:
+        """Broadcast a message."""
+        _check_vchannels(request.vchannels)
+        if not request.HasField("message"):
+            raise InvalidRequestError("the broadcast has no message: give one, which may be empty", field="message")
+        _check_tick(request.barrier_tick, "barrier_tick")
+        _check_tick(request.broadcast_id, "broadcast_id")
+        _check_at_most(request.wait_timeout_ms, MAX_RESOURCE_WAIT_MS, "wait_timeout_ms")
+        keys = _resource_keys(request.resource_keys)
+        columns = encode_rows([request.message])
+        view = ColumnsView.parse(columns)
+        check(view, len(columns), self._node.admission.limits)
+        for size_bytes, maximum in (
+            (len(columns), MAX_BROADCAST_MESSAGE_BYTES),
+            (len(columns) * len(request.vchannels), MAX_BROADCAST_BYTES),
+        ):
+            if size_bytes > maximum:
+                raise BatchTooLargeError(actual=size_bytes, maximum=maximum, unit="bytes")
+        wanted = BroadcastRequest(
+            list(request.vchannels),
+            Batch(1, view.message_type, view.crc32c, columns),
+            keys,
+            digest_of(request.vchannels, keys, columns),
+            request.broadcast_id,
+            min(request.wait_timeout_ms / 1_000, longest_wait_s(context, MAX_RESOURCE_WAIT_MS / 1_000)),
+            request.barrier_tick,
+            longest_wait_s(context, MAX_BARRIER_WAIT_S),
+            current_tenant(),
+        )
+        try:
+            result = await self._broker.broadcasts.broadcast(wanted)
+        except ResourceAcquiredError as error:
+            # The holder may be a broadcast that waits for the key and has no record yet.
+            if self._may_know(int(error.values["broadcast_id"]), if_unknown=False):
+                raise
+            values = error.values
+            raise ResourceAcquiredError(
+                domain=values["domain"], key=values["key"], mode=values["mode"], broadcast_id=None
+            ) from None
+        return pb.BroadcastResponse(broadcast_id=result.broadcast_id, tick=result.tick, duplicate=result.is_duplicate)
+
+    async def ack(self, request: pb.AckRequest, _: Context) -> pb.AckResponse:
+        """Acknowledge a broadcast."""
+        _check_id(request.broadcast_id)
+        _check_vchannels(request.vchannels)
+        await self._broker.broadcasts.acks.ack(request.broadcast_id, request.vchannels)
+        return pb.AckResponse()
+
+    async def wait_acked(self, request: pb.WaitAckedRequest, _: Context) -> pb.WaitAckedResponse:
+        """Wait for acknowledgements."""
+        if request.mode not in pb.AckMode.values():
+            raise InvalidRequestError(f"mode {request.mode} is unknown: use 1 (once) or 2 (all)", field="mode")
+        _check_at_most(request.timeout_ms, MAX_ACK_WAIT_MS, "timeout_ms")
+        _check_at_most(len(request.broadcast_ids), MAX_OPEN_BROADCASTS, "broadcast_ids")
+        name = None
+        if request.HasField("resource_key"):
+            name = _key_name(request.resource_key)
+        elif not request.broadcast_ids:
+            raise InvalidRequestError("nothing to wait for: set resource_key or broadcast_ids", field="resource_key")
+        for broadcast_id in request.broadcast_ids:
+            _check_id(broadcast_id)
+        known = self._known(request.broadcast_ids)
+        if name is None and not known:
+            return pb.WaitAckedResponse(acked=True)
+        waiting_for = await self._broker.broadcasts.acks.wait(
+            known, name, request.timeout_ms / 1_000, once=request.mode == pb.ACK_MODE_ONCE, tenant=current_tenant()
+        )
+        # All ids or no ids: a caller that repeats the call without ids waits for the holders of the key at that time.
+        shown = waiting_for if all(map(self._may_know, waiting_for)) else ()
+        return pb.WaitAckedResponse(acked=not waiting_for, broadcast_ids=shown)
+
+    def _known(self, broadcast_ids: Sequence[int]) -> list[int]:
+        """Return those of ``broadcast_ids`` that the caller may see.
+
+        Other ids are treated as if they had never been accepted: those at or below the highest floor count as finished.
+
+        Raises:
+            BroadcastNotExistError: Such an id is above the highest floor.
+        """
+        known = []
+        for broadcast_id in broadcast_ids:
+            if self._may_know(broadcast_id):
+                known.append(broadcast_id)
+            elif broadcast_id > self._broker.broadcasts.highest_floor:
+                raise BroadcastNotExistError(broadcast_id)
+        return known
+
+    def _may_know(self, broadcast_id: int, *, if_unknown: bool = True) -> bool:
+        """Return whether the caller may see a broadcast: its own, or an open one on a vchannel that it may read."""
+        access, found = current_access(), self._broker.broadcasts.find(broadcast_id)
+        if access is None or access.principal.grants.allow_somewhere(Verb.ADMIN_READ):
+            return True
+        if found is None:
+            return if_unknown
+        if isinstance(found, Tombstone):
+            return found.tenant == access.tenant.hex()
+        record = found.record
+        return record.tenant == access.tenant.hex() or any(access.may((Verb.READ,), name) for name in record.vchannels)
+
+    async def list_broadcasts(self, request: pb.ListBroadcastsRequest, _: Context) -> pb.ListBroadcastsResponse:
+        """List a page of broadcasts."""
+        _check_at_most(request.page_size, MAX_BROADCASTS_PAGE, "page_size")
+        unknown = set(request.states).difference(_OF_WIRE)
+        if unknown:
+            raise InvalidRequestError(f"state {min(unknown)} is unknown: use 1 to {len(_OF_WIRE)}", field="states")
+        # The token is the last id of the previous page, so broadcasts may be added or removed between pages.
+        token = request.page_token
+        if token and (len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal())):
+            raise InvalidRequestError(
+                "the page token is invalid: use next_page_token of the previous page, or none", field="page_token"
+            )
+        found, has_more = self._broker.broadcasts.page(
+            [_OF_WIRE[state] for state in request.states] or OPEN_STATES,
+            int(request.page_token or "0"),
+            request.page_size or MAX_BROADCASTS_PAGE,
+        )
+        return pb.ListBroadcastsResponse(
+            broadcasts=map(self._summary, found), next_page_token=str(_id_of(found[-1])) if has_more else ""
+        )
+
+    async def describe_broadcast(
+        self, request: pb.DescribeBroadcastRequest, _: Context
+    ) -> pb.DescribeBroadcastResponse:
+        """Describe a broadcast."""
+        _check_id(request.broadcast_id)
+        found = self._broker.broadcasts.describe(request.broadcast_id)
+        response = pb.DescribeBroadcastResponse(summary=self._summary(found))
+        if isinstance(found, Task):
+            for name, has_acked in found.acknowledgements():
+                (response.acked if has_acked else response.missing).append(name)
+        return response
+
+    async def abort_broadcast(self, request: pb.AbortBroadcastRequest, _: Context) -> pb.AbortBroadcastResponse:
+        """Abort a broadcast."""
+        _check_id(request.broadcast_id)
+        _check_text(request.reason, MAX_ABORT_REASON_BYTES, "reason")
+        tombstone = await self._broker.broadcasts.abort(request.broadcast_id, request.reason)
+        return pb.AbortBroadcastResponse(summary=self._summary(tombstone))
+
+    def _summary(self, found: Task | Tombstone) -> pb.BroadcastSummary:
+        now_ms = self._node.shared.clock.wall_ms()
+        if isinstance(found, Task):
+            record = found.record
+            return pb.BroadcastSummary(
+                broadcast_id=record.broadcast_id, state=_STATES[found.state], tick=found.tick,
+                vchannels=len(record.vchannels), acked_vchannels=found.durable.acked,
+                resource_keys=[
+                    pb.ResourceKey(domain=key.name.domain, key=key.name.key, shared=key.is_shared)
+                    for key in record.resource_keys
+                ],
+                created_time_ms=record.created_ms, age_ms=max(0, now_ms - record.created_ms),
+            )  # fmt: skip
+        return pb.BroadcastSummary(
+            broadcast_id=found.broadcast_id, state=_STATES[found.state], tick=found.tick, vchannels=found.vchannels,
+            acked_vchannels=found.acked, created_time_ms=found.created_ms, finished_time_ms=found.finished_ms,
+            abort_reason=found.abort_reason, age_ms=max(0, now_ms - found.created_ms),
+        )  # fmt: skip
+
+
+def _id_of(found: Task | Tombstone) -> int:
+    return found.record.broadcast_id if isinstance(found, Task) else found.broadcast_id
+
+
+def _resource_keys(wire: Sequence[pb.ResourceKey]) -> tuple[ResourceKey, ...]:
+    """Return validated keys, sorted by name. Raises InvalidRequestError."""
+    _check_at_most(len(wire), MAX_RESOURCE_KEYS, "resource_keys")
+    keys = sorted(ResourceKey(_key_name(key), key.shared) for key in wire)
+    for key, other in pairwise(keys):
+        if key.name == other.name:
+            raise InvalidRequestError(
+                f"the broadcast names the resource key '{shown(key.name.key)}' of domain '{shown(key.name.domain)}' "
+                "twice: name it once, shared or exclusive",
+                field="resource_keys",
+            )
+    return tuple(keys)
+
+
+def _key_name(key: pb.ResourceKey) -> KeyName:
+    _check_text(key.domain, MAX_RESOURCE_DOMAIN_BYTES, "domain")
+    _check_text(key.key, MAX_RESOURCE_KEY_BYTES, "key")
+    return KeyName(key.domain, key.key)
+
+
+def _check_vchannels(names: Sequence[str]) -> None:
+    if not 1 <= len(names) <= MAX_BROADCAST_VCHANNELS:
+        raise InvalidRequestError(
+            f"the request names {len(names)} vchannels, expected 1 to {MAX_BROADCAST_VCHANNELS}", field="vchannels"
+        )
+
+
+def _check_id(broadcast_id: int) -> None:
+    if not broadcast_id:
+        raise InvalidRequestError("the broadcast id is 0: expected the id of a broadcast", field="broadcast_id")
+
+
+def _check_tick(tick: int, field: str) -> None:
+    if tick > MAX_TICK:
+        raise InvalidRequestError(f"{field} is {tick}, above the greatest possible tick {MAX_TICK}", field=field)
+
+
+def _check_at_most(value: int, maximum: int, field: str) -> None:
+    if value > maximum:
+        raise InvalidRequestError(f"{field} is {value}, at most {maximum} is allowed", field=field)
+
+
+def _check_text(text: str, max_bytes: int, field: str) -> None:
+    size_bytes = len(text.encode())
+    if not 1 <= size_bytes <= max_bytes:
+        raise InvalidRequestError(f"{field} has {size_bytes} bytes, expected 1 to {max_bytes}", field=field)

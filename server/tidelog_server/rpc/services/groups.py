@@ -1,0 +1,163 @@
+"""GroupService: consumer groups, with their positions and members."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from tidelog.v1 import group_service_pb2 as pb
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import (
+    MAX_COMMITS_PER_REQUEST,
+    MAX_GROUP_CHANNELS_PER_REQUEST,
+    MAX_LIST_PAGE,
+)
+from tidelog_server.core.names import check_group_name, parse_vchannel_name
+from tidelog_server.core.ticks import physical_ms
+from tidelog_server.groups.types import GroupState, PositionState
+from tidelog_server.log.node import LogNode
+from tidelog_server.node.node import Broker
+from tidelog_server.rpc.columns.pages import start_of
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.services.commits import commits_of
+from tidelog_server.rpc.services.consume import ConsumeCalls
+from tidelog_server.rpc.services.members import MemberCall
+from tidelog_server.rpc.services.subscribers import subscriber
+from tidelog_server.security.access import current_access
+from tidelog_server.security.grants import OF_GROUPS
+
+
+class GroupService:
+    """Handlers of GroupService."""
+
+    def __init__(self, broker: Broker, node: LogNode) -> None:
+        self._groups = broker.groups
+        self._node = node
+        self._consume = ConsumeCalls(broker, node)
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "CreateGroup": self.create_group,
+            "AlterGroup": self.alter_group,
+            "DestroyGroup": self.destroy_group,
+            "DescribeGroup": self.describe_group,
+            "ListGroups": self.list_groups,
+            "CommitPositions": self.commit_positions,
+            "SeekGroup": self.seek_group,
+            "Consume": self._consume.consume,
+            "JoinGroup": self.join_group,
+        }
+
+    async def create_group(self, request: pb.CreateGroupRequest, _: Context) -> pb.CreateGroupResponse:
+        """Create a group."""
+        check_group_name(request.group)
+        _check_channels(request.channels)
+        start = start_of(request.start, self._node.store.wal_name)
+        state = await self._groups.create(
+            request.group, request.channels, start, if_not_exists=request.if_not_exists, subscriber=subscriber()
+        )
+        return pb.CreateGroupResponse(group=self._description(state))
+
+    async def alter_group(self, request: pb.AlterGroupRequest, _: Context) -> pb.AlterGroupResponse:
+        """Change subscriptions."""
+        check_group_name(request.group)
+        _check_channels([*request.subscribe, *request.unsubscribe])
+        start = start_of(request.start, self._node.store.wal_name) if request.HasField("start") else None
+        state = await self._groups.alter(request.group, request.subscribe, request.unsubscribe, start, subscriber())
+        return pb.AlterGroupResponse(group=self._description(state))
+
+    async def destroy_group(self, request: pb.DestroyGroupRequest, _: Context) -> pb.DestroyGroupResponse:
+        """Destroy a group."""
+        check_group_name(request.group)
+        existed = await self._groups.destroy(request.group, ignore_missing=request.ignore_missing, force=request.force)
+        return pb.DestroyGroupResponse(existed=existed)
+
+    async def describe_group(self, request: pb.DescribeGroupRequest, _: Context) -> pb.DescribeGroupResponse:
+        """Return a group with its lag."""
+        check_group_name(request.group)
+        state = await self._groups.describe_with_lag(request.group)
+        return pb.DescribeGroupResponse(group=self._description(state))
+
+    async def list_groups(self, request: pb.ListGroupsRequest, _: Context) -> pb.ListGroupsResponse:
+        """List a page of groups."""
+        if request.page_size > MAX_LIST_PAGE:
+            raise InvalidRequestError(
+                f"page_size is {request.page_size}, expected 1 to {MAX_LIST_PAGE}, or 0", field="page_size"
+            )
+        names = self._groups.names(request.prefix, request.channel, request.page_token)
+        if (access := current_access()) is not None:
+            names = [name for name in names if access.may(OF_GROUPS, name)]
+        page = names[: request.page_size or MAX_LIST_PAGE]
+        return pb.ListGroupsResponse(
+            groups=map(self._summary, page), next_page_token=page[-1] if len(page) < len(names) else ""
+        )
+
+    async def commit_positions(self, request: pb.CommitPositionsRequest, _: Context) -> pb.CommitPositionsResponse:
+        """Move positions forward."""
+        await self._groups.commit_and_wait(commits_of(request.positions, MAX_COMMITS_PER_REQUEST, at_least=1))
+        return pb.CommitPositionsResponse()
+
+    async def seek_group(self, request: pb.SeekGroupRequest, _: Context) -> pb.SeekGroupResponse:
+        """Set positions."""
+        check_group_name(request.group)
+        start = start_of(request.to, self._node.store.wal_name)
+        state = await self._groups.seek(request.group, request.vchannels, start)
+        return pb.SeekGroupResponse(positions=map(self._position, state.positions))
+
+    async def join_group(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Serve a member."""
+        await MemberCall(self._groups, self._node, context).run(requests)
+
+    def _description(self, state: GroupState) -> pb.GroupDescription:
+        name = state.record.name
+        return pb.GroupDescription(
+            name=name,
+            created_tick=state.record.created_tick,
+            positions=map(self._position, state.positions),
+            members=[
+                pb.GroupMember(
+                    member_id=member.member_id,
+                    description=member.description,
+                    channels=sorted(member.channels),
+                    vchannels=vchannels,
+                    expires_in_ms=round(expires_in_s * 1_000),
+                )
+                for member, vchannels, expires_in_s in self._groups.sessions.members(name)
+            ],
+        )
+
+    def _position(self, state: PositionState) -> pb.GroupPosition:
+        position, lag = state.position, state.lag
+        found = pb.GroupPosition(
+            vchannel=state.vchannel,
+            next_tick=position.next_tick,
+            committed_time_ms=position.committed_ms,
+            member_id=state.member_id,
+            holds_retention=position.is_holding,
+        )
+        if lag is not None:
+            now_ms = self._node.shared.clock.wall_ms()
+            found.lag_messages, found.lag_bytes, found.is_trimmed = lag.messages, lag.size_bytes, lag.is_trimmed
+            found.lag_ms = max(0, now_ms - physical_ms(lag.first_tick)) if lag.messages else 0
+        return found
+
+    def _summary(self, name: str) -> pb.GroupSummary:
+        positions = self._groups.durable.of_group(name).values()
+        return pb.GroupSummary(
+            name=name,
+            created_tick=self._groups.record(name).created_tick,
+            vchannels=len(positions),
+            members=self._groups.sessions.count(name),
+            committed_time_ms=max((position.committed_ms for position in positions), default=0),
+        )
+
+
+def _check_channels(names: Sequence[str]) -> None:
+    if len(names) > MAX_GROUP_CHANNELS_PER_REQUEST:
+        raise InvalidRequestError(
+            f"the request names {len(names)} channels, at most {MAX_GROUP_CHANNELS_PER_REQUEST} are allowed",
+            field="channels",
+        )
+    for name in names:
+        parse_vchannel_name(name)
+    if len(set(names)) < len(names):
+        raise InvalidRequestError("the request names a channel twice", field="channels")

@@ -1,0 +1,153 @@
+"""Transactions of an append stream: decoding, validation and submission."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidelog.v1 import wal_service_pb2
+from tidelog.wire import protowire
+from tidelog_server.core.errors import (
+    BatchTooLargeError,
+    EmptyBatchError,
+    InvalidRequestError,
+    MalformedColumnsError,
+)
+from tidelog_server.core.limits import MAX_COMMITS_PER_TXN, MAX_TXN_BATCHES, MAX_TXN_VCHANNELS
+from tidelog_server.log.channel_log import NodeLog
+from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.conditions import UNCONDITIONAL, Conditions
+from tidelog_server.log.options import AppendOptions
+from tidelog_server.log.protocols import MovePositions
+from tidelog_server.rpc.services.options import conditions_of
+from tidelog_server.txn.inline import TxnPart, try_append_transaction
+
+# Tags of Transaction and TransactionPart.
+_PARTS: Final = protowire.tag_of(1, protowire.LENGTH)
+_POSITIONS: Final = protowire.tag_of(2, protowire.LENGTH)
+_VCHANNEL: Final = protowire.tag_of(1, protowire.LENGTH)
+_BATCHES: Final = protowire.tag_of(2, protowire.LENGTH)
+_EXPECTED_LAST_TICK: Final = protowire.tag_of(3, protowire.VARINT)
+_FENCING_TOKEN: Final = protowire.tag_of(4, protowire.VARINT)
+
+
+@dataclass(slots=True)
+class TransactionRequest:
+    """A Transaction with its batches still serialised."""
+
+    parts: "list[PartRequest]" = field(default_factory=list)
+    positions: list[wal_service_pb2.PositionCommit] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PartRequest:
+    """A TransactionPart with its batches still serialised."""
+
+    vchannel: str
+    batches: list[bytes]
+    conditions: Conditions
+
+
+def parse_transaction(encoded: memoryview, transaction: TransactionRequest) -> None:
+    """Add the fields of a serialised Transaction to ``transaction``.
+
+    Decodes at most one more part, batch and position than allowed; ``check_shape`` refuses the excess.
+
+    Raises:
+        protowire.WireFormatError, UnicodeDecodeError, DecodeError: The bytes are not a valid Transaction.
+    """
+    for tag, value in protowire.fields(encoded):
+        if tag == _PARTS:
+            if len(transaction.parts) <= MAX_TXN_VCHANNELS:
+                transaction.parts.append(_parse_part(value))
+        elif tag == _POSITIONS:
+            if len(transaction.positions) <= MAX_COMMITS_PER_TXN:
+                transaction.positions.append(wal_service_pb2.PositionCommit.FromString(bytes(value)))
+        elif tag >> 3 <= _POSITIONS >> 3:
+            raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
+        # Fields of later versions are skipped.
+
+
+def _parse_part(encoded: memoryview) -> PartRequest:
+    part = PartRequest("", [], UNCONDITIONAL)
+    wire = wal_service_pb2.TransactionPart()
+    for tag, value in protowire.fields(encoded):
+        if tag == _VCHANNEL:
+            part.vchannel = str(value, "utf-8")
+        elif tag == _BATCHES:
+            if len(part.batches) <= MAX_TXN_BATCHES:
+                part.batches.append(bytes(value))
+        elif tag == _EXPECTED_LAST_TICK:
+            wire.expected_last_tick = value
+        elif tag == _FENCING_TOKEN:
+            wire.fencing_token = value
+        elif tag >> 3 <= _FENCING_TOKEN >> 3:
+            raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
+    part.conditions = conditions_of(wire)
+    return part
+
+
+def check_shape(parts: Sequence[PartRequest], options: AppendOptions, size_bytes: int, max_bytes: int) -> None:
+    """Validate a transaction without looking up its vchannels. Raises InvalidRequestError or a subclass."""
+    if not 1 <= len(parts) <= MAX_TXN_VCHANNELS:
+        raise InvalidRequestError(
+            f"the transaction has {len(parts)} parts or more, expected 1 to {MAX_TXN_VCHANNELS}", field="parts"
+        )
+    if options.conditions is not UNCONDITIONAL:
+        raise InvalidRequestError(
+            "the options of a transaction have a condition: set it in the part of the vchannel that it is for",
+            field="options",
+        )
+    if not all(part.batches for part in parts):
+        raise EmptyBatchError
+    batches = sum(len(part.batches) for part in parts)
+    if batches > MAX_TXN_BATCHES:
+        raise BatchTooLargeError(actual=batches, maximum=MAX_TXN_BATCHES, unit="batches")
+    if size_bytes > max_bytes:
+        raise BatchTooLargeError(actual=size_bytes, maximum=max_bytes, unit="bytes")
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Raise InvalidRequestError if a vchannel is named twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidRequestError(
+                f"the transaction names {name} twice, perhaps once without its index: use one part per vchannel",
+                field="parts",
+            )
+        seen.add(name)
+
+
+def check_shared(parts: Sequence[TxnPart]) -> None:
+    """Check that all batches of a request are divided into the same transactions. Raises MalformedColumnsError."""
+    batches = [batch for part in parts for batch in part.batches]
+    txns = max(batch.txns for batch in batches)
+    if txns == 1:
+        return
+    if len(batches) > len(parts) or any(batch.txns != txns for batch in batches):
+        raise MalformedColumnsError(
+            "txn_ends", f"divides a batch into {txns} transactions: each part must have one batch, divided likewise"
+        )
+    # The ids of the transactions are consecutive from the first tick on, and must lie within the span.
+    if txns > sum(batch.count for batch in batches):
+        raise MalformedColumnsError("txn_ends", f"divides the messages into {txns} transactions, more than messages")
+
+
+@dataclass(frozen=True, slots=True)
+class TxnIntent:
+    """An Intent with a validated transaction."""
+
+    node: NodeLog
+    parts: Sequence[TxnPart]
+    options: AppendOptions
+    on_settled: Settled
+    move_positions: MovePositions
+
+    @property
+    def count(self) -> int:
+        """See Intent."""
+        return sum(part.count for part in self.parts)
+
+    def attempt(self) -> PendingAppend | None:
+        """See Intent."""
+        return try_append_transaction(self.node, self.parts, self.options, self.on_settled, self.move_positions)

@@ -1,0 +1,261 @@
+"""GroupService.JoinGroup: one member of a group, for the duration of its stream."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from tidelog.v1 import group_service_pb2 as pb
+from tidelog.v1 import wal_service_pb2
+from tidelog_server.core.errors import (
+    GroupMemberFencedError,
+    InvalidRequestError,
+    MalformedRequestError,
+    TidelogServerError,
+)
+from tidelog_server.core.limits import (
+    DEFAULT_LEASE_MS,
+    DEFAULT_RELEASE_WITHIN_MS,
+    MAX_COMMITS_IN_FLIGHT,
+    MAX_COMMITS_PER_REQUEST,
+    MAX_GROUP_CHANNELS_PER_REQUEST,
+    MAX_LEASE_MS,
+    MAX_MEMBER_DESCRIPTION_BYTES,
+    MAX_MEMBER_ID_BYTES,
+    MAX_RELEASE_WITHIN_MS,
+    MIN_LEASE_MS,
+)
+from tidelog_server.core.names import check_channel_name, check_group_name
+from tidelog_server.groups.groups import Groups
+from tidelog_server.groups.sessions import JoinTerms, Session
+from tidelog_server.groups.types import Commit
+from tidelog_server.log.committer import PendingAppend
+from tidelog_server.log.node import LogNode
+from tidelog_server.rpc import status
+from tidelog_server.rpc.columns.pages import bounded, check_tick
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.services.append import unknown_outcome
+from tidelog_server.rpc.services.subscribers import subscriber
+from tidelog_server.security.access import current_access, current_tenant
+from tidelog_server.security.grants import Verb
+
+_MEMBER_ID_BYTES: Final = 8
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """A commit that has not been answered yet."""
+
+    commit_id: int
+    append: PendingAppend | None = None
+    refusal: TidelogServerError | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.refusal is not None or (self.append is not None and self.append.settled)
+
+    @property
+    def error(self) -> TidelogServerError | None:
+        if self.append is not None and self.append.failure is not None:
+            return unknown_outcome(self.append.failure)
+        return self.refusal
+
+
+class MemberCall:
+    """One JoinGroup: executes the steps of a member, and sends it assignments and results of commits."""
+
+    def __init__(self, groups: Groups, node: LogNode, context: Context) -> None:
+        self._groups = groups
+        self._node = node
+        self._context = context
+        self._answers: deque[_Answer] = deque()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._is_read_to_end = False
+        self._failed: TidelogServerError | None = None
+        self._group = ""
+        self._session: Session
+        self._changed: asyncio.Event
+
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        """Serve the member until it leaves.
+
+        Raises:
+            InvalidRequestError, GroupNotExistError, ChannelNotExistError, RateLimitRejectedError: It cannot join.
+            GroupMemberFencedError: It was evicted: its lease expired, the group was destroyed, or another call uses
+                its member id.
+            ShutdownError: The node is shutting down. The member must join again.
+        """
+        first = await anext(aiter(requests), None)
+        if first is None:
+            raise InvalidRequestError("the stream has no requests: send `join` first", field="step")
+        terms = self._terms(_parse(first))
+        self._session = await self._groups.join(self._group, terms, subscriber())
+        self._changed = self._session.changed
+        self._node.watchers.add(self._changed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reader = tasks.create_task(self._read(requests))
+                await self._tell()
+                reader.cancel()
+            if self._failed is not None:
+                raise self._failed
+            self._session.leave()
+        finally:
+            self._node.watchers.discard(self._changed)
+            self._session.detach()
+
+    def _terms(self, request: pb.JoinGroupRequest) -> JoinTerms:
+        if request.WhichOneof("step") != "join":
+            raise InvalidRequestError("the first request of the stream must have `join`", field="step")
+        join = request.join
+        if (access := current_access()) is not None:
+            access.require(Verb.GROUP_CONSUME, join.group)
+            for channel in join.channels:
+                access.require(Verb.READ, channel)
+        self._group = check_group_name(join.group)
+        if not 1 <= len(join.channels) <= MAX_GROUP_CHANNELS_PER_REQUEST:
+            raise InvalidRequestError(
+                f"the member names {len(join.channels)} channels, expected 1 to {MAX_GROUP_CHANNELS_PER_REQUEST}",
+                field="channels",
+            )
+        for field, text, maximum in (
+            ("member_id", join.member_id, MAX_MEMBER_ID_BYTES),
+            ("description", join.description, MAX_MEMBER_DESCRIPTION_BYTES),
+        ):
+            if len(text.encode()) > maximum:
+                raise InvalidRequestError(
+                    f"the member's {field} has {len(text.encode())} bytes, at most {maximum} are allowed", field=field
+                )
+        return JoinTerms(
+            join.member_id or secrets.token_hex(_MEMBER_ID_BYTES),
+            join.description,
+            frozenset(map(check_channel_name, join.channels)),
+            bounded(join.lease_ms, DEFAULT_LEASE_MS, MIN_LEASE_MS, MAX_LEASE_MS, "lease_ms") / 1_000,
+            bounded(
+                join.release_within_ms, DEFAULT_RELEASE_WITHIN_MS, 1, MAX_RELEASE_WITHIN_MS, "release_within_ms"
+            ) / 1_000,
+            join.incarnation,
+            current_tenant(),
+        )  # fmt: skip
+
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        """Execute steps until the member leaves or a step is invalid."""
+        try:
+            async for encoded in requests:
+                self._take(_parse(encoded))
+                await self._has_room.wait()
+        except TidelogServerError as error:
+            self._failed = error
+        self._is_read_to_end = True
+        self._changed.set()
+
+    def _take(self, request: pb.JoinGroupRequest) -> None:
+        self._session.keep_alive()
+        match request.WhichOneof("step"):
+            case "heartbeat":
+                pass
+            case "commit":
+                self._commit(request.commit)
+            case "release":
+                self._session.release([(each.vchannel, each.epoch) for each in request.release.vchannels])
+            case _:
+                raise InvalidRequestError(
+                    "the step is unknown, or `join` again: send `heartbeat`, `commit` or `release`", field="step"
+                )
+
+    def _commit(self, commit: pb.JoinGroupCommit) -> None:
+        answer = _Answer(commit.commit_id)
+        self._answers.append(answer)
+        if len(self._answers) >= MAX_COMMITS_IN_FLIGHT:
+            self._has_room.clear()
+        try:
+            if not 1 <= len(commit.positions) <= MAX_COMMITS_PER_REQUEST:
+                raise InvalidRequestError(
+                    f"the commit has {len(commit.positions)} positions, expected 1 to {MAX_COMMITS_PER_REQUEST}",
+                    field="positions",
+                )
+            member_id = self._session.member_id
+            if self._session.is_over:
+                raise self._why_over()
+            commits = [
+                Commit(self._group, each.vchannel, check_tick(each.next_tick, "next_tick"), member_id, each.epoch)
+                for each in commit.positions
+            ]
+            answer.append = self._groups.commit(commits, self._on_settled)
+        except TidelogServerError as error:
+            answer.refusal = error
+            self._changed.set()
+
+    def _on_settled(self, _: PendingAppend) -> None:
+        self._changed.set()
+
+    async def _tell(self) -> None:
+        """Write a response after each change, until the stream ends."""
+        session = self._session
+        welcome = pb.JoinGroupWelcome(member_id=session.member_id, lease_ms=round(session.lease_s * 1_000))
+        response = pb.JoinGroupResponse(welcome=welcome)
+        while True:
+            self._changed.clear()
+            if session.is_over and self._failed is None:
+                self._failed = self._why_over()
+            # Only if stale: most wake-ups are answers to commits.
+            if session.is_stale and not session.is_over:
+                session.is_stale = False
+                response.assignments.CopyFrom(self._assignments())
+            while self._answers and self._answers[0].is_ready:
+                response.committed.append(_committed(self._answers.popleft()))
+            if len(self._answers) < MAX_COMMITS_IN_FLIGHT:
+                self._has_room.set()
+            if response.ByteSize():
+                await self._context.write(response.SerializeToString())
+                response = pb.JoinGroupResponse()
+            if self._failed is not None or (self._is_read_to_end and not self._answers):
+                return
+            try:
+                self._node.admission.check_serving()
+            except TidelogServerError as error:
+                self._failed = error
+                return
+            await self._changed.wait()
+
+    def _why_over(self) -> TidelogServerError:
+        return self._session.cause or GroupMemberFencedError(
+            group=self._group, vchannel="", member_id=self._session.member_id, epoch=0
+        )
+
+    def _assignments(self) -> pb.GroupAssignments:
+        return pb.GroupAssignments(
+            vchannels=[
+                pb.GroupAssignment(
+                    vchannel=holding.vchannel,
+                    epoch=holding.epoch,
+                    next_tick=holding.next_tick,
+                    is_revoked=holding.release_by_s is not None,
+                )
+                for holding in self._session.holdings()
+            ]
+        )
+
+
+def _parse(encoded: bytes) -> pb.JoinGroupRequest:
+    try:
+        return pb.JoinGroupRequest.FromString(encoded)
+    except DecodeError as error:
+        raise MalformedRequestError("JoinGroup") from error
+
+
+def _committed(answer: _Answer) -> pb.JoinGroupCommitted:
+    error = answer.error
+    if error is None:
+        return pb.JoinGroupCommitted(commit_id=answer.commit_id)
+    return pb.JoinGroupCommitted(
+        commit_id=answer.commit_id,
+        error=wal_service_pb2.AppendError(
+            code=status.code_number_of(error), message=status.text_of(error), detail=status.detail_of(error)
+        ),
+    )

@@ -1,0 +1,170 @@
+"""Scan and PlanScan."""
+
+from typing import Final
+
+from tidelog.v1 import wal_service_pb2
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import (
+    DEFAULT_RESPONSE_BYTES,
+    DEFAULT_SPLIT_BYTES,
+    DEFAULT_WATERMARK_INTERVAL_MS,
+    MAX_RESPONSE_BYTES,
+    MAX_SOURCES_PER_SCAN,
+    MAX_SPLITS,
+    MAX_WATERMARK_INTERVAL_MS,
+    MIN_WATERMARK_INTERVAL_MS,
+)
+from tidelog_server.core.ticks import Tick
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.scan.planner import PlanRequest
+from tidelog_server.log.scan.positions import check_start_of_several, resolve_start
+from tidelog_server.log.scan.scanner import ScanPlan, ScanSource
+from tidelog_server.node.node import Broker
+from tidelog_server.rpc.columns.pages import (
+    ColumnEncoder,
+    Filters,
+    RowEncoder,
+    bounded,
+    check_tick,
+    start_of,
+    wants_rows,
+)
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.open_streams import caller_of
+from tidelog_server.security.access import current_access
+
+_NO_LIMIT: Final = (1 << 63) - 1
+
+
+class ScanCalls:
+    """Handlers of Scan and PlanScan."""
+
+    def __init__(self, broker: Broker, node: LogNode) -> None:
+        self._broker = broker
+        self._node = node
+
+    async def scan(self, request: wal_service_pb2.ScanRequest, context: Context) -> None:
+        """Stream pages until the end of the scan."""
+        filters = Filters(request.filters)
+        sources = self._sources(request, filters)
+        plan = _plan(request, filters)
+        names = [source.vchannel.name for source in sources]
+        encoder: RowEncoder | ColumnEncoder = (
+            RowEncoder(names, filters, plan.max_page_bytes)
+            if wants_rows(request.format)
+            else ColumnEncoder(names, filters)
+        )
+        # Sent once: a client that resumes the scan means these incarnations of the channels.
+        created = wal_service_pb2.ScanResponse(created_ticks=[source.log.created_tick for source in sources])
+        prefix = created.SerializeToString()
+        metrics, access = self._node.metrics, current_access()
+        async with self._broker.scanner(sources, plan, caller_of(context)) as scanner:
+            async for page in scanner.pages():
+                for response, messages in encoder.responses(page):
+                    # Concatenated serialised messages are one merged message.
+                    encoded, prefix = prefix + response if prefix else response, b""
+                    size_bytes = len(encoded)
+                    await context.write(encoded)
+                    # Freed before the next wait: the memory of a waiting scan is not counted.
+                    del response, encoded
+                    metrics.scan_responses.inc()
+                    metrics.scan_messages.inc(messages)
+                    metrics.scan_bytes.inc(size_bytes)
+                    if access is not None:
+                        await access.quota.sent(size_bytes)
+                del page
+
+    async def plan_scan(self, request: wal_service_pb2.PlanScanRequest, _: Context) -> wal_service_pb2.PlanScanResponse:
+        """Choose an end tick, and divide the range before it into splits."""
+        check_tick(request.begin_tick, "begin_tick")
+        check_tick(request.end_tick, "end_tick")
+        if request.min_splits > MAX_SPLITS:
+            raise InvalidRequestError(
+                f"min_splits is {request.min_splits}, at most {MAX_SPLITS} is allowed", field="min_splits"
+            )
+        targets = [self._broker.find_to_read(name) for name in request.vchannels]
+        _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
+        if request.created_ticks and len(request.created_ticks) != len(targets):
+            raise InvalidRequestError(
+                f"the request has {len(request.created_ticks)} created_ticks for {len(targets)} vchannels: expected "
+                "one per vchannel, or an empty list",
+                field="created_ticks",
+            )
+        for (log, _vchannel), created_tick in zip(targets, request.created_ticks, strict=False):
+            log.check_created(created_tick)
+        wanted = PlanRequest(
+            request.begin_tick,
+            request.end_tick,
+            request.min_splits,
+            request.max_messages_per_split or _NO_LIMIT,
+            request.max_bytes_per_split or DEFAULT_SPLIT_BYTES,
+        )
+        cut, splits = await self._broker.planner.plan(targets, wanted)
+        response = wal_service_pb2.PlanScanResponse(end_tick=cut)
+        for (log, vchannel), found in zip(targets, splits, strict=True):
+            for split in found:
+                response.splits.add(
+                    vchannel=vchannel.name,
+                    begin_tick=split.begin_tick,
+                    end_tick=split.end_tick,
+                    estimated_messages=split.messages,
+                    estimated_bytes=split.columns_bytes,
+                    created_tick=log.created_tick,
+                )
+        return response
+
+    def _sources(self, request: wal_service_pb2.ScanRequest, filters: "Filters") -> list[ScanSource]:
+        targets = [self._broker.find_to_read(source.vchannel) for source in request.sources]
+        _check_sources(len(targets), len({vchannel.name for _, vchannel in targets}))
+        oracle, wal_name = self._node.shared.oracle, self._node.store.wal_name
+        shared = start_of(request.policy, wal_name)
+        check_start_of_several(shared, sum(not each.HasField("policy") for each in request.sources), "policy")
+        sources = []
+        for index, ((log, vchannel), wanted) in enumerate(zip(targets, request.sources, strict=True)):
+            log.check_created(wanted.created_tick)
+            start = start_of(wanted.policy, wal_name) if wanted.HasField("policy") else shared
+            watermark = log.watermark()
+            position = resolve_start(
+                start,
+                vchannel=vchannel.name,
+                trim_tick=vchannel.trim_tick,
+                watermark=watermark,
+                latest_tick=oracle.now(),
+                created_tick=log.created_tick,
+            )
+            # A filter does not set the position: it only skips messages.
+            sources.append(ScanSource(index, log, vchannel, Tick(max(position, filters.first_tick))))
+        return sources
+
+
+def _plan(request: wal_service_pb2.ScanRequest, filters: Filters) -> ScanPlan:
+    end = request.end.WhichOneof("end")
+    if end not in (None, "before_tick", "inside_tick", "watermark", "follow"):
+        raise InvalidRequestError("the scan's end is unknown to this server", field="end")
+    return ScanPlan(
+        ends_at_durable=end in (None, "watermark"),
+        end_tick=check_tick(getattr(request.end, end), end) if end in ("before_tick", "inside_tick") else None,
+        message_types=filters.message_types,
+        max_page_bytes=bounded(
+            request.max_response_bytes, DEFAULT_RESPONSE_BYTES, 1, MAX_RESPONSE_BYTES, "max_response_bytes"
+        ),
+        watermark_interval_s=bounded(
+            request.watermark_interval_ms,
+            DEFAULT_WATERMARK_INTERVAL_MS,
+            MIN_WATERMARK_INTERVAL_MS,
+            MAX_WATERMARK_INTERVAL_MS,
+            "watermark_interval_ms",
+        )
+        / 1_000,
+        cuts_transactions=end == "inside_tick",
+        broadcast_types=filters.broadcast_types,
+    )
+
+
+def _check_sources(count: int, distinct: int) -> None:
+    if not 1 <= count <= MAX_SOURCES_PER_SCAN:
+        raise InvalidRequestError(
+            f"the request names {count} vchannels, expected 1 to {MAX_SOURCES_PER_SCAN}", field="vchannels"
+        )
+    if distinct < count:
+        raise InvalidRequestError("the request names a vchannel twice", field="vchannels")

@@ -1,0 +1,108 @@
+"""TokenService."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.v1 import token_service_pb2 as pb
+from tidelog_server.core.callers import is_clean
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import (
+    DEFAULT_TOKEN_LIFETIME_MS,
+    MAX_LIST_PAGE,
+    MAX_TOKEN_DESCRIPTION_BYTES,
+    MAX_TOKEN_LIFETIME_MS,
+)
+from tidelog_server.core.names import shown
+from tidelog_server.rpc.context import Context
+from tidelog_server.security.access import current_access
+from tidelog_server.security.grants import GrantError, parse_grants
+from tidelog_server.security.service import Security
+from tidelog_server.security.tokens import TokenRecord, is_token_id
+
+
+class TokenService:
+    """Handlers of TokenService."""
+
+    def __init__(self, security: Security) -> None:
+        self._security = security
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "CreateToken": self.create_token,
+            "ListTokens": self.list_tokens,
+            "RevokeToken": self.revoke_token,
+        }
+
+    async def create_token(self, request: pb.CreateTokenRequest, _: Context) -> pb.CreateTokenResponse:
+        """Create a token."""
+        size_bytes = len(request.description.encode())
+        if not 1 <= size_bytes <= MAX_TOKEN_DESCRIPTION_BYTES:
+            raise InvalidRequestError(
+                f"the description has {size_bytes} bytes, expected 1 to {MAX_TOKEN_DESCRIPTION_BYTES}: name the owner "
+                "of the token",
+                field="description",
+            )
+        if not is_clean(request.description):
+            raise InvalidRequestError(
+                f"the description '{shown(request.description)}' has control characters: use one line of text",
+                field="description",
+            )
+        lifetime_ms = request.lifetime_ms or DEFAULT_TOKEN_LIFETIME_MS
+        if lifetime_ms > MAX_TOKEN_LIFETIME_MS:
+            raise InvalidRequestError(
+                f"lifetime_ms is {lifetime_ms}, at most {MAX_TOKEN_LIFETIME_MS} is allowed", field="lifetime_ms"
+            )
+        try:
+            grants = parse_grants(request.grants)
+        except GrantError as error:
+            raise InvalidRequestError(str(error), field="grants") from error
+        if not grants.all:
+            raise InvalidRequestError("the token has no grants: set at least one", field="grants")
+        access = current_access()
+        created_by = "anybody" if access is None else access.principal.name
+        made, record = await self._security.tokens.create(request.description, grants, lifetime_ms, created_by)
+        await self._security.administrator_made()
+        return pb.CreateTokenResponse(token=made.text, description=_description(record))
+
+    async def list_tokens(self, request: pb.ListTokensRequest, _: Context) -> pb.ListTokensResponse:
+        """List a page of tokens."""
+        if request.page_size > MAX_LIST_PAGE:
+            raise InvalidRequestError(
+                f"page_size is {request.page_size}, expected 1 to {MAX_LIST_PAGE}, or 0", field="page_size"
+            )
+        now_ms = self._security.now_ms()
+        found = sorted(
+            (
+                (token_id, record)
+                for token_id, record in self._security.tokens.records.items()
+                if token_id > request.page_token and (request.all or record.is_valid(now_ms))
+            ),
+            key=lambda pair: pair[0],
+        )
+        page = found[: request.page_size or MAX_LIST_PAGE]
+        return pb.ListTokensResponse(
+            tokens=[_description(record) for _, record in page],
+            next_page_token=page[-1][0] if len(page) < len(found) else "",
+        )
+
+    async def revoke_token(self, request: pb.RevokeTokenRequest, _: Context) -> pb.RevokeTokenResponse:
+        """Revoke a token."""
+        if not is_token_id(request.token_id):
+            raise InvalidRequestError(
+                "the token id is invalid: expected 12 hexadecimal digits as ListTokens returns them, not the token",
+                field="token_id",
+            )
+        return pb.RevokeTokenResponse(description=_description(await self._security.tokens.revoke(request.token_id)))
+
+
+def _description(record: TokenRecord) -> pb.TokenDescription:
+    return pb.TokenDescription(
+        token_id=record.token_id,
+        description=record.description,
+        grants=sorted(map(str, record.grants.all)),
+        created_time_ms=record.created_ms,
+        expires_time_ms=record.expires_ms,
+        revoked_time_ms=record.revoked_ms,
+        created_by=record.created_by,
+    )

@@ -1,0 +1,299 @@
+"""TransactionService: begun transactions."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
+from tidelog_server.core.callers import Caller
+from tidelog_server.core.errors import InvalidRequestError, TransactionNotExistError
+from tidelog_server.core.limits import MAX_BARRIER_WAIT_S, MAX_COMMITS_PER_TXN, MAX_OWNER_FIELD_BYTES, MAX_PREPARED_TXNS
+from tidelog_server.core.ticks import encode_message_id
+from tidelog_server.core.transactions import TxnOutcome
+from tidelog_server.log.conditions import Conditions
+from tidelog_server.node.node import Broker
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.services.commits import commits_of
+from tidelog_server.rpc.services.options import caller_of, conditions_of, longest_wait_s, needs_sync
+from tidelog_server.security.access import current_access, current_principal
+from tidelog_server.security.grants import Verb
+from tidelog_server.txn.applications import AppTerms, AppVersion
+from tidelog_server.txn.commit import CommitTerms
+from tidelog_server.txn.prepared import PreparedTxn
+from tidelog_server.txn.staged import TxnDescription, check_targets
+from tidelog_server.txn.table import Target
+
+_US_PER_S: Final = 1_000_000
+_MAX_ID_DIGITS: Final = 20
+# Small, because each transaction may have 256 vchannels with long names.
+_PAGE: Final = 100
+
+
+class TransactionService:
+    """Handlers of TransactionService."""
+
+    def __init__(self, broker: Broker, *, syncs_by_default: bool) -> None:
+        self._broker = broker
+        self._transactions = broker.transactions
+        self._prepared = broker.prepared
+        self._syncs_by_default = syncs_by_default
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "BeginTxn": self.begin_txn,
+            "CommitTxn": self.commit_txn,
+            "RollbackTxn": self.rollback_txn,
+            "KeepaliveTxn": self.keepalive_txn,
+            "PrepareTxn": self.prepare_txn,
+            "CommitPreparedTxns": self.commit_prepared_txns,
+            "RollbackPreparedTxns": self.rollback_prepared_txns,
+            "ListTxns": self.list_txns,
+            "DescribeTxn": self.describe_txn,
+            "AbortTxn": self.abort_txn,
+        }
+
+    async def begin_txn(
+        self, request: transaction_service_pb2.BeginTxnRequest, context: Context
+    ) -> transaction_service_pb2.BeginTxnResponse:
+        """Begin a transaction."""
+        targets = [Target(*self._broker.find(name)) for name in request.vchannels]
+        check_targets(targets)
+        session = await self._transactions.begin(targets, request.keepalive_us, caller_of(context))
+        return transaction_service_pb2.BeginTxnResponse(txn_id=session.txn_id, keepalive_us=_us(session.keepalive_s))
+
+    async def commit_txn(
+        self, request: transaction_service_pb2.CommitTxnRequest, context: Context
+    ) -> transaction_service_pb2.CommitTxnResponse:
+        """Commit a transaction."""
+        positions = commits_of(request.positions, MAX_COMMITS_PER_TXN)
+
+        def terms() -> CommitTerms:
+            # Only for the first commit: a repeated one must succeed even if channels were destroyed since.
+            return CommitTerms(
+                needs_sync(request.durability, syncs_by_default=self._syncs_by_default),
+                request.barrier_tick,
+                self._conditions(request.conditions),
+                request.batches if request.HasField("batches") else None,
+                self._broker.groups.mover(positions),
+            )
+
+        caller, wait_s = caller_of(context), longest_wait_s(context, MAX_BARRIER_WAIT_S)
+        committed = await self._transactions.commit(_txn_id(request), caller, terms, wait_s)
+        names = [self._broker.vchannel_name(run.vchannel_id) or "" for run in committed.outcome.runs]
+        if committed.is_repeated:
+            _check_visible(request.txn_id, names)
+        result = _result(request.txn_id, committed.outcome, is_repeated=committed.is_repeated)
+        return transaction_service_pb2.CommitTxnResponse(result=result, vchannels=names)
+
+    async def rollback_txn(
+        self, request: transaction_service_pb2.RollbackTxnRequest, context: Context
+    ) -> transaction_service_pb2.RollbackTxnResponse:
+        """Roll back a transaction."""
+        self._transactions.roll_back(_txn_id(request), caller_of(context))
+        return transaction_service_pb2.RollbackTxnResponse()
+
+    async def keepalive_txn(
+        self, request: transaction_service_pb2.KeepaliveTxnRequest, context: Context
+    ) -> transaction_service_pb2.KeepaliveTxnResponse:
+        """Renew the keepalive of a transaction."""
+        session = self._transactions.keep_alive(_txn_id(request), caller_of(context))
+        return transaction_service_pb2.KeepaliveTxnResponse(keepalive_us=_us(session.keepalive_s))
+
+    async def prepare_txn(
+        self, request: transaction_service_pb2.PrepareTxnRequest, context: Context
+    ) -> transaction_service_pb2.PrepareTxnResponse:
+        """Prepare a transaction."""
+        session = self._prepared.prepare(
+            PreparedTxn(_txn_id(request), caller_of(context)),
+            _app(request.app_id, request.app_version if request.HasField("app_version") else None),
+            expected_batches=request.batches if request.HasField("batches") else None,
+            keepalive_us=request.keepalive_us,
+        )
+        return transaction_service_pb2.PrepareTxnResponse(keepalive_us=_us(session.keepalive_s))
+
+    async def commit_prepared_txns(
+        self, request: transaction_service_pb2.CommitPreparedTxnsRequest, context: Context
+    ) -> transaction_service_pb2.CommitPreparedTxnsResponse:
+        """Commit prepared transactions together."""
+        terms = CommitTerms(
+            needs_sync(request.durability, syncs_by_default=self._syncs_by_default), request.barrier_tick
+        )
+        app = _app(request.app_id, request.app_version)
+        wait_s = longest_wait_s(context, MAX_BARRIER_WAIT_S)
+        commit, is_repeated = await self._prepared.commit(
+            _prepared(request.txns),
+            app,
+            terms,
+            wait_s,
+            AppTerms(request.is_last, request.query_id, request.any_vchannel, request.is_first),
+        )
+        return transaction_service_pb2.CommitPreparedTxnsResponse(
+            first_tick=commit.first_tick if commit.messages else 0,
+            last_tick=commit.last_tick if commit.messages else 0,
+            messages=commit.messages,
+            durability=_durability(is_synced=commit.is_synced),
+            duplicate=is_repeated,
+        )
+
+    async def rollback_prepared_txns(
+        self, request: transaction_service_pb2.RollbackPreparedTxnsRequest, _: Context
+    ) -> transaction_service_pb2.RollbackPreparedTxnsResponse:
+        """Roll back prepared transactions."""
+        self._prepared.roll_back(_prepared(request.txns))
+        return transaction_service_pb2.RollbackPreparedTxnsResponse()
+
+    async def list_txns(
+        self, request: transaction_service_pb2.ListTxnsRequest, _: Context
+    ) -> transaction_service_pb2.ListTxnsResponse:
+        """Return a page of open transactions."""
+        after_id = 0
+        if request.page_token:
+            token = request.page_token
+            if len(token) > _MAX_ID_DIGITS or not (token.isascii() and token.isdecimal()):
+                raise InvalidRequestError(
+                    "the page token is invalid: use next_page_token of the previous page", field="page_token"
+                )
+            after_id = int(request.page_token)
+        found = self._transactions.list(after_id, _PAGE + 1)
+        page = found[:_PAGE]
+        token = str(page[-1].txn_id) if len(found) > _PAGE else ""
+        return transaction_service_pb2.ListTxnsResponse(txns=map(_open_txn, page), next_page_token=token)
+
+    async def describe_txn(
+        self, request: transaction_service_pb2.DescribeTxnRequest, _: Context
+    ) -> transaction_service_pb2.DescribeTxnResponse:
+        """Describe a transaction."""
+        found = self._transactions.describe(_txn_id(request))
+        if isinstance(found, TxnDescription):
+            return transaction_service_pb2.DescribeTxnResponse(txn=_open_txn(found))
+        names = (self._broker.vchannel_name(run.vchannel_id) for run in found.runs)
+        txn = transaction_service_pb2.TxnDescription(
+            txn_id=request.txn_id,
+            state=transaction_service_pb2.TXN_STATE_COMMITTED,
+            vchannels=[name for name in names if name is not None],
+            messages=sum(run.messages for run in found.runs),
+            result=_result(request.txn_id, found),
+        )
+        return transaction_service_pb2.DescribeTxnResponse(txn=txn)
+
+    async def abort_txn(
+        self, request: transaction_service_pb2.AbortTxnRequest, _: Context
+    ) -> transaction_service_pb2.AbortTxnResponse:
+        """Abort a transaction on behalf of an operator."""
+        size_bytes = len(request.reason.encode())
+        if not 1 <= size_bytes <= MAX_OWNER_FIELD_BYTES:
+            raise InvalidRequestError(
+                f"the reason has {size_bytes} bytes, expected 1 to {MAX_OWNER_FIELD_BYTES}: say why the transaction "
+                "is aborted",
+                field="reason",
+            )
+        self._transactions.abort(_txn_id(request), request.reason)
+        return transaction_service_pb2.AbortTxnResponse()
+
+    def _conditions(self, wire: Iterable[transaction_service_pb2.CommitCondition]) -> Mapping[int, Conditions]:
+        """Return conditions by vchannel id. Raises InvalidRequestError if a vchannel has two."""
+        conditions: dict[int, Conditions] = {}
+        for each in wire:
+            _, vchannel = self._broker.find(each.vchannel)
+            if vchannel.vchannel_id in conditions:
+                raise InvalidRequestError(
+                    f"the commit has two conditions for {vchannel.name}: combine them", field="conditions"
+                )
+            conditions[vchannel.vchannel_id] = conditions_of(each)
+        return conditions
+
+
+def _check_visible(txn_id: int, names: Iterable[str]) -> None:
+    """Check that the caller may see the outcome of a transaction, which is stored without its owner.
+
+    Raises:
+        TransactionNotExistError: It may not append to all vchannels of the transaction.
+    """
+    access = current_access()
+    if access is not None and not all(access.may((Verb.APPEND,), name) for name in names if name):
+        raise TransactionNotExistError(txn_id)
+
+
+def _open_txn(txn: TxnDescription) -> transaction_service_pb2.TxnDescription:
+    state = transaction_service_pb2.TXN_STATE_OPEN
+    if txn.prepared_for is not None:
+        state = transaction_service_pb2.TXN_STATE_PREPARED
+    if txn.is_committing:
+        state = transaction_service_pb2.TXN_STATE_COMMITTING
+    return transaction_service_pb2.TxnDescription(
+        txn_id=txn.txn_id,
+        state=state,
+        client_id=txn.caller.client_id,
+        principal=txn.caller.principal,
+        vchannels=txn.vchannels,
+        batches=txn.batches,
+        messages=txn.messages,
+        bytes=txn.size_bytes,
+        keepalive_us=_us(txn.keepalive_s),
+        expires_in_us=0 if txn.is_committing else _us(txn.expires_in_s),
+    )
+
+
+def _result(txn_id: int, outcome: TxnOutcome, *, is_repeated: bool = False) -> wal_service_pb2.TransactionResult:
+    """Return the position of a committed transaction as a message."""
+    durability = _durability(is_synced=outcome.is_synced)
+    if not outcome.runs:
+        return wal_service_pb2.TransactionResult(txn_id=txn_id)
+    parts, tick = [], outcome.first_tick
+    for run in outcome.runs:
+        last_tick = tick + run.messages - 1
+        parts.append(
+            wal_service_pb2.AppendResult(
+                message_id=encode_message_id(last_tick),
+                first_tick=tick,
+                last_tick=last_tick,
+                durability=durability,
+                duplicate=is_repeated,
+            )
+        )
+        tick = last_tick + 1
+    return wal_service_pb2.TransactionResult(
+        txn_id=txn_id, first_tick=outcome.first_tick, last_tick=outcome.last_tick, parts=parts
+    )
+
+
+def _durability(*, is_synced: bool) -> message_pb2.Durability:
+    return message_pb2.DURABILITY_SYNC if is_synced else message_pb2.DURABILITY_OS
+
+
+def _app(app_id: str, version: int | None) -> AppVersion:
+    return AppVersion(app_id, version, current_principal())
+
+
+def _prepared(wire: Sequence[transaction_service_pb2.PreparedTxn]) -> list[PreparedTxn]:
+    """Return the transactions that a request names.
+
+    Raises:
+        InvalidRequestError: There are more than MAX_PREPARED_TXNS, one occurs twice, or one has no id.
+    """
+    if len(wire) > MAX_PREPARED_TXNS:
+        raise InvalidRequestError(
+            f"the request names {len(wire)} transactions, at most {MAX_PREPARED_TXNS} are allowed", field="txns"
+        )
+    principal = current_principal()
+    txns = {_txn_id(each): PreparedTxn(each.txn_id, Caller(principal, each.client_id)) for each in wire}
+    if len(txns) < len(wire):
+        raise InvalidRequestError("the request names a transaction twice: name each once", field="txns")
+    return list(txns.values())
+
+
+class _OnTxn(Protocol):
+    """A request that names a transaction."""
+
+    txn_id: int
+
+
+def _txn_id(request: _OnTxn) -> int:
+    """Return the id in a request. Raises InvalidRequestError if it is 0."""
+    if not request.txn_id:
+        raise InvalidRequestError("the txn_id is 0: expected the id that BeginTxn returned", field="txn_id")
+    return request.txn_id
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * _US_PER_S)

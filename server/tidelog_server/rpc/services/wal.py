@@ -1,0 +1,112 @@
+"""WalService: the table of its methods, and the handlers of those that are neither appends nor scans."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.v1 import wal_service_pb2
+from tidelog_server.core.errors import InvalidRequestError
+from tidelog_server.core.limits import MAX_TICKS_PER_REQUEST
+from tidelog_server.core.names import is_own_channel
+from tidelog_server.core.ticks import MAX_PHYSICAL_MS, MAX_TICK
+from tidelog_server.log.node import LogNode
+from tidelog_server.log.tick_lead import allocate_for_caller
+from tidelog_server.node.node import Broker
+from tidelog_server.rpc.context import Context
+from tidelog_server.rpc.services.append import AppendCalls
+from tidelog_server.rpc.services.options import check_opened_id
+from tidelog_server.rpc.services.scan import ScanCalls
+from tidelog_server.security.access import current_access, current_tenant
+
+
+class WalService:
+    """Handlers of WalService: the data plane."""
+
+    def __init__(self, broker: Broker, node: LogNode, *, syncs_by_default: bool) -> None:
+        self._broker = broker
+        self._node = node
+        self._append = AppendCalls(broker, node, syncs_by_default=syncs_by_default)
+        self._scan = ScanCalls(broker, node)
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Return the handler of each method of the service."""
+        return {
+            "GetWalName": self.get_wal_name,
+            "AllocateTicks": self.allocate_ticks,
+            "GetLatestMvccTick": self.get_latest_mvcc_tick,
+            "Append": self._append.append,
+            "AppendStream": self._append.append_stream,
+            "Scan": self._scan.scan,
+            "PlanScan": self._scan.plan_scan,
+            "OpenProducer": self.open_producer,
+            "SetFencingToken": self.set_fencing_token,
+            "Trim": self.trim,
+        }
+
+    async def get_wal_name(
+        self, _request: wal_service_pb2.GetWalNameRequest, _: Context
+    ) -> wal_service_pb2.GetWalNameResponse:
+        """Return the name of the log store."""
+        return wal_service_pb2.GetWalNameResponse(wal_name=self._node.store.wal_name)
+
+    async def allocate_ticks(
+        self, request: wal_service_pb2.AllocateTicksRequest, _: Context
+    ) -> wal_service_pb2.AllocateTicksResponse:
+        """Allocate ticks."""
+        count = request.count or 1
+        if count > MAX_TICKS_PER_REQUEST:
+            raise InvalidRequestError(f"count is {count}, expected 1 to {MAX_TICKS_PER_REQUEST}", field="count")
+        self._node.admission.check_storage()
+        if (access := current_access()) is not None:
+            access.quota.charge_ticks(count)
+        first_tick = await allocate_for_caller(self._node.shared.oracle, self._node.shared.clock, count)
+        return wal_service_pb2.AllocateTicksResponse(first_tick=first_tick, count=count)
+
+    async def get_latest_mvcc_tick(
+        self, request: wal_service_pb2.GetLatestMvccTickRequest, _context: Context
+    ) -> wal_service_pb2.GetLatestMvccTickResponse:
+        """Return the tick of the last acknowledged message."""
+        _log, vchannel = self._broker.find_to_read(request.vchannel)
+        return wal_service_pb2.GetLatestMvccTickResponse(mvcc_tick=vchannel.durable_tick)
+
+    async def open_producer(
+        self, request: wal_service_pb2.OpenProducerRequest, _: Context
+    ) -> wal_service_pb2.OpenProducerResponse:
+        """Open a producer, and fence its previous epoch."""
+        window = await self._broker.open_producer(
+            request.vchannel, check_opened_id(request.producer_id), current_tenant(),
+            accept_forgotten=request.accept_forgotten,
+        )  # fmt: skip
+        return wal_service_pb2.OpenProducerResponse(
+            epoch=window.epoch, last_sequence=window.last_sequence, last_tick=window.last_tick
+        )
+
+    async def set_fencing_token(
+        self, request: wal_service_pb2.SetFencingTokenRequest, _: Context
+    ) -> wal_service_pb2.SetFencingTokenResponse:
+        """Fence clients that append with an older token."""
+        if not request.fencing_token:
+            raise InvalidRequestError("the fencing token is 0: expected 1 or greater", field="fencing_token")
+        await self._broker.fence(request.vchannel, request.fencing_token)
+        return wal_service_pb2.SetFencingTokenResponse(fencing_token=request.fencing_token)
+
+    async def trim(self, request: wal_service_pb2.TrimRequest, _: Context) -> wal_service_pb2.TrimResponse:
+        """Trim a prefix of a vchannel."""
+        name, access = request.vchannel, current_access()
+        # If authentication is off, calls are not audited, so the audit log must not be trimmed.
+        is_own = access is not None and is_own_channel(name.partition("/")[0])
+        match request.WhichOneof("until"):
+            case "before_tick" if request.before_tick <= MAX_TICK:
+                first = await self._broker.trim(name, before_tick=request.before_tick, is_own=is_own)
+            case "before_time_ms" if request.before_time_ms <= MAX_PHYSICAL_MS:
+                first = await self._broker.trim(name, before_ms=request.before_time_ms, is_own=is_own)
+            case "all" if is_own:
+                raise InvalidRequestError(
+                    f"'{name}' cannot be trimmed as a whole: set before_tick or before_time_ms", field="until"
+                )
+            case "all":
+                first = await self._broker.trim(name)
+            case None:
+                raise InvalidRequestError("`until` is not set: set before_tick, before_time_ms or all", field="until")
+            case field:
+                raise InvalidRequestError(f"{field} is beyond the greatest possible tick", field=field)
+        return wal_service_pb2.TrimResponse(first_available_tick=first)

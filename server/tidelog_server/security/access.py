@@ -1,0 +1,129 @@
+"""The permissions of the current call's principal, for handlers. Not set if authentication is off.
+
+The wrapper of the call in ``rpc.calls`` sets them; tasks that a handler starts inherit them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+
+from tidelog_server.core.errors.access import PermissionDeniedError
+from tidelog_server.core.limits import MAX_REMEMBERED_PERMISSIONS
+from tidelog_server.core.names import shown
+from tidelog_server.core.tenants import NO_TENANT, Tenant, tenant_of
+from tidelog_server.security.authenticator import Principal, Shown
+from tidelog_server.security.grants import Verb
+from tidelog_server.security.quotas import PrincipalQuota
+
+
+class Access:
+    """The principal of one call and its permissions.
+
+    Attributes:
+        method: Full name of the method.
+        shown: Credentials and origin of the call.
+        principal: Authenticated caller; replaced when its permissions change.
+        tenant: Tenant of the principal.
+        quota: Remaining quota of the principal.
+        task: Task that runs the call; cancelled to end it.
+        is_ended: Set when the credentials expire, before the task is cancelled.
+    """
+
+    __slots__ = (
+        "_allowed", "_denied", "_on_denied", "is_ended", "method", "principal", "quota", "shown", "task", "tenant",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        shown_by: Shown,
+        principal: Principal,
+        quota: PrincipalQuota,
+        *,
+        on_denied: Callable[["Access", Verb, str], None],
+    ) -> None:
+        self.method = method
+        self.shown = shown_by
+        self.principal = principal
+        # Cached, because each batch needs it; the name of a call's principal never changes.
+        self.tenant = tenant_of(principal.name)
+        self.quota = quota
+        self.task: asyncio.Task[object] | None = None
+        self.is_ended = False
+        self._on_denied = on_denied
+        self._allowed: set[tuple[Verb, str]] = set()
+        self._denied: set[tuple[Verb, str]] = set()
+
+    def require(self, verb: Verb, name: str) -> None:
+        """Check that ``verb`` is permitted on a channel, vchannel, group or domain. A repeated check is one look-up.
+
+        Raises:
+            PermissionDeniedError: It is not permitted. Raised whether or not the name exists.
+        """
+        key = (verb, name)
+        if key not in self._allowed:
+            # A domain of resource keys may contain a slash; it has no index.
+            pattern_name = name if verb is Verb.BROADCAST_KEY else name.partition("/")[0]
+            if not self.principal.grants.allow(verb, pattern_name):
+                raise self.denial((verb,), name)
+            _remember(self._allowed, key)
+
+    def require_somewhere(self, verb: Verb) -> None:
+        """Check that ``verb`` is permitted on at least one name. Raises PermissionDeniedError."""
+        if not self.principal.grants.allow_somewhere(verb):
+            raise self.denial((verb,), "")
+
+    def may(self, verbs: Iterable[Verb], name: str) -> bool:
+        """Return whether one of ``verbs`` is permitted on ``name``. False is not recorded as a denial."""
+        return self.principal.grants.allow_any_of(verbs, name.partition("/")[0])
+
+    def denial(self, verbs: Sequence[Verb], name: str) -> PermissionDeniedError:
+        """Return the error for a call that needs one of ``verbs`` on ``name``.
+
+        The denial of the first verb is recorded, once per call, verb and name.
+        """
+        self.quota.note_denied()
+        verb = verbs[0]
+        key = (verb, name)
+        if key not in self._denied:
+            _remember(self._denied, key)
+            self._on_denied(self, verb, shown(name))
+        return PermissionDeniedError(verbs, shown(name))
+
+    def renewed(self, principal: Principal) -> None:
+        """Replace the principal, whose permissions may have changed."""
+        # Identity first: thousands of streams are checked each second, mostly without a change.
+        if principal.grants is not self.principal.grants and principal.grants != self.principal.grants:
+            self._allowed.clear()
+        self.principal = principal
+
+
+_current: ContextVar[Access | None] = ContextVar("tidelog-access", default=None)
+
+
+def current_access() -> Access | None:
+    """Return the access of the current call; None if authentication is off."""
+    return _current.get()
+
+
+def current_tenant() -> Tenant:
+    """Return the tenant of the current call's principal; NO_TENANT if authentication is off."""
+    access = _current.get()
+    return NO_TENANT if access is None else access.tenant
+
+
+def set_access(access: Access) -> None:
+    """Set the access of the current task, which must be the task of the call."""
+    _current.set(access)
+
+
+def current_principal() -> str:
+    """Return the name of the current call's principal; empty if authentication is off."""
+    access = _current.get()
+    return "" if access is None else access.principal.name
+
+
+def _remember(memory: set[tuple[Verb, str]], key: tuple[Verb, str]) -> None:
+    if len(memory) >= MAX_REMEMBERED_PERMISSIONS:
+        memory.clear()
+    memory.add(key)

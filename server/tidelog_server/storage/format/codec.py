@@ -1,0 +1,585 @@
+"""Values of the log store: their bytes, each with a version and a CRC-32C over key and value.
+
+The CRC covers the key, so that a row written to or read from the wrong place is detected like a flipped bit. All
+integers are big-endian. The layouts are on disk since format 1 (see FORMAT.md).
+"""
+
+import struct
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from tidelog_server.core.entries import HASH_BYTES, EntryHeader, EntryKind, NewEntry, TxnSpan
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.core.groups import TAKEN_BYTES, GroupKey, GroupPosition
+from tidelog_server.core.producers import RESULT_BYTES, ProducerKey, ProducerWindow
+from tidelog_server.core.shares import FloorKey
+from tidelog_server.core.tenants import NO_TENANT, TENANT_BYTES, Tenant
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.core.transactions import CONTENT_BYTES, AppCommit, AppKey, TxnOutcome, TxnPlace, TxnRun
+from tidelog_server.storage.format.keys import (
+    LOG_KEY_BYTES,
+    STORE_KEY,
+    app_key,
+    app_name,
+    chunk_key,
+    fence_key,
+    floor_key,
+    group_key,
+    is_app_key,
+    log_key,
+    outcome_key,
+    parse_app_name,
+    parse_floor_key,
+    parse_group_key,
+    parse_log_key,
+    parse_outcome_key,
+    parse_producer_key,
+    producer_key,
+    tail_key,
+    txn_key,
+)
+
+ROW_VERSION: Final = 1
+TENANT_VERSION: Final = 2
+"""Version of windows and outcomes that have a tenant, which follows the fixed fields."""
+NO_HASH: Final = bytes(HASH_BYTES)
+
+MAX_INLINE_BYTES: Final = 512
+"""Columns of up to this many bytes are in the row of their header.
+
+Why: one more row takes RocksDB longer than so few bytes, to write and to read. Readers of headers only read them too.
+"""
+
+# version, kind, flags, count, message_type, columns_crc32c, columns_bytes, stored_crc32c, previous_tick, sequence
+_HEADER: Final = struct.Struct(">BBHIqIIIQQ")
+# Flag: the columns follow after the CRC.
+_INLINE: Final = 1
+# The whole header of the most common kind, with chain hash and CRC.
+_PLAIN: Final = struct.Struct(">BBHIqIIIQQ16sI")
+_PLAIN_KIND: Final = int(EntryKind.MESSAGES)
+_PLAIN_CRC_AT: Final = _PLAIN.size - 4
+_VCHANNEL_BYTES: Final = 4
+# The fields of TxnSpan in order; after the others in an entry of a transaction.
+_SPAN: Final = struct.Struct(">QQQ")
+# For an entry with staged columns: also the number of the staged batch.
+_STAGED_SPAN: Final = struct.Struct(">QQQI")
+# The broadcast id; after the others in an entry of a broadcast.
+_BROADCAST: Final = struct.Struct(">Q")
+_CRC_BYTES: Final = 4
+# After the fields: chain hash and CRC.
+_SEAL_BYTES: Final = HASH_BYTES + _CRC_BYTES
+_BYTES_BY_KIND: Final[dict[int, int]] = {
+    EntryKind.MESSAGES: _HEADER.size + _SEAL_BYTES,
+    EntryKind.TXN_MESSAGES: _HEADER.size + _SPAN.size + _SEAL_BYTES,
+    EntryKind.BROADCAST_MESSAGE: _HEADER.size + _BROADCAST.size + _SEAL_BYTES,
+    EntryKind.STAGED_MESSAGES: _HEADER.size + _STAGED_SPAN.size + _SEAL_BYTES,
+}
+assert list(_BYTES_BY_KIND.values()) == [64, 88, 72, 92]
+assert _PLAIN.size == _BYTES_BY_KIND[EntryKind.MESSAGES]
+
+# version, then the fields of TailRow in order.
+_TAIL: Final = struct.Struct(">B10Q16s5Q16sQ")
+# version, then the fields of ChunkRow in order.
+_CHUNK: Final = struct.Struct(">B11Q16s")
+# version, fencing token.
+_FENCE: Final = struct.Struct(">BQ")
+# version, last tick of the transaction on the vchannel.
+_TXN: Final = struct.Struct(">BQ")
+# version, first tick, whether synced; then the runs.
+_OUTCOME: Final = struct.Struct(">BQ?")
+_RUN: Final = struct.Struct(">II")
+# version, the numbers of AppCommit in order, flags; in version 2 the content, and the length of the query id and the
+# id; then the application's name.
+_APP: Final = struct.Struct(">B3QB")
+_APP_CONTENT: Final = struct.Struct(f">{CONTENT_BYTES}sB")
+_APP_VERSION: Final = 2
+_APP_SYNCED: Final = 1
+_APP_LAST: Final = 2
+_APP_ANY_VCHANNEL: Final = 4
+# version, epoch, last sequence; then the results.
+_WINDOW: Final = struct.Struct(">BQQ")
+# version, vchannel id, next tick, commit time; then the taken ranges, without tenants.
+_POSITION: Final = struct.Struct(">BIQQ")
+_TAKEN_WITHOUT_TENANT_BYTES: Final = TAKEN_BYTES - TENANT_BYTES
+# Version 2 adds flags after that, and tenants.
+_POSITION_FLAGS: Final = struct.Struct(">BIQQB")
+_NOT_HOLDING: Final = 1
+# version, number.
+_FLOOR: Final = struct.Struct(">BQ")
+# version, then the fields of StoreRow in order.
+_STORE: Final = struct.Struct(">B16sQQ16sQ")
+
+
+class TailRow(NamedTuple):
+    """What the store knows about a vchannel beyond VchannelTail.
+
+    A tuple, not a dataclass: one is made for each entry written.
+
+    Attributes:
+        trim_tick, last_tick, batches, messages, columns_bytes, trimmed_messages, trimmed_bytes: See VchannelTail.
+        trimmed_batches: Number of entries that are entirely below ``trim_tick``.
+        removed_batches: Number of entries in chunk rows that trims have removed; at most ``trimmed_batches``.
+        last_base_tick, last_sequence, last_chain_hash: Of the last entry ever written; 0 before the first.
+        open_first_tick, open_first_sequence, open_batches, open_messages, open_bytes, open_hash: The chunk that is
+            not closed yet; all 0 if it is empty.
+    """
+
+    trim_tick: int = NO_TICK
+    last_tick: int = NO_TICK
+    batches: int = 0
+    messages: int = 0
+    columns_bytes: int = 0
+    trimmed_batches: int = 0
+    trimmed_messages: int = 0
+    trimmed_bytes: int = 0
+    last_base_tick: int = NO_TICK
+    last_sequence: int = 0
+    last_chain_hash: bytes = NO_HASH
+    open_first_tick: int = NO_TICK
+    open_first_sequence: int = 0
+    open_batches: int = 0
+    open_messages: int = 0
+    open_bytes: int = 0
+    open_hash: bytes = NO_HASH
+    removed_batches: int = 0
+
+
+class ChunkRow(NamedTuple):
+    """A closed chunk; ``first_tick`` is in the key as well.
+
+    Attributes:
+        first_tick, last_tick: Ticks of its first and last message, both inclusive.
+        last_base_tick: Base tick of its last entry.
+        first_sequence, last_sequence: Sequences of its first and last entry.
+        batches, messages, columns_bytes: Counts of the chunk.
+        batches_before, messages_before, bytes_before: Cumulative counts of the vchannel before it.
+        chunk_hash: Hash rolled over the chain hashes of its entries, see ``roll_hash``.
+    """
+
+    first_tick: int
+    last_tick: int
+    last_base_tick: int
+    first_sequence: int
+    last_sequence: int
+    batches: int
+    messages: int
+    columns_bytes: int
+    batches_before: int
+    messages_before: int
+    bytes_before: int
+    chunk_hash: bytes
+
+
+class StoreRow(NamedTuple):
+    """The store as a whole, as of its creation or the last drop of vchannels.
+
+    Attributes:
+        incarnation: 16 random bytes made with the data folder; equal to the one in HEAD.
+        destroyed_batches: Number of entries of all vchannels ever dropped.
+        sequence, chain_hash, last_tick: The store's head at that time.
+    """
+
+    incarnation: bytes
+    destroyed_batches: int
+    sequence: int
+    chain_hash: bytes
+    last_tick: int
+
+
+def first_hash(incarnation: bytes) -> bytes:
+    """Return the chain hash that precedes the first entry of a store."""
+    return blake2b(incarnation, digest_size=HASH_BYTES).digest()
+
+
+def roll_hash(before: bytes, chain_hash: bytes) -> bytes:
+    """Return the chunk hash after one more entry; ``before`` is NO_HASH for the first of a chunk."""
+    return blake2b(before + chain_hash, digest_size=HASH_BYTES).digest()
+
+
+def pack_header(
+    entry: NewEntry, previous_tick: int, sequence: int, previous_hash: bytes
+) -> tuple[bytes, bytes, bytes, bytes | None]:
+    """Return the entry's key, the value of its header row, its chain hash, and columns that need a row of their own."""
+    key = log_key(entry.vchannel_id, entry.base_tick)
+    kind, more, stored_crc32c = _kind_of(entry)
+    columns = None if entry.staged is not None else entry.columns
+    is_inline = columns is not None and len(columns) <= MAX_INLINE_BYTES
+    body = _HEADER.pack(
+        ROW_VERSION, kind, _INLINE if is_inline else 0, entry.count, entry.message_type, entry.columns_crc32c,
+        entry.columns_bytes, stored_crc32c, previous_tick, sequence,
+    ) + more  # fmt: skip
+    row = key + body
+    chain_hash = blake2b(previous_hash + row, digest_size=HASH_BYTES).digest()
+    value = body + chain_hash + crc32c(row + chain_hash).to_bytes(_CRC_BYTES, "big")
+    return (key, value + entry.columns, chain_hash, None) if is_inline else (key, value, chain_hash, columns)
+
+
+def _kind_of(entry: NewEntry) -> tuple[EntryKind, bytes, int]:
+    """Return the kind of an entry, the fields specific to the kind, and the CRC of its columns as stored."""
+    if entry.staged is not None:
+        assert entry.txn is not None
+        more = _STAGED_SPAN.pack(*entry.txn, entry.staged.sequence)
+        return EntryKind.STAGED_MESSAGES, more, entry.staged.stored_crc32c
+    stored_crc32c = crc32c(entry.columns)
+    if entry.txn is not None:
+        return EntryKind.TXN_MESSAGES, _SPAN.pack(*entry.txn), stored_crc32c
+    if entry.broadcast_id:
+        return EntryKind.BROADCAST_MESSAGE, _BROADCAST.pack(entry.broadcast_id), stored_crc32c
+    return EntryKind.MESSAGES, b"", stored_crc32c
+
+
+def unpack_header(key: bytes, value: bytes) -> EntryHeader:
+    """Return the header in a row of the log family, with the columns in the same row, unchecked.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    header_bytes = _BYTES_BY_KIND.get(value[1]) if len(value) > 1 else None
+    if len(key) != LOG_KEY_BYTES or header_bytes is None or len(value) < header_bytes:
+        raise _damaged_row("header", key)
+    crc_at = header_bytes - _CRC_BYTES
+    if crc32c(key + value[:crc_at]) != int.from_bytes(value[crc_at:header_bytes], "big"):
+        raise _damaged_row("header", key)
+    vchannel_id, base_tick = parse_log_key(key)
+    (
+        version, kind, flags, count, message_type, columns_crc32c, columns_bytes, stored_crc32c,
+        previous_tick, sequence,
+    ) = _HEADER.unpack_from(value)  # fmt: skip
+    if version != ROW_VERSION:
+        raise _unknown_version("header", version)
+    if flags & ~_INLINE:
+        raise DataLossError(f"a header row has unknown flags {flags:#x}: use the server that wrote it", flags=flags)
+    if len(value) != header_bytes + (columns_bytes if flags else 0):
+        raise _damaged_row("header", key)
+    txn, broadcast_id, staged_sequence = None, 0, 0
+    if kind == EntryKind.TXN_MESSAGES:
+        txn = TxnSpan._make(_SPAN.unpack_from(value, _HEADER.size))
+    elif kind == EntryKind.BROADCAST_MESSAGE:
+        (broadcast_id,) = _BROADCAST.unpack_from(value, _HEADER.size)
+    elif kind == EntryKind.STAGED_MESSAGES:
+        *span, staged_sequence = _STAGED_SPAN.unpack_from(value, _HEADER.size)
+        txn = TxnSpan._make(span)
+    return EntryHeader(
+        vchannel_id, base_tick, count, message_type, columns_crc32c, Tick(previous_tick), sequence,
+        value[crc_at - HASH_BYTES : crc_at], columns_bytes, stored_crc32c, txn, staged_sequence, broadcast_id,
+        value[header_bytes:] if flags else None,
+    )  # fmt: skip
+
+
+def unpack_link(key: bytes, value: bytes) -> tuple[int, int, int, bytes]:
+    """Return the links of an entry: its base tick, its last tick, the previous entry's last tick, and its chain hash.
+
+    Checks the row like ``unpack_header``, which takes three times as long: a start checks a million rows.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    if len(key) == LOG_KEY_BYTES and _PLAIN.size <= len(value):
+        (
+            version, kind, flags, count, _, _, columns_bytes, _, previous_tick, _, chain_hash, crc,
+        ) = _PLAIN.unpack_from(value)  # fmt: skip
+        columns_end = _PLAIN.size + (columns_bytes if flags else 0)
+        if (
+            (version, kind, len(value)) == (ROW_VERSION, _PLAIN_KIND, columns_end)
+            and flags <= _INLINE
+            and crc32c(key + value[:_PLAIN_CRC_AT]) == crc
+        ):
+            base_tick = int.from_bytes(key[_VCHANNEL_BYTES:], "big")
+            return base_tick, base_tick + count - 1, previous_tick, chain_hash
+    # Another kind, or a row that unpack_header refuses with the reason.
+    header = unpack_header(key, value)
+    return header.base_tick, header.last_tick, header.previous_tick, header.chain_hash
+
+
+def chained_hash(previous_hash: bytes, key: bytes, value: bytes) -> bytes:
+    """Return the chain hash that a header row must have after an entry with ``previous_hash``."""
+    body_bytes = _BYTES_BY_KIND[value[1]] - _SEAL_BYTES
+    return blake2b(previous_hash + key + value[:body_bytes], digest_size=HASH_BYTES).digest()
+
+
+def pack_tail(vchannel_id: int, tail: TailRow) -> bytes:
+    """Return the value of a tail row."""
+    return _sealed(tail_key(vchannel_id), _TAIL.pack(ROW_VERSION, *tail))
+
+
+def unpack_tail(vchannel_id: int, value: bytes) -> TailRow:
+    """Return the tail in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    return TailRow._make(_opened("tail", tail_key(vchannel_id), value, _TAIL))
+
+
+def pack_fence(vchannel_id: int, fencing_token: int) -> bytes:
+    """Return the value of a fencing token's row."""
+    return _sealed(fence_key(vchannel_id), _FENCE.pack(ROW_VERSION, fencing_token))
+
+
+def unpack_fence(vchannel_id: int, value: bytes) -> int:
+    """Return the fencing token in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    (fencing_token,) = _opened("fence", fence_key(vchannel_id), value, _FENCE)
+    assert isinstance(fencing_token, int)
+    return fencing_token
+
+
+def pack_txn(vchannel_id: int, txn_id: int, last_tick: int) -> bytes:
+    """Return the value of the row that records that a transaction has staged batches on a vchannel.
+
+    ``last_tick`` is that of its last message there; 0 while it is not committed.
+    """
+    return _sealed(txn_key(vchannel_id, txn_id), _TXN.pack(ROW_VERSION, last_tick))
+
+
+def unpack_txn(place: TxnPlace, value: bytes) -> int:
+    """Return the last tick in such a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    (last_tick,) = _opened("transaction", txn_key(*place), value, _TXN)
+    assert isinstance(last_tick, int)
+    return last_tick
+
+
+def pack_outcome(txn_id: int, outcome: TxnOutcome) -> bytes:
+    """Return the value of a transaction's outcome."""
+    body = _OUTCOME.pack(_version_of(outcome.tenant), outcome.first_tick, outcome.is_synced) + outcome.tenant
+    return _sealed(outcome_key(txn_id), body + b"".join(_RUN.pack(*run) for run in outcome.runs))
+
+
+def unpack_outcome(key: bytes, value: bytes) -> TxnOutcome:
+    """Return the outcome in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    fixed, tenant, rest = _opened_of_tenant("outcome", key, value, _OUTCOME, _RUN.size)
+    _, first_tick, is_synced = fixed
+    runs = tuple(TxnRun._make(fields) for fields in _RUN.iter_unpack(rest))
+    return TxnOutcome(first_tick, bool(is_synced), runs, tenant)
+
+
+def pack_app_commit(app: AppKey, commit: AppCommit) -> bytes:
+    """Return the value of the last commit of an application: of version 1 if its content is unknown."""
+    flags = (
+        _APP_SYNCED * commit.is_synced | _APP_LAST * commit.is_last | _APP_ANY_VCHANNEL * commit.any_vchannel
+    )  # fmt: skip
+    numbers = (commit.version, commit.first_tick, commit.messages, flags)
+    if commit.content is None:
+        assert not commit.query_id
+        body = _APP.pack(ROW_VERSION, *numbers)
+    else:
+        query_id = commit.query_id.encode()
+        content = _APP_CONTENT.pack(commit.content.to_bytes(CONTENT_BYTES), len(query_id))
+        body = _APP.pack(_APP_VERSION, *numbers) + content + query_id
+    return _sealed(app_key(app), body + app_name(app))
+
+
+def unpack_app_commit(key: bytes, value: bytes) -> tuple[AppKey, AppCommit]:
+    """Return the application and its last commit in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    body = _opened_body("application", key, value, _APP.size, 1)
+    version, app_version, first_tick, messages, flags = _APP.unpack_from(body)
+    content, query_id, name_at = None, "", _APP.size
+    if version == _APP_VERSION:
+        name_at += _APP_CONTENT.size
+        if len(body) < name_at:
+            raise _damaged_row("application", key)
+        packed, query_bytes = _APP_CONTENT.unpack_from(body, _APP.size)
+        content, query_id = int.from_bytes(packed), body[name_at : name_at + query_bytes].decode()
+        name_at += query_bytes
+    elif version != ROW_VERSION:
+        raise _unknown_version("application", version)
+    app = parse_app_name(body[name_at:])
+    if app_key(app) != key:
+        raise _damaged_row("application", key)
+    return app, AppCommit(
+        app_version, first_tick, messages, bool(flags & _APP_SYNCED), bool(flags & _APP_LAST),
+        bool(flags & _APP_ANY_VCHANNEL), content, query_id,
+    )  # fmt: skip
+
+
+def pack_window(vchannel_id: int, producer_id: str, window: ProducerWindow) -> bytes:
+    """Return the value of a producer's window."""
+    body = _WINDOW.pack(_version_of(window.tenant), window.epoch, window.last_sequence) + window.tenant
+    return _sealed(producer_key(vchannel_id, producer_id), body + window.results)
+
+
+def unpack_window(key: bytes, value: bytes) -> tuple[ProducerKey, ProducerWindow]:
+    """Return the producer and the window in a row of the producers family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    fixed, tenant, results = _opened_of_tenant("producer", key, value, _WINDOW, RESULT_BYTES)
+    _, epoch, last_sequence = fixed
+    return parse_producer_key(key), ProducerWindow(epoch, last_sequence, results, tenant)
+
+
+def pack_floor(key: FloorKey, number: int) -> bytes:
+    """Return the value of the floor of a tenant in a table."""
+    return _sealed(floor_key(key), _FLOOR.pack(ROW_VERSION, number))
+
+
+def unpack_floor(key: FloorKey, value: bytes) -> int:
+    """Return the number in such a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    (number,) = _opened("floor", floor_key(key), value, _FLOOR)
+    assert isinstance(number, int)
+    return number
+
+
+def pack_position(key: GroupKey, position: GroupPosition) -> bytes:
+    """Return the value of a group's position."""
+    vchannel_id, next_tick, committed_ms, taken, is_holding = position
+    without_tenants = _without_tenants(taken)
+    if is_holding and without_tenants is not None:
+        body = _POSITION.pack(ROW_VERSION, vchannel_id, next_tick, committed_ms) + without_tenants
+    else:
+        flags = 0 if is_holding else _NOT_HOLDING
+        body = _POSITION_FLAGS.pack(TENANT_VERSION, vchannel_id, next_tick, committed_ms, flags) + taken
+    return _sealed(group_key(key), body)
+
+
+def unpack_position(key: bytes, value: bytes) -> tuple[GroupKey, GroupPosition]:
+    """Return the group and the position in a row of the groups family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    if value[:1] == bytes((TENANT_VERSION,)):
+        body = _opened_body("group", key, value, _POSITION_FLAGS.size, TAKEN_BYTES)
+        _, vchannel_id, next_tick, committed_ms, flags = _POSITION_FLAGS.unpack_from(body)
+        if flags & ~_NOT_HOLDING:
+            raise DataLossError(f"a group row has unknown flags {flags:#x}: use the server that wrote it", flags=flags)
+        taken = body[_POSITION_FLAGS.size :]
+        return parse_group_key(key), GroupPosition(vchannel_id, next_tick, committed_ms, taken, not flags)
+    body = _opened_body("group", key, value, _POSITION.size, _TAKEN_WITHOUT_TENANT_BYTES)
+    version, vchannel_id, next_tick, committed_ms = _POSITION.unpack_from(body)
+    if version != ROW_VERSION:
+        raise _unknown_version("group", version)
+    taken = _with_no_tenants(body[_POSITION.size :])
+    return parse_group_key(key), GroupPosition(vchannel_id, next_tick, committed_ms, taken)
+
+
+def _without_tenants(taken: bytes) -> bytes | None:
+    """Return the taken ranges in the form of version 1; None if one belongs to a tenant."""
+    parts = [taken[at : at + TAKEN_BYTES] for at in range(0, len(taken), TAKEN_BYTES)]
+    if any(part[_TAKEN_WITHOUT_TENANT_BYTES:].strip(b"\0") for part in parts):
+        return None
+    return b"".join(part[:_TAKEN_WITHOUT_TENANT_BYTES] for part in parts)
+
+
+def _with_no_tenants(taken: bytes) -> bytes:
+    """Return the taken ranges of a row of version 1 in the form of GroupPosition."""
+    size = _TAKEN_WITHOUT_TENANT_BYTES
+    return b"".join(taken[at : at + size] + bytes(TENANT_BYTES) for at in range(0, len(taken), size))
+
+
+def pack_chunk(vchannel_id: int, chunk: ChunkRow) -> bytes:
+    """Return the value of a chunk row."""
+    return _sealed(chunk_key(vchannel_id, chunk.first_tick), _CHUNK.pack(ROW_VERSION, *chunk))
+
+
+def unpack_chunk(vchannel_id: int, first_tick: int, value: bytes) -> ChunkRow:
+    """Return the chunk in a row of the index family.
+
+    Raises:
+        DataLossError: The row is damaged, misplaced, or of an unknown version.
+    """
+    return ChunkRow._make(_opened("chunk", chunk_key(vchannel_id, first_tick), value, _CHUNK))
+
+
+def pack_store(store: StoreRow) -> bytes:
+    """Return the value of the store's row."""
+    return _sealed(STORE_KEY, _STORE.pack(ROW_VERSION, *store))
+
+
+def unpack_store(value: bytes) -> StoreRow:
+    """Decode the store's row.
+
+    Raises:
+        DataLossError: The row is damaged or of an unknown version.
+    """
+    return StoreRow._make(_opened("store", STORE_KEY, value, _STORE))
+
+
+def _sealed(key: bytes, body: bytes) -> bytes:
+    return body + crc32c(key + body).to_bytes(_CRC_BYTES, "big")
+
+
+def _opened(what: str, key: bytes, value: bytes, layout: struct.Struct) -> tuple[int | bytes, ...]:
+    body, crc = value[:-_CRC_BYTES], value[-_CRC_BYTES:]
+    if len(body) != layout.size or crc32c(key + body) != int.from_bytes(crc, "big"):
+        raise _damaged_row(what, key)
+    version, *fields = layout.unpack(body)
+    if version != ROW_VERSION:
+        raise _unknown_version(what, version)
+    return tuple(fields)
+
+
+def _opened_body(what: str, key: bytes, value: bytes, fixed_bytes: int, item_bytes: int) -> bytes:
+    """Return the body of a row that has ``fixed_bytes`` followed by items."""
+    body = value[:-_CRC_BYTES]
+    is_whole = fixed_bytes <= len(body) and (len(body) - fixed_bytes) % item_bytes == 0
+    if not is_whole or crc32c(key + body) != int.from_bytes(value[-_CRC_BYTES:], "big"):
+        raise _damaged_row(what, key)
+    return body
+
+
+def _version_of(tenant: Tenant) -> int:
+    return TENANT_VERSION if tenant else ROW_VERSION
+
+
+def _opened_of_tenant(
+    what: str, key: bytes, value: bytes, fixed: struct.Struct, item_bytes: int
+) -> tuple[tuple[int, ...], Tenant, bytes]:
+    """Return the fixed fields, the tenant and the rest of a row that may have a tenant."""
+    tenant_bytes = TENANT_BYTES if value[:1] == bytes((TENANT_VERSION,)) else 0
+    body = _opened_body(what, key, value, fixed.size + tenant_bytes, item_bytes)
+    fields = fixed.unpack_from(body)
+    if fields[0] not in (ROW_VERSION, TENANT_VERSION):
+        raise _unknown_version(what, fields[0])
+    begin = fixed.size + tenant_bytes
+    return fields, body[fixed.size : begin] or NO_TENANT, body[begin:]
+
+
+def _damaged_row(what: str, key: bytes) -> DataLossError:
+    if key == STORE_KEY:
+        return DataLossError("the store's own row is damaged: restore the data folder from a backup", row=what)
+    if is_app_key(key):
+        return DataLossError("an application's row is damaged: restore the data folder from a backup", row=what)
+    if parse_floor_key(key) is not None:
+        return DataLossError("the floor of a tenant is damaged: restore the data folder from a backup", row=what)
+    if (txn_id := parse_outcome_key(key)) is not None:
+        return DataLossError(
+            f"the outcome row of transaction {txn_id} is damaged: restore the data folder from a backup",
+            row=what, txn_id=txn_id,
+        )  # fmt: skip
+    vchannel_id, rest = int.from_bytes(key[:4], "big"), key[4:]
+    tick = int.from_bytes(rest[-8:], "big") if len(rest) >= 8 else NO_TICK
+    place = f" of vchannel id {vchannel_id}" + (f" at tick {tick}" if tick else "")
+    return DataLossError(
+        f"the {what} row{place} is damaged: restore the data folder from a backup",
+        row=what, vchannel_id=vchannel_id, tick=tick,
+    )  # fmt: skip
+
+
+def _unknown_version(what: str, version: int) -> DataLossError:
+    return DataLossError(
+        f"a {what} row has version {version}, this server reads version {ROW_VERSION}: use the server that wrote it",
+        row=what, version=version,
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Gives the copy of a store its own identity."""
+
+from pathlib import Path
+
+from rocksdict import WriteBatch
+
+from tidelog_server.core.errors import DataLossError
+from tidelog_server.storage.format.codec import pack_store, unpack_store
+from tidelog_server.storage.format.head_file import HeadFile, read_head
+from tidelog_server.storage.format.keys import STORE_KEY
+from tidelog_server.storage.rocksdb.engine import close_engine, engine_errors, open_engine
+
+
+def restamp(path: Path, incarnation: bytes) -> None:
+    """Change the incarnation of the data folder ``path``, which no process uses and which has just passed a check.
+
+    After a crash in between, HEAD and the database differ, so that no start accepts the folder.
+
+    Raises:
+        DataLossError: It cannot be opened.
+        OSError: The system refused.
+    """
+    head = read_head(path / "HEAD")
+    assert head is not None
+    with engine_errors("opening the database"):
+        engine = open_engine(path / "db", read_only=False)
+        try:
+            row = engine.index.get(STORE_KEY)
+            if row is None:
+                raise DataLossError("the store's own row is missing in the index")
+            store = unpack_store(row)._replace(incarnation=incarnation)
+            batch = WriteBatch(raw_mode=True)
+            batch.put(STORE_KEY, pack_store(store), engine.handles["index"])
+            engine.db.write(batch)
+            engine.db.flush_wal(True)
+            engine_sequence = engine.db.latest_sequence_number()
+        finally:
+            close_engine(engine)
+    file = HeadFile.open(path / "HEAD")
+    try:
+        file.write(
+            head._replace(
+                generation=head.generation + 1, incarnation=incarnation, engine_sequence=engine_sequence, is_clean=True
+            )
+        )
+    finally:
+        file.close()

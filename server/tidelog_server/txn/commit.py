@@ -1,0 +1,149 @@
+"""Commits the staged batches of begun transactions: one atomic write of headers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidelog_server.core.entries import NewEntry, TxnSpan
+from tidelog_server.core.ticks import NO_TICK, Tick
+from tidelog_server.core.transactions import TxnOutcome, TxnRun
+from tidelog_server.log.channel_log import NodeLog
+from tidelog_server.log.committer import PendingAppend, Settled
+from tidelog_server.log.conditions import Conditions
+from tidelog_server.log.protocols import MovePositions, no_positions
+from tidelog_server.runtime.failpoints import Failpoint, hit
+from tidelog_server.txn.applications import AppChanges
+from tidelog_server.txn.table import TxnSession, TxnTable
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTerms:
+    """Options of a commit.
+
+    Attributes:
+        needs_sync: True if the acknowledgement waits for a sync.
+        barrier_tick: Exclusive lower bound of every tick; NO_TICK if not set.
+        conditions: Conditions on vchannels of the transaction, by id.
+        expected_batches: Number of batches that the client has appended; None if not stated.
+        move_positions: See ``try_append_transaction``.
+    """
+
+    needs_sync: bool = True
+    barrier_tick: int = NO_TICK
+    conditions: Mapping[int, Conditions] = field(default_factory=dict)
+    expected_batches: int | None = None
+    move_positions: MovePositions = no_positions
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedCommit:
+    """A submitted commit.
+
+    Attributes:
+        append: The append to the committer.
+        outcomes: Outcome of each transaction, in order.
+        first_tick: Tick of the first message; without messages, a tick that no message has.
+    """
+
+    append: PendingAppend
+    outcomes: Sequence[TxnOutcome]
+    first_tick: int
+
+
+def no_app_changes(_: int) -> AppChanges:
+    """Return no changes of applications."""
+    return (), ()
+
+
+@dataclass(frozen=True, slots=True)
+class TxnCommit:
+    """A commit of one or several transactions.
+
+    Attributes:
+        sessions: Transactions to commit.
+        terms: Options of the commit.
+        on_settled: Called once with the outcome.
+        app_changes: Called with the first tick; its changes are written with the rest.
+    """
+
+    sessions: Sequence[TxnSession]
+    terms: CommitTerms
+    on_settled: Settled
+    app_changes: Callable[[int], AppChanges] = no_app_changes
+
+    @property
+    def messages(self) -> int:
+        """Number of messages to commit."""
+        return sum(session.messages for session in self.sessions)
+
+
+def try_commit(node: NodeLog, table: TxnTable, commit: TxnCommit) -> SubmittedCommit | None:
+    """Submit the commit at once; None if the oracle cannot allocate ticks now: then ``prepare`` it and try again.
+
+    Transactions follow each other in order. Messages of a vchannel get consecutive ticks in the order in which their
+    batches arrived; vchannels follow in the order in which they joined. All share one span of ticks, so no watermark
+    and no cut is between transactions that are committed together.
+
+    Raises:
+        ChannelNotExistError, StorageFailedError, ShutdownError, DiskFullError: Nothing happened.
+        LastTickMismatchError, FencingTokenMismatchError: A condition does not hold. Nothing happened.
+        TidelogServerError: See ``move_positions``. Nothing happened.
+    """
+    node.admission.check()
+    sessions, terms, messages = commit.sessions, commit.terms, commit.messages
+    for session in sessions:
+        _check(session, terms)
+    # At least one tick: the outcome of a transaction without messages also has a place in the order of commits.
+    first_tick = node.oracle.try_allocate(max(1, messages), terms.barrier_tick)
+    if first_tick is None:
+        return None
+    positions = terms.move_positions()
+    outcomes = _outcomes(sessions, first_tick, is_synced=terms.needs_sync)
+    entries: list[NewEntry] = []
+    for session, outcome in zip(sessions, outcomes, strict=True):
+        entries += _entries(session, outcome, TxnSpan(session.txn_id, first_tick, first_tick + messages - 1))
+    noted = [
+        table.note_committing(session.txn_id, outcome) for session, outcome in zip(sessions, outcomes, strict=True)
+    ]
+    app_changes, app_floors = commit.app_changes(first_tick)
+    append = PendingAppend(
+        entries, terms.needs_sync, commit.on_settled,
+        outcomes=[change for changes, _ in noted for change in changes], positions=positions, app_commits=app_changes,
+        floors=[*(floor for _, floors in noted for floor in floors), *app_floors],
+    )  # fmt: skip
+    lanes = (lane for session in sessions for lane in session.lanes.values())
+    targets = {lane.target.vchannel.vchannel_id: lane.target for lane in lanes}
+    for entry in entries:
+        target = targets[entry.vchannel_id]
+        target.log.enter(target.vchannel, entry)
+    hit(Failpoint.TXN_COMMITTING)
+    node.committer.submit(append)
+    return SubmittedCommit(append, outcomes, first_tick)
+
+
+def _check(session: TxnSession, terms: CommitTerms) -> None:
+    """Raise if the transaction cannot be committed."""
+    for vchannel_id, lane in session.lanes.items():
+        lane.target.log.check_open()
+        conditions = terms.conditions.get(vchannel_id)
+        if conditions is not None:
+            vchannel = lane.target.vchannel
+            conditions.check(vchannel.name, last_tick=vchannel.submitted_tick, fencing_token=vchannel.fencing_token)
+
+
+def _outcomes(sessions: Sequence[TxnSession], first_tick: int, *, is_synced: bool) -> list[TxnOutcome]:
+    outcomes: list[TxnOutcome] = []
+    for session in sessions:
+        runs = (TxnRun(vchannel_id, lane.messages) for vchannel_id, lane in session.lanes.items() if lane.batches)
+        outcomes.append(TxnOutcome(first_tick, is_synced, tuple(runs), session.tenant))
+        first_tick += session.messages
+    return outcomes
+
+
+def _entries(session: TxnSession, outcome: TxnOutcome, span: TxnSpan) -> list[NewEntry]:
+    entries: list[NewEntry] = []
+    tick = Tick(outcome.first_tick)
+    for vchannel_id, lane in session.lanes.items():
+        for messages, message_type, columns_crc32c, columns in lane.batches:
+            entries.append(NewEntry(vchannel_id, tick, messages, message_type, columns_crc32c, b"", span, columns))
+            tick = Tick(tick + messages)
+    return entries

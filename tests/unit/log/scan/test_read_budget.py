@@ -1,0 +1,139 @@
+"""Memory for unread responses is bounded, and a reader that does not read never starves another one.
+
+Method: scans reduced to their memory; a scan that does not read is one that never releases memory.
+"""
+
+import asyncio
+
+import pytest
+
+from tidelog_server.core.errors import RateLimitRejectedError
+from tidelog_server.core.limits import MIB, SMALL_PAGE_BYTES
+from tidelog_server.log.scan import read_budget
+from tidelog_server.log.scan.follow_turns import FollowTurns
+from tidelog_server.log.scan.read_budget import ReadBudget, ReadMemory
+
+TOTAL = 256 * MIB
+PAGE = 1 * MIB
+COPIES = 3
+
+
+def neglected(budget: ReadBudget, reader: str, page_bytes: int = PAGE, scans: int = 1_000) -> list[ReadMemory]:
+    """Open scans that take pages as long as they get any, and never release them."""
+    opened = [budget.memory(reader) for _ in range(scans)]
+    for memory in opened:
+        while memory.try_take(page_bytes):
+            pass
+    return opened
+
+
+def test_one_reader_has_at_most_a_third() -> None:
+    budget = ReadBudget(TOTAL)
+    neglected(budget, "a")
+    assert TOTAL // 4 < budget.used_bytes <= TOTAL // 3
+
+
+@pytest.mark.parametrize("hostile", [1, 5, 20])
+def test_another_reader_always_finds_memory_for_a_page(hostile: int) -> None:
+    budget = ReadBudget(TOTAL)
+    for number in range(hostile):
+        neglected(budget, f"hostile {number}")
+    assert budget.used_bytes <= TOTAL + hostile * COPIES * PAGE
+    good = budget.memory("good")
+    for _ in range(100):
+        assert good.try_take(PAGE)
+        good.give_back(PAGE)
+
+
+def test_a_small_page_is_never_refused() -> None:
+    budget = ReadBudget(TOTAL)
+    neglected(budget, "a")
+    assert all(budget.memory("a").try_take(SMALL_PAGE_BYTES // COPIES) for _ in range(100))
+
+
+def test_the_first_page_of_a_reader_may_be_of_any_size() -> None:
+    budget = ReadBudget(TOTAL)
+    assert budget.memory("a").try_take(2 * TOTAL)
+    assert not budget.memory("a").try_take(PAGE)
+    assert budget.memory("b").try_take(PAGE)
+
+
+async def test_scans_wait_in_order_and_go_on_when_memory_is_given_back() -> None:
+    budget = ReadBudget(TOTAL)
+    held = [memory for memory in neglected(budget, "a") if memory._held_bytes]
+    waiting = [budget.memory("a") for _ in range(3)]
+    tasks = [asyncio.create_task(memory.take(PAGE)) for memory in waiting]
+    await asyncio.sleep(0)
+    assert budget.waiting == 3
+    for memory in held:
+        memory.close()
+    await asyncio.gather(*tasks)
+    assert budget.waiting == 0
+    assert budget.used_bytes == 3 * COPIES * PAGE
+    for memory in waiting:
+        memory.close()
+    assert budget.used_bytes == 0
+
+
+async def test_a_wait_that_is_cancelled_takes_nothing() -> None:
+    budget = ReadBudget(TOTAL)
+    held = neglected(budget, "a")
+    used = budget.used_bytes
+    waiting = budget.memory("a")
+    task = asyncio.create_task(waiting.take(PAGE))
+    await asyncio.sleep(0)
+    task.cancel()
+    # Memory is released at this very moment.
+    for memory in held:
+        memory.close()
+    await asyncio.wait((task,))
+    waiting.close()
+    assert used > 0
+    assert (budget.used_bytes, budget.waiting) == (0, 0)
+
+
+async def test_a_scan_without_memory_for_too_long_is_ended_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_budget, "READ_MEMORY_WITHIN_S", 0.05)
+    budget = ReadBudget(TOTAL)
+    neglected(budget, "a")
+    with pytest.raises(RateLimitRejectedError, match="responses that it has not read") as refused:
+        await budget.memory("a").take(PAGE)
+    assert refused.value.values["limit"] == "unread_bytes"
+    assert budget.waiting == 0
+
+
+async def test_turns_of_followers_alternate_between_readers() -> None:
+    turns, order = FollowTurns(), []
+
+    async def follow(reader: str) -> None:
+        await turns.next(reader)
+        order.append(reader)
+
+    crowd = [asyncio.create_task(follow("crowd")) for _ in range(500)]
+    await asyncio.sleep(0)
+    alone = asyncio.create_task(follow("alone"))
+    await asyncio.gather(*crowd, alone)
+    # Behind those that had their turn before it asked, and at most the turns of two ticks of the crowd.
+    assert order.index("alone") <= 32
+    assert order.count("crowd") == 500
+
+
+async def test_while_followers_take_turns_the_event_loop_serves_others() -> None:
+    turns, loop = FollowTurns(), asyncio.get_running_loop()
+
+    async def follow() -> None:
+        for _ in range(5):
+            await turns.next("crowd")
+            end_s = loop.time() + 0.001
+            while loop.time() < end_s:
+                pass
+
+    crowd = [asyncio.create_task(follow()) for _ in range(500)]
+    longest_s, last_s = 0.0, loop.time()
+    while not all(task.done() for task in crowd):
+        await asyncio.sleep(0)
+        now_s = loop.time()
+        longest_s, last_s = max(longest_s, now_s - last_s), now_s
+    await asyncio.gather(*crowd)
+    # All at once would take half a second.
+    assert longest_s < 0.25

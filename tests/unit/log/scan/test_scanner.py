@@ -1,0 +1,254 @@
+"""Early ends of scans, what wakes a scan, and its reports of being caught up.
+
+Method: a node on the memory store; a hook in the store runs code while a reader thread reads.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tidelog_server.core.errors import ChannelNotExistError, PositionTrimmedError, ShutdownError, TidelogServerError
+from tidelog_server.core.limits import Limits
+from tidelog_server.core.ticks import Tick
+from tidelog_server.log.scan.scanner import Page, Scanner, ScanPlan, ScanSource
+from tidelog_testing.parts.batches import a_batch
+from tidelog_testing.parts.nodes import Node, running_node
+from tidelog_testing.parts.stores import FaultyStore
+
+FOLLOW = ScanPlan(
+    ends_at_durable=False, end_tick=None, message_types=None, max_page_bytes=1 << 20, watermark_interval_s=60
+)
+ONE_BY_ONE = ScanPlan(
+    ends_at_durable=False, end_tick=None, message_types=None, max_page_bytes=1, watermark_interval_s=60
+)
+NO_RING = Limits(tail_ring_bytes=1)
+
+
+def scanner(node: Node, plan: ScanPlan, position: int = 0, vchannel: str = "a") -> Scanner:
+    return node.broker.scanner([ScanSource(0, *node.broker.find(vchannel), Tick(position))], plan)
+
+
+async def filled(node: Node, batches: int = 10) -> list[int]:
+    await node.create("a")
+    return [await node.append("a", a_batch(str(number).encode())) for number in range(batches)]
+
+
+async def next_page(pages: object) -> Page:
+    async with asyncio.timeout(5):
+        page: Page = await anext(pages)  # type: ignore[call-overload]  # An asynchronous generator.
+        return page
+
+
+async def test_a_follower_is_woken_by_an_append_long_before_its_watermark_is_due() -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        async with scanner(node, FOLLOW) as scan:
+            pages = scan.pages()
+            assert (await next_page(pages)).pieces == []
+            tick = await node.append("a", a_batch(b"x"))
+            page = await next_page(pages)
+            assert [piece.base_tick for piece in page.pieces] == [tick]
+            assert page.is_caught_up
+            assert tick <= page.watermark
+
+
+async def test_a_watermark_comes_when_it_is_due_although_nothing_happens() -> None:
+    plan = ScanPlan(
+        ends_at_durable=False, end_tick=None, message_types=None, max_page_bytes=1, watermark_interval_s=0.01
+    )
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        async with scanner(node, plan) as scan:
+            pages = scan.pages()
+            watermarks = [(await next_page(pages)).watermark for _ in range(4)]
+            assert watermarks == sorted(set(watermarks))
+
+
+async def test_a_page_says_caught_up_only_if_nothing_became_durable_meanwhile() -> None:
+    async with running_node(FaultyStore()) as node:
+        ticks = await filled(node, 3)
+        async with scanner(node, ONE_BY_ONE) as scan:
+            pages = scan.pages()
+            first = await next_page(pages)
+            assert not first.is_caught_up
+            late = await node.append("a", a_batch(b"late"))
+            rest = [await next_page(pages) for _ in range(2)]
+            assert [page.is_caught_up for page in rest] == [False, False]
+            last = await next_page(pages)
+            assert ([piece.base_tick for piece in last.pieces], last.is_caught_up) == ([late], True)
+            assert [page.pieces[0].base_tick for page in [first, *rest]] == ticks
+
+
+@pytest.mark.parametrize("limits", [Limits(), NO_RING], ids=["ring", "store"])
+async def test_a_scan_overtaken_by_a_trim_says_where_messages_begin(limits: Limits) -> None:
+    async with running_node(FaultyStore(), limits) as node:
+        # More than a scan reads ahead.
+        ticks = await filled(node, 1_100)
+        async with scanner(node, ONE_BY_ONE) as scan:
+            pages = scan.pages()
+            assert (await next_page(pages)).pieces[0].base_tick == ticks[0]
+            await node.broker.trim("a", before_tick=ticks[1_090])
+            with pytest.raises(PositionTrimmedError) as caught:
+                while True:
+                    await next_page(pages)
+        assert int(caught.value.values["first_available_tick"]) <= ticks[1_090]
+
+
+async def acting_while_read(node: Node, store: FaultyStore, act: Callable[[], object]) -> TidelogServerError:
+    """Run ``act`` on the reader thread just before headers are read; return how the scan ends."""
+
+    def once() -> None:
+        store.on_headers = lambda: None
+        act()
+
+    store.on_headers = once
+    async with scanner(node, ONE_BY_ONE) as scan:
+        with pytest.raises(TidelogServerError) as caught:
+            async for _ in scan.pages():
+                pass
+    return caught.value
+
+
+async def test_a_trim_while_headers_are_read_is_noticed_before_the_event_loop_knows_of_it() -> None:
+    store = FaultyStore()
+    async with running_node(store, NO_RING) as node:
+        ticks = await filled(node)
+        _, vchannel = node.broker.find("a")
+        error = await acting_while_read(node, store, lambda: store.trim(vchannel.vchannel_id, ticks[5]))
+        assert isinstance(error, PositionTrimmedError)
+        assert error.values["first_available_tick"] == str(store.tail(vchannel.vchannel_id).trim_tick)
+
+
+async def test_a_destroyed_channel_ends_its_scans_also_while_they_read() -> None:
+    store = FaultyStore()
+    async with running_node(store, NO_RING) as node:
+        await filled(node)
+        loop = asyncio.get_running_loop()
+
+        def destroy() -> None:
+            done = asyncio.run_coroutine_threadsafe(node.broker.destroy_channels(["a"], ignore_missing=False), loop)
+            assert done.result(5) == ["a"]
+
+        error = await acting_while_read(node, store, destroy)
+        assert isinstance(error, ChannelNotExistError)
+        assert "destroyed" in error.message
+
+
+async def test_a_destroyed_channel_ends_a_scan_that_waits() -> None:
+    async with running_node(FaultyStore()) as node:
+        await filled(node)
+        async with scanner(node, FOLLOW) as scan:
+            pages = scan.pages()
+            await next_page(pages)
+            await node.broker.destroy_channels(["a"], ignore_missing=False)
+            with pytest.raises(ChannelNotExistError):
+                await next_page(pages)
+
+
+async def test_a_shutdown_ends_a_scan_that_waits() -> None:
+    async with running_node(FaultyStore()) as node:
+        await filled(node)
+        async with scanner(node, FOLLOW) as scan:
+            pages = scan.pages()
+            await next_page(pages)
+            node.log.begin_shutdown()
+            with pytest.raises(ShutdownError):
+                await next_page(pages)
+
+
+async def test_a_scan_to_a_tick_in_the_future_waits_for_it_without_chatter() -> None:
+    async with running_node(FaultyStore()) as node:
+        ticks = await filled(node)
+        end = node.log.shared.oracle.now() + (300 << 18)
+        plan = ScanPlan(
+            ends_at_durable=False, end_tick=end, message_types=None, max_page_bytes=1 << 20, watermark_interval_s=60
+        )
+        async with scanner(node, plan) as scan:
+            pages = [page async for page in scan.pages()]
+        assert [piece.base_tick for page in pages for piece in page.pieces] == ticks
+        assert end - 1 <= pages[-1].watermark
+        assert len(pages) <= 5
+
+
+async def test_small_unwanted_entries_do_not_hold_the_event_loop() -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        await asyncio.gather(*[node.append("a", a_batch(b"")) for _ in range(5_000)])
+        plan = ScanPlan(
+            ends_at_durable=True, end_tick=None, message_types=frozenset([9]), max_page_bytes=1 << 20,
+            watermark_interval_s=60,
+        )  # fmt: skip
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counter = asyncio.create_task(count_turns())
+        async with scanner(node, plan) as scan:
+            pages = [page async for page in scan.pages()]
+        counter.cancel()
+        assert [page.pieces for page in pages] == [[]]
+        assert turns >= 4
+
+
+async def test_a_page_has_a_bounded_number_of_entries() -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        await asyncio.gather(*[node.append("a", a_batch(b"")) for _ in range(3_000)])
+        plan = ScanPlan(
+            ends_at_durable=True, end_tick=None, message_types=None, max_page_bytes=1 << 22, watermark_interval_s=60
+        )
+        async with scanner(node, plan) as scan:
+            sizes = [len(page.pieces) async for page in scan.pages()]
+        assert sum(sizes) == 3_000
+        assert max(sizes) <= 1_024
+
+
+async def test_a_closed_scan_leaves_nothing_behind() -> None:
+    async with running_node(FaultyStore()) as node:
+        await filled(node)
+        _, vchannel = node.broker.find("a")
+        async with scanner(node, FOLLOW) as scan:
+            await next_page(scan.pages())
+            assert vchannel.followers
+        assert not vchannel.followers
+
+
+def ranges(page: Page) -> list[tuple[int, int]]:
+    return [(piece.begin, piece.end) for piece in page.pieces]
+
+
+@pytest.mark.parametrize("limits", [Limits(), NO_RING], ids=["ring", "store"])
+async def test_the_first_entry_of_a_scan_comes_in_two_if_it_is_large_and_no_other_does(limits: Limits) -> None:
+    async with running_node(FaultyStore(), limits) as node:
+        await node.create("a")
+        ticks = [await node.append("a", a_batch(*[bytes(1_000)] * 1_000)) for _ in range(3)]
+        async with scanner(node, FOLLOW, position=ticks[0] + 300) as scan:
+            pages = scan.pages()
+            first = await next_page(pages)
+            [(begin, middle)] = ranges(first)
+            assert begin == 300
+            assert 60_000 < (middle - begin) * 1_000 <= 64 << 10
+            assert not first.is_caught_up
+            assert ranges(await next_page(pages))[0] == (middle, 1_000)
+            rest = [await next_page(pages) for _ in range(2)]
+            assert [pair for page in rest for pair in ranges(page)] == [(0, 1_000), (0, 1_000)]
+            late = await node.append("a", a_batch(*[bytes(1_000)] * 1_000))
+            page = rest[-1]
+            while not page.pieces or page.pieces[0].base_tick != late:
+                page = await next_page(pages)
+            assert ranges(page) == [(0, 1_000)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_first_entry_of_few_large_messages_is_cut_between_them(count: int) -> None:
+    async with running_node(FaultyStore()) as node:
+        await node.create("a")
+        await node.append("a", a_batch(*[bytes(500_000)] * count))
+        async with scanner(node, FOLLOW) as scan:
+            pages = scan.pages()
+            assert [ranges(await next_page(pages)) for _ in range(count)] == [[(at, at + 1)] for at in range(count)]
