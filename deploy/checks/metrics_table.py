@@ -1,4 +1,4 @@
-"""Writes the table of all metrics into deploy/METRICS.md, from what the server has: run it as a script.
+"""Writes the table of all metrics into docs/operate/metrics.md, from what the server has: run it as a script.
 
 A test compares the page with what this would write.
 """
@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 
 from tidelog_server.runtime.metrics import Metrics
 
-PAGE = Path(__file__).resolve().parents[1] / "METRICS.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/operate/metrics.md"
 HEAD = "| metric | type | labels | what it tells |\n|---|---|---|---|\n"
 
 

@@ -5,7 +5,7 @@ lease times, cut off from etcd, has its clock set, or is replaced by another pro
 stopped; etcd is killed and started. Then everything is read and the history is judged. A run without enough load or
 faults is void.
 
-Promises of GUARANTEES.md: G43, G44, G45, G46.
+Promises of docs/reference/guarantees.md: G43, G44, G45, G46.
 """
 
 import asyncio

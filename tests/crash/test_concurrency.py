@@ -3,7 +3,7 @@
 Method: a real server process under load from eight producers on a hundred vchannels, each followed by several of fifty
 followers. When the producers stop, every follower must have seen exactly what a fresh client reads.
 
-Promises of GUARANTEES.md: G6, G8, G9.
+Promises of docs/reference/guarantees.md: G6, G8, G9.
 """
 
 import asyncio

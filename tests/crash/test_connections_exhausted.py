@@ -4,7 +4,7 @@ Method: a real server under a limit of files set by prlimit. An attacker opens m
 limit allows files, and reopens those that the server closes, while a client appends until RocksDB has written several
 tables and WAL files. Then the server is killed, and everything acknowledged must be there.
 
-Promises of GUARANTEES.md: G1, G14.
+Promises of docs/reference/guarantees.md: G1, G14.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ Then the same with real servers, on a folder that has rows in every column famil
 emptied, halved, exchanged or flipped at some place. Either the server refuses and the folder is unchanged byte for
 byte, or it starts and returns everything that it returned before, or DATA_LOSS.
 
-Promises of GUARANTEES.md: G1, G2, G10, G15.
+Promises of docs/reference/guarantees.md: G1, G2, G10, G15.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Method: strace records the system calls of a program that makes a store, a backup, a restored folder and an archive,
 each below folders that do not exist. Nothing is replaced: these are the calls that the disk gets.
 
-Promises of GUARANTEES.md: G1.
+Promises of docs/reference/guarantees.md: G1.
 """
 
 import os

@@ -3,7 +3,7 @@
 Method: the storm, on servers whose injected wall clock is set back and forth: by a day, to 1970, and by 200 ms a
 hundred times a second. Moving the clock of a real process would need libfaketime; only the clock layer differs.
 
-Promises of GUARANTEES.md: G4, G5.
+Promises of docs/reference/guarantees.md: G4, G5.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Method: the data folder is on a small tmpfs, which needs root; appends fill it up to the limit, then a token without
 permissions floods a real server with batches for channels that it may not append to.
 
-Promises of GUARANTEES.md: G14.
+Promises of docs/reference/guarantees.md: G14.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Method: the data folder is on a small tmpfs, which needs root; a real server fills it. Growing it is a remount.
 
-Promises of GUARANTEES.md: G14.
+Promises of docs/reference/guarantees.md: G14.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Method: strace makes one system call of a real server under load fail, at a chos
 call would succeed, as after a real failed fsync: a server that merely retried would acknowledge data that the kernel
 has dropped.
 
-Promises of GUARANTEES.md: G1, G7, G14.
+Promises of docs/reference/guarantees.md: G1, G7, G14.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Method: tasks broadcast under keys, acknowledge and abort on servers that are ki
 failpoint of a broadcast and of an acknowledgement. Afterwards the log and the broadcasts that the server knows must
 match the acknowledgements, and no two broadcasts that exclude each other may have been open at the same time.
 
-Promises of GUARANTEES.md: G26, G28, G29.
+Promises of docs/reference/guarantees.md: G26, G28, G29.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Method: as in the storm, but each server is armed to kill itself at a failpoint, at a random hit.
 
-Promises of GUARANTEES.md: G1, G3.
+Promises of docs/reference/guarantees.md: G1, G3.
 """
 
 import asyncio

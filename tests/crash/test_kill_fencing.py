@@ -4,7 +4,7 @@ Method: writers take over a vchannel from each other, each with a greater token,
 server is killed after a random number of acknowledgements and started again. Each message has its writer's token, so
 the log itself shows whether one came too late.
 
-Promises of GUARANTEES.md: G17.
+Promises of docs/reference/guarantees.md: G17.
 """
 
 import asyncio

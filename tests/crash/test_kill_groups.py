@@ -4,7 +4,7 @@ Method: a producer, two members that append what they consume in transactions wi
 ``consume`` that take messages immediately, all of them on servers that are killed in the middle and started again. The
 log at the end shows whether anything was lost or duplicated.
 
-Promises of GUARANTEES.md: G31, G32, G33, G34.
+Promises of docs/reference/guarantees.md: G31, G32, G33, G34.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Method: producers append numbered batches one after the other and retry each until it is acknowledged, on servers that
 are killed at random moments or at failpoints of the write path. The log must contain each batch once.
 
-Promises of GUARANTEES.md: G18, G19.
+Promises of docs/reference/guarantees.md: G18, G19.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Method: producers with epochs, transactions, broadcasts under keys with their consumers, and plain appends run
 concurrently on servers that are killed at random moments and at each failpoint of a write. Every operation is recorded
 as its caller saw it; ``tidelog_testing.loads.mixed_load.check`` compares the record with the log.
-Promises of GUARANTEES.md: G1.
+Promises of docs/reference/guarantees.md: G1.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Method: a coordinator has two clients prepare a part of each version and commits
 at failpoints around the commit. A failed version is retried from its beginning under the same number, as by a
 coordinator that has forgotten everything else, until it is answered.
 
-Promises of GUARANTEES.md: G47.
+Promises of docs/reference/guarantees.md: G47.
 """
 
 import asyncio

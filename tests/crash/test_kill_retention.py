@@ -4,7 +4,7 @@ Method: servers that check retention every few milliseconds and die at a failpoi
 while a client appends. After each start everything is read: the remaining messages must be the end of the appended
 ones, and no less than the channel must retain.
 
-Promises of GUARANTEES.md: G41.
+Promises of docs/reference/guarantees.md: G41.
 """
 
 from pathlib import Path

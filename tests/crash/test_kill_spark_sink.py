@@ -7,7 +7,7 @@ each line is in the log once, and no prepared transactions are left.
 
 The short form, in which the rows come from the log as well, is in ``test_kill_spark_stream.py``.
 
-Promises of GUARANTEES.md: G47.
+Promises of docs/reference/guarantees.md: G47.
 """
 
 import random

@@ -9,7 +9,7 @@ After each kill and at the end the copy is checked: no message is in it twice an
 each message of the source is in it once. The offsets of the checkpoint show the messages of each micro-batch: those of
 all vchannels between two ticks. In the copy the batches follow each other, each as a whole.
 
-Promises of GUARANTEES.md: G11, G47.
+Promises of docs/reference/guarantees.md: G11, G47.
 """
 
 import json

@@ -6,7 +6,7 @@ SIGKILL 20 to 400 ms after the first acknowledgement. After each restart a fresh
 unacknowledged batches are there as a whole or not at all; nothing else exists; nothing that a follower saw has
 vanished.
 
-Promises of GUARANTEES.md: G1, G2, G3, G5, G7, G8.
+Promises of docs/reference/guarantees.md: G1, G2, G3, G5, G7, G8.
 """
 
 import asyncio

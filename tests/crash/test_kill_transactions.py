@@ -5,7 +5,7 @@ are killed at random moments or at failpoints of the write path, while a reader 
 there once, every other one as a whole or not at all, and the reader never sees part of one. Some moves are so large
 that they are staged; a server that dies aborts them, and then nothing of them may be there. Some are rolled back.
 
-Promises of GUARANTEES.md: G21, G22, G24.
+Promises of docs/reference/guarantees.md: G21, G22, G24.
 """
 
 import asyncio

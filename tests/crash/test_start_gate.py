@@ -2,7 +2,7 @@
 
 Method: folders of a store that crashed (copied while it was open), each damaged in one way, and opened as the server
 opens them: with the real child process. A refused folder must be unchanged byte for byte.
-Promises of GUARANTEES.md: G15.
+Promises of docs/reference/guarantees.md: G15.
 """
 
 import os

@@ -3,7 +3,7 @@
 Method: a real server process under limits set by prlimit, on a small tmpfs, and with system calls that strace makes
 fail; and a check of the store that sets its own limits. Needs root.
 
-Promises of GUARANTEES.md: G15.
+Promises of docs/reference/guarantees.md: G15.
 """
 
 import asyncio

@@ -60,7 +60,7 @@ def test_the_names_in_expressions_are_found() -> None:
 def test_an_alert_has_a_severity_and_leads_to_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in {"critical", "warning"}
     page, _, anchor = alert["annotations"]["runbook"].partition("#")
-    assert anchor in anchors(DEPLOY / page)
+    assert anchor in anchors(ROOT / page)
     assert anchor == alert["alert"].lower()
 
 

@@ -1,4 +1,4 @@
-"""deploy/METRICS.md lists every metric, with its type, labels and meaning, and nothing else.
+"""docs/operate/metrics.md lists every metric, with its type, labels and meaning, and nothing else.
 
 Method: the page, and the page that deploy/checks/metrics_table.py would generate from the server's own metrics.
 """

@@ -4,7 +4,7 @@ Method: random begins, batches, commits, rollbacks, pauses, plain appends and re
 it, against a model of each transaction's state and each vchannel's messages. Batches and commits are retried, with and
 without errors, as by a client that lost responses.
 
-Promises of GUARANTEES.md: G24, G25.
+Promises of docs/reference/guarantees.md: G24, G25.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Method: random broadcasts, retries, acknowledgements, aborts, destroyed channels
 metadata outlive it, against a model that is a table of broadcasts. Some restarts are crashes, at any moment: the
 metadata then accepts a few more commits and no others.
 
-Promises of GUARANTEES.md: G26, G28.
+Promises of docs/reference/guarantees.md: G26, G28.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Method: two oracles of a cluster call the leader over a wire that loses and dela
 leaders that change: a new leader starts at the saved bound, a former one may still answer. The results are compared
 with all ticks handed out before.
 
-Promises of GUARANTEES.md: G45.
+Promises of docs/reference/guarantees.md: G45.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Method: random appends and fences on a node, some of them not durable yet, against a model that is a pair of numbers.
 
-Promises of GUARANTEES.md: G16.
+Promises of docs/reference/guarantees.md: G16.
 """
 
 import asyncio

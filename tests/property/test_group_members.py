@@ -3,7 +3,7 @@
 The machine is driven as by the server: members join, leave, expire, and release revoked vchannels or not; subscriptions
 and time change. A model of every member stores the last notification.
 
-Promises of GUARANTEES.md: G33.
+Promises of docs/reference/guarantees.md: G33.
 """
 
 from hypothesis import given

@@ -3,7 +3,7 @@
 Method: the client's queue against a model of a server with a list for each producer. Streams lose requests in flight at
 any point, and old requests may reach the server after new ones.
 
-Promises of GUARANTEES.md: G19.
+Promises of docs/reference/guarantees.md: G19.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Method: the oracle with a clock that jumps both ways and metadata that outlive it, against all ticks handed out before.
 
-Promises of GUARANTEES.md: G4.
+Promises of docs/reference/guarantees.md: G4.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Method: random preparations, commits, retries of earlier calls, some concurrent,
 store outlives it, against a model of the last version of each application, the state of each transaction and the
 messages of the log.
 
-Promises of GUARANTEES.md: G47.
+Promises of docs/reference/guarantees.md: G47.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Method: random appends under sequences that are correct, repeated, too high or reused, on a node that restarts and whose
 store outlives it, against a model that is a list of batches for each producer.
 
-Promises of GUARANTEES.md: G18, G19, G20.
+Promises of docs/reference/guarantees.md: G18, G19, G20.
 """
 
 import asyncio

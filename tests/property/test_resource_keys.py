@@ -2,7 +2,7 @@
 
 Method: random requests and releases, against a model that checks all holders and all waiters each time.
 
-Promises of GUARANTEES.md: G28.
+Promises of docs/reference/guarantees.md: G28.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 The rules are those of ``core.retention`` and the README, restated for single chunks without the plan's own code.
 
-Promises of GUARANTEES.md: G40, G41.
+Promises of docs/reference/guarantees.md: G40, G41.
 """
 
 from dataclasses import dataclass

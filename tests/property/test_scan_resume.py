@@ -3,7 +3,7 @@
 Method: random appends, transactions and broadcasts on several vchannels of a real server. A scan stops after every
 possible number of batches, and another one starts at its positions; the messages of both are compared with the log.
 
-Promises of GUARANTEES.md: G10.
+Promises of docs/reference/guarantees.md: G10.
 """
 
 from collections.abc import Iterator, Sequence

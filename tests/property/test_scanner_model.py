@@ -3,7 +3,7 @@
 Method: random batches on several vchannels of two channels, on both log stores, with a tail ring so small that scans
 switch between ring and store; each scan is compared with the sorted list of what was appended.
 
-Promises of GUARANTEES.md: G10.
+Promises of docs/reference/guarantees.md: G10.
 """
 
 import asyncio

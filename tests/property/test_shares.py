@@ -3,7 +3,7 @@
 Method: random uses of a table by several tenants, against a model that is a list of keys for each tenant; and random
 evictions against a set of all evicted numbers.
 
-Promises of GUARANTEES.md: G18.
+Promises of docs/reference/guarantees.md: G18.
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 Method: random appends and transactions, with retries of numbered ones and with failing conditions, on a node that
 restarts and whose store outlives it, against a model that is a list of messages per vchannel.
 
-Promises of GUARANTEES.md: G21, G22, G23.
+Promises of docs/reference/guarantees.md: G21, G22, G23.
 """
 
 import asyncio

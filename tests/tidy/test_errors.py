@@ -2,7 +2,7 @@
 
 Method: the tree of error classes against the table of `rpc.status`.
 
-Promises of GUARANTEES.md: G12.
+Promises of docs/reference/guarantees.md: G12.
 """
 
 from tidelog.v1 import error_pb2

@@ -1,4 +1,4 @@
-"""Every promise of GUARANTEES.md has a scope, a bound, and tests that refer to it.
+"""Every promise of docs/reference/guarantees.md has a scope, a bound, and tests that refer to it.
 
 Method: the page as text, and the text of the tests that it names.
 """
@@ -10,9 +10,9 @@ import pytest
 
 from tidy.tree import ROOT, files, shown
 
-PAGE: Final = (ROOT / "GUARANTEES.md").read_text()
+PAGE: Final = (ROOT / "docs/reference/guarantees.md").read_text()
 PROMISES: Final = dict(re.findall(r"^\*\*(G\d+)\.\*\* (.+?)\n\n", PAGE, re.MULTILINE | re.DOTALL))
-CHECK: Final = re.compile(r"\]\((tests/[\w/]+\.py)\)")
+CHECK: Final = re.compile(r"\]\(\.\./\.\./(tests/[\w/]+\.py)\)")
 ID: Final = re.compile(r"\bG\d+\b")
 
 
@@ -38,7 +38,7 @@ def test_tests_and_readme_name_only_promises_that_are_made() -> None:
         for path in (*files(".py"), ROOT / "README.md")
         if path == ROOT / "README.md" or "tests" in path.parts
         for line in path.read_text().splitlines()
-        if "GUARANTEES.md" in line
+        if "docs/reference/guarantees.md" in line
         for promise in ID.findall(line)
     }
     assert [where for where in sorted(named) if where[1] not in PROMISES] == []

@@ -1,7 +1,7 @@
 """Message streams: packs of typed messages over several channels, one message or one interval of time at a time.
 
 A factory creates streams on a broker: ``AsyncRmqMsgStreamFactory`` on a Tidelog server, ``AsyncMemMsgStreamFactory``
-in memory; ``RmqMsgStreamFactory`` and ``MemMsgStreamFactory`` are their synchronous twins. client/MESSAGE_STREAMS.md
+in memory; ``RmqMsgStreamFactory`` and ``MemMsgStreamFactory`` are their synchronous twins. docs/guides/msgstream.md
 has an example, the semantics, and a mapping for users of Milvus's ``MsgStream``.
 """
 

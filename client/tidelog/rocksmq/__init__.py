@@ -11,7 +11,7 @@
         for message in mq.consume("billing", "orders", 10):
             print(message.msg_id, message.payload)
 
-``client/ROCKSMQ.md`` maps RocksMQ to this package, and lists the differences.
+``docs/guides/rocksmq.md`` maps RocksMQ to this package, and lists the differences.
 """
 
 from tidelog.rocksmq._async_id_allocator import AsyncIDAllocator

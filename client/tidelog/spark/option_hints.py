@@ -4,7 +4,7 @@ from typing import Final
 
 _BOUNDS: Final = "bound a batch by 'startingTick' and 'endingTick', or by 'startingTimestamp' and 'endingTimestamp'"
 
-# Keys are in lower case, as Spark hands them over. client/SPARK.md has a table of those of Kafka's connector.
+# Keys are in lower case, as Spark passes them. docs/guides/spark/reading.md lists the options of Kafka's connector.
 HINTS: Final = {
     "kafka.bootstrap.servers": "use 'endpoint'",
     "subscribe": "use 'channels', or 'channel' for one",

@@ -17,11 +17,11 @@
 ``types``                     only messages of these types, comma-separated
 ``pushFilters``               ``true``: the server evaluates the filters on ``tick``, ``timestamp``, ``channel``,
                               ``vchannel`` and ``type`` of a WHERE; default ``false``. Use it only for a DataFrame that
-                              occurs once in one query: see client/SPARK.md
+                              occurs once in one query: see docs/guides/spark/reading.md
 ``moreColumns``               optional columns to add, comma-separated: ``txn_id``, ``broadcast_id``, ``event_time``,
                               ``_corrupt_record``
-``archive``                   folder of an archive (see SPARK_PIPELINES.md): archived messages are read from it, even
-                              if the log was trimmed, and newer ones from the log, as one table
+``archive``                   folder of an archive (docs/guides/spark/pipelines.md): archived messages are read from it,
+                              even if the log was trimmed, and newer ones from the log, as one table
 ``archiveOnly``               ``true``: read only the archive, without a server; default ``false``
 ``payloadFormat``             type of ``payload``: ``binary`` (default), ``string``, or ``json``, a struct; alias:
                               ``valueFormat``

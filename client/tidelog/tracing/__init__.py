@@ -1,7 +1,7 @@
 """OpenTelemetry traces of clients: ``pip install "tidelog[otel]"``, then ``tidelog.tracing.enable()``.
 
 Until this module is imported and ``enable`` is called, OpenTelemetry is not imported and tracing costs nothing. See
-deploy/TRACING.md.
+docs/operate/tracing.md.
 """
 
 from opentelemetry.trace import TracerProvider, get_tracer_provider

@@ -1,4 +1,4 @@
-"""The log as a WAL accessor: ``client.wal()``. WAL.md describes it.
+"""The log as a WAL accessor: ``client.wal()``. docs/guides/wal.md describes it.
 
 The names are those of ``tidelog``, which also exports them.
 """

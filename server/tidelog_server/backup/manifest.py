@@ -1,8 +1,8 @@
 """The manifest of a backup: its state and files. It is written last: a backup without one is incomplete. Pure.
 
-``manifest.json`` is one JSON object with a hash over the rest of itself; see FORMAT.md. The hash has no key: it detects
-damage, but does not authenticate. So a manifest is validated like any other input: names have the form that a backup
-writes, and numbers are numbers in range.
+``manifest.json`` is one JSON object with a hash over the rest of itself; see docs/reference/format.md. The hash has no
+key: it detects damage, but does not authenticate. So a manifest is validated like any other input: names have the form
+that a backup writes, and numbers are numbers in range.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Records of broadcasts in the metadata store, as bytes. Pure.
 
-Keys under the root (see FORMAT.md)::
+Keys under the root (see docs/reference/format.md)::
 
     <root>/broadcast/<id>/task        TaskRecord: while the broadcast is open
     <root>/broadcast/<id>/message     the message's columns: while the broadcast is pending

@@ -1,6 +1,6 @@
 """The catalog: records of channels in the metadata store.
 
-Keys under the root (see FORMAT.md)::
+Keys under the root (see docs/reference/format.md)::
 
     <root>/timestamp              the oracle's bound, written by log.oracle
     <root>/next_vchannel_id       the next free vchannel id, decimal

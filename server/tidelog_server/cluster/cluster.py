@@ -1,6 +1,6 @@
 """This node's membership in its cluster: registered nodes, the leader, and whether this node may serve.
 
-Keys under the root (see FORMAT.md)::
+Keys under the root (see docs/reference/format.md)::
 
     <root>/cluster          the cluster's id, created once
     <root>/node/<node id>   a node's registration, under a lease; its creation revision is the node's term

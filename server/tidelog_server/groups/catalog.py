@@ -1,4 +1,4 @@
-"""Records of consumer groups in the metadata store: ``<root>/group/<name>``, JSON (see FORMAT.md)."""
+"""Records of consumer groups in the metadata store: ``<root>/group/<name>``, JSON (see docs/reference/format.md)."""
 
 import json
 from collections.abc import Callable, Container, Iterable

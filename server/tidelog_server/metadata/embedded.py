@@ -2,7 +2,7 @@
 
 There is one row per key, and a summary row with their number and hash. So the next start detects a row that was lost or
 resurrected by a fault: the list of channels never shrinks silently. The layout is on disk since format 1 (see
-FORMAT.md).
+docs/reference/format.md).
 """
 
 import asyncio

@@ -95,7 +95,7 @@ _AGE_GRACE_MS: Final = 10 * 60 * 1_000
 
 
 def _options(limits: Limits, connections: ConnectionLimits) -> list[tuple[str, int]]:
-    """Return the gRPC options. Each was measured to matter (ARCHITECTURE.md, "gRPC limits")."""
+    """Return the gRPC options. Each was measured to matter (docs/architecture/overview.md, "gRPC limits")."""
     largest = max(limits.max_batch_bytes, MAX_RESPONSE_BYTES) + MIB
     age = (
         [

@@ -2,7 +2,7 @@
 
 Method: a server on the test's event loop, on RocksDB where durability matters, and bare gRPC calls.
 
-Promises of GUARANTEES.md: G3, G6.
+Promises of docs/reference/guarantees.md: G3, G6.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Method: one server for the module; after each refusal a good append on the same connection must work. The table of
 broken batches is that of the pure check, sent over the wire.
 
-Promises of GUARANTEES.md: G12.
+Promises of docs/reference/guarantees.md: G12.
 """
 
 import struct

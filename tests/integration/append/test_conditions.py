@@ -1,6 +1,6 @@
 """Appends under conditions: the last tick that the caller knows, and a fencing token. Method: real calls over gRPC.
 
-Promises of GUARANTEES.md: G16, G17.
+Promises of docs/reference/guarantees.md: G16, G17.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Idempotent producers over gRPC: repeated batches, gaps, reused sequences, takeovers. Method: real calls.
 
-Promises of GUARANTEES.md: G18, G20.
+Promises of docs/reference/guarantees.md: G18, G20.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 What must outlive a server is tested on two servers that share a data folder, one after the other.
 
-Promises of GUARANTEES.md: G26, G27, G29, G30.
+Promises of docs/reference/guarantees.md: G26, G27, G29, G30.
 """
 
 import asyncio

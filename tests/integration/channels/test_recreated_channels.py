@@ -3,7 +3,7 @@
 Method: channels are destroyed and created again between a plan and its scans, under a scan that follows, and while a
 client has no connection; raw calls to a server in this process, and the client behind a proxy that is cut.
 
-Promises of GUARANTEES.md: G10.
+Promises of docs/reference/guarantees.md: G10.
 """
 
 import asyncio

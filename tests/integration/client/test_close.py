@@ -2,7 +2,7 @@
 
 Method: a real server; to keep a call in progress, a proxy delays or withholds bytes.
 
-Promises of GUARANTEES.md: G13.
+Promises of docs/reference/guarantees.md: G13.
 """
 
 import asyncio

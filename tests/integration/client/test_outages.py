@@ -4,7 +4,7 @@ Method: one server that is killed and started again later; one outage for all re
 ``tidelog_testing.loads.outage`` write all the time. Each reader records what it receives until it has received the last
 message of each vchannel; then all of it is compared with the log.
 
-Promises of GUARANTEES.md: G10, G13.
+Promises of docs/reference/guarantees.md: G10, G13.
 """
 
 import asyncio

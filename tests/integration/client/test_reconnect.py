@@ -2,7 +2,7 @@
 
 The proxy forwards bytes; on command it closes all connections at once, as a network failure does.
 
-Promises of GUARANTEES.md: G10, G13.
+Promises of docs/reference/guarantees.md: G10, G13.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Method: real server processes with leases of a few seconds on a real etcd. Waiting is for a state that must come.
 
-Promises of GUARANTEES.md: G43, G44, G46.
+Promises of docs/reference/guarantees.md: G43, G44, G46.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Method: real servers and a real etcd, each in a network namespace of its own. No
 separate cable leads from the client's host to each node, and nothing is forwarded: no node can reach another one at
 the address that clients use, as in containers whose ports are published on the host.
 
-Promises of GUARANTEES.md: G43.
+Promises of docs/reference/guarantees.md: G43.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""The pipeline of client/GROUPS.md delivers each flight once. Method: run its two services on real flights, stop the
-first one at several points, and compare the output with a plain computation.
+"""The pipeline of docs/guides/groups.md delivers each flight once. Method: run its two services on real flights, stop
+the first one at several points, and compare the output with a plain computation.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tidelog import AsyncClient, At, Message
 from tidelog.testing import server
 from tidelog_testing.documents.examples import page, run_example
 
-PAGE = page("GROUPS.md")
+PAGE = page("groups.md")
 LANES = 4
 FLIGHTS = 3_000
 
@@ -27,7 +27,7 @@ FLIGHTS = 3_000
 @pytest.fixture(scope="module")
 def services() -> SimpleNamespace:
     """The program of the page, as a module."""
-    return SimpleNamespace(**run_example("GROUPS.md", {}))
+    return SimpleNamespace(**run_example("groups.md", {}))
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 from tidelog import Client
 from tidelog.testing import start_server
 from tidelog_server.cli.child_environment import child_environment
-from tidelog_testing.documents.examples import examples_of, output_of
+from tidelog_testing.documents.examples import examples_of, output_of, page
 from tidelog_testing.servers.processes import ROOT
 
-PAGES = ("client/CHANNELS.md", "client/CLUSTERS.md", "client/GROUPS.md", "client/WAL.md", "client/ROCKSMQ.md")
+PAGES = ("channels.md", "clusters.md", "groups.md", "wal.md", "rocksmq.md")
 # What runs until somebody ends it, and what belongs to a clone that was set up.
 LEFT_OUT = ("$ tidelog tail -f", "$ . .venv")
 COMMAND = f"#!/bin/sh\nexec {sys.executable} -c 'from tidelog_server.cli import main; main()' \"$@\"\n"
@@ -52,11 +52,9 @@ def test_readers_of_the_pages_get_what_they_show(tmp_path: Path) -> None:
         for program in programs:
             output_of(program, server.endpoint, tmp_path)
         printed = {
-            name: output_of(program, server.endpoint, tmp_path)
-            for name in PAGES
-            for program in examples_of((ROOT / name).read_text())
+            name: output_of(program, server.endpoint, tmp_path) for name in PAGES for program in examples_of(page(name))
         }
-        assert printed["client/GROUPS.md"].count("minutes") == 2
+        assert printed["groups.md"].count("minutes") == 2
         with Client(server.endpoint) as client:
             # No page removes what another one has made.
             assert b"one" in [message.payload for batch in client.scan("orders/0") for message in batch]

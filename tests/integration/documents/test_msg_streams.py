@@ -1,4 +1,4 @@
-"""The example of client/MESSAGE_STREAMS.md works, and the names on it exist.
+"""The example of docs/guides/msgstream.md works, and the names on it exist.
 
 Method: run the example; look up the names of its tables.
 """
@@ -11,7 +11,7 @@ from tidelog import msgstream
 from tidelog.msgstream import MsgType, class_of_type
 from tidelog_testing.documents.examples import output_of_example, page
 
-PAGE = page("MESSAGE_STREAMS.md")
+PAGE = page("msgstream.md")
 OWNERS = {
     "stream": msgstream.AsyncMsgStream,
     "factory": msgstream.AsyncMsgStreamFactory,

@@ -1,4 +1,7 @@
-"""What client/READERS.md shows works, and its numbers are those of the code. Method: run its example; read its text."""
+"""What docs/guides/readers.md shows works, and its numbers are those of the code.
+
+Method: run its example; read its text.
+"""
 
 from pathlib import Path
 from typing import get_args
@@ -9,7 +12,7 @@ from tidelog.read.reader_events import LAGGING_AFTER_S, WAITING_AFTER_S
 from tidelog.transport.transport import WARN_EVERY_S
 from tidelog_testing.documents.examples import output_of_example, page
 
-PAGE = page("READERS.md")
+PAGE = page("readers.md")
 
 
 def test_the_example_resumes_between_the_copies_of_a_broadcast(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The example of client/ROCKSMQ.md works, and the names on it exist. Method: run the example; look up the names."""
+"""The example of docs/guides/rocksmq.md works, and the names on it exist.
+
+Method: run the example; look up the names.
+"""
 
 import re
 from pathlib import Path
@@ -7,7 +10,7 @@ import tidelog
 from tidelog import rocksmq
 from tidelog_testing.documents.examples import output_of_example, page
 
-PAGE = page("ROCKSMQ.md")
+PAGE = page("rocksmq.md")
 OWNERS = {"mq": rocksmq.AsyncRocksMQ, "allocator": rocksmq.AsyncIDAllocator, "client": tidelog.AsyncClient}
 THEIRS = (
     "NewRocksMQ", "RocksMQ", "CreateChannel", "DestroyChannel", "CreateConsumerGroup", "DestroyConsumerGroup",

@@ -1,4 +1,7 @@
-"""The example of client/WAL.md works, and the names on it exist. Method: run the example; look up the table's names."""
+"""The example of docs/guides/wal.md works, and the names on it exist.
+
+Method: run the example; look up the table's names.
+"""
 
 import re
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 import tidelog
 from tidelog_testing.documents.examples import output_of_example, page
 
-PAGE = page("WAL.md")
+PAGE = page("wal.md")
 OWNERS = {
     "wal": tidelog.AsyncWal,
     "txn": tidelog.AsyncWalTransaction,

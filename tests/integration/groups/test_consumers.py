@@ -1,6 +1,6 @@
 """Consumers: members of a group share vchannels, commit, hand over and return. Method: several on a real server.
 
-Promises of GUARANTEES.md: G32, G33, G35.
+Promises of docs/reference/guarantees.md: G32, G33, G35.
 """
 
 import asyncio

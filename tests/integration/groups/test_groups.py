@@ -2,7 +2,7 @@
 
 Members are tested in test_consumers.py, refusals in test_bad_input_groups.py.
 
-Promises of GUARANTEES.md: G31, G34, G35.
+Promises of docs/reference/guarantees.md: G31, G34, G35.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The metrics tell what happens: calls by their outcome, lag of groups, ticks of vchannels, the process.
 
-Method: real servers, and the text of `/metrics` as Prometheus reads it. The page of all metrics, deploy/METRICS.md, is
-compared with what a server tells in `tests/deploy/test_metrics_page.py`.
+Method: real servers, and the text of `/metrics` as Prometheus reads it. The page docs/operate/metrics.md is
+compared with the metrics of a server in `tests/deploy/test_metrics_page.py`.
 """
 
 import asyncio

@@ -248,7 +248,7 @@ def test_calls_do_not_wait_for_a_receiver_that_is_not_there(tmp_path: Path) -> N
 
 
 def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
-    printed = output_of_example((ROOT / "deploy" / "TRACING.md").read_text(), tmp_path)
+    printed = output_of_example((ROOT / "docs/operate/tracing.md").read_text(), tmp_path)
     assert re.fullmatch(r"2 \[.*Link.*\]\n", printed)
 
 

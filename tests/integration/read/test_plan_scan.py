@@ -2,7 +2,7 @@
 
 Method: producers on two channels while plans are made; each split is then scanned as Spark would scan it.
 
-Promises of GUARANTEES.md: G11.
+Promises of docs/reference/guarantees.md: G11.
 """
 
 import asyncio

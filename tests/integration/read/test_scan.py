@@ -2,7 +2,7 @@
 
 Method: a server in memory, batches of several types on two channels, and the list of what was appended as the model.
 
-Promises of GUARANTEES.md: G9.
+Promises of docs/reference/guarantees.md: G9.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Method: servers that look every few milliseconds, and a clock that the test moves; what groups hold is a table of the
 test. Waiting is for a state of the server that must come, never for a time.
 
-Promises of GUARANTEES.md: G40, G41, G42.
+Promises of docs/reference/guarantees.md: G40, G41, G42.
 """
 
 import asyncio

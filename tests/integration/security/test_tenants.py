@@ -3,7 +3,7 @@
 Method: a server with authentication in this process, whose tables are small; a hoarder fills them, and another
 principal repeats what it did before.
 
-Promises of GUARANTEES.md: G18, G25, G34, G41, G47.
+Promises of docs/reference/guarantees.md: G18, G25, G34, G41, G47.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Method: producers move amounts between channels, one transaction per move. Meanw
 current and earlier ticks. The sum of each cut is zero, each transaction is complete, and a later read of the same cut
 returns the same rows.
 
-Promises of GUARANTEES.md: G11, G22.
+Promises of docs/reference/guarantees.md: G11, G22.
 """
 
 import random

@@ -127,9 +127,9 @@ def test_the_example_of_the_page_prints_what_the_page_says(
 ) -> None:
     del spark  # The example takes the session that runs.
 
-    run_example("SPARK_PAYLOADS.md", {ENDPOINT: client.endpoint})
+    run_example("spark/payloads.md", {ENDPOINT: client.endpoint})
 
-    assert f"```text\n{capsys.readouterr().out}```" in page("SPARK_PAYLOADS.md")
+    assert f"```text\n{capsys.readouterr().out}```" in page("spark/payloads.md")
 
 
 def test_partitions_follow_sizes(client: Client, read: Read, channel: str) -> None:

@@ -1,4 +1,4 @@
-"""Goal: the jobs do what SPARK_PIPELINES.md says, once, even after failures, and detect damage.
+"""Goal: the jobs do what docs/guides/spark/pipelines.md says, once, even after failures, and detect damage.
 
 Method: a real server with small channels, archives in temporary folders, and one Spark session. A staged run without a
 commit simulates a run that dies between writing and committing; files are damaged by hand; the numbers of `stats` are
@@ -528,6 +528,6 @@ def test_the_example_of_the_page_prints_what_the_page_says(
 ) -> None:
     del spark  # The example uses the active session.
 
-    run_example("SPARK_PIPELINES.md", {ENDPOINT: server.endpoint, "/mnt": str(tmp_path)})
+    run_example("spark/pipelines.md", {ENDPOINT: server.endpoint, "/mnt": str(tmp_path)})
 
-    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("SPARK_PIPELINES.md")
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("spark/pipelines.md")

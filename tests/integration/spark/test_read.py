@@ -3,7 +3,7 @@
 Method: a real server with small channels, and one real Spark session on two cores. The server's metrics show how many
 messages it sent, which proves that a filter was pushed down.
 
-Promises of GUARANTEES.md: G11.
+Promises of docs/reference/guarantees.md: G11.
 """
 
 import urllib.request
@@ -375,9 +375,9 @@ def test_the_example_of_the_page_prints_what_the_page_says(
 ) -> None:
     del spark  # The example uses the active session.
 
-    run_example("SPARK.md", {ENDPOINT: server.endpoint})
+    run_example("spark/reading.md", {ENDPOINT: server.endpoint})
 
-    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("SPARK.md")
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("spark/reading.md")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 Method: a channel is destroyed and re-created between a plan and its tasks: of a frame, of a micro-batch, of a run of
 ``archive``; and before a read whose start or cut is a tick of the destroyed channel.
 
-Promises of GUARANTEES.md: G11.
+Promises of docs/reference/guarantees.md: G11.
 """
 
 from collections.abc import Iterator

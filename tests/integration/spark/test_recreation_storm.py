@@ -11,7 +11,7 @@ Each way of reading has a round without a change, which must succeed, and one in
 between the plan and what follows it, which must fail. Events and changes of the other rounds are random. The long form
 is for ``make soak``.
 
-Promises of GUARANTEES.md: G11.
+Promises of docs/reference/guarantees.md: G11.
 """
 
 import random

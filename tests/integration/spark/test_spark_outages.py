@@ -3,7 +3,7 @@
 Method: the server is killed and later restarted, while writers append continuously and a query copies their messages. A
 frame and a run of ``archive`` are planned and read during the outage.
 
-Promises of GUARANTEES.md: G10, G11.
+Promises of docs/reference/guarantees.md: G10, G11.
 """
 
 import asyncio

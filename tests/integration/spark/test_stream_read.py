@@ -4,7 +4,7 @@ Method: real queries with ``Trigger.AvailableNow``, each with its own checkpoint
 ``foreachBatch``, which runs in this process. A batch that fails after it was collected, and a restart from the
 checkpoint, simulate a crash of the driver. One query keeps running while messages are appended.
 
-Promises of GUARANTEES.md: G11.
+Promises of docs/reference/guarantees.md: G11.
 """
 
 import json
@@ -306,6 +306,6 @@ def test_the_example_of_the_page_prints_what_the_page_says(
 ) -> None:
     del spark  # The example uses the active session.
 
-    run_example("SPARK_STREAMING.md", {ENDPOINT: server.endpoint, "/tmp/tidelog-example": str(tmp_path)})
+    run_example("spark/streaming.md", {ENDPOINT: server.endpoint, "/tmp/tidelog-example": str(tmp_path)})
 
-    assert f"It prints:\n\n```text\n{capsys.readouterr().out}```" in page("SPARK_STREAMING.md")
+    assert f"It prints:\n\n```text\n{capsys.readouterr().out}```" in page("spark/streaming.md")

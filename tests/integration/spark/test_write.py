@@ -2,7 +2,7 @@
 
 Method: a real server and a real Spark session; streams read files. The log is read back with the client.
 
-Promises of GUARANTEES.md: G47.
+Promises of docs/reference/guarantees.md: G47.
 """
 
 import re
@@ -414,6 +414,6 @@ def test_the_example_of_the_page_works(
 ) -> None:
     del spark  # The example uses the active session.
 
-    run_example("SPARK_WRITING.md", {ENDPOINT: server.endpoint})
+    run_example("spark/writing.md", {ENDPOINT: server.endpoint})
 
-    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("SPARK_WRITING.md")
+    assert f"It prints `{capsys.readouterr().out.strip()}`." in page("spark/writing.md")

@@ -2,7 +2,7 @@
 
 Method: servers in this process; asynchronous and synchronous clients, in plaintext and with authentication.
 
-Promises of GUARANTEES.md: G47.
+Promises of docs/reference/guarantees.md: G47.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Method: raw calls to a server in this process, on both stores; scans say what is there.
 
-Promises of GUARANTEES.md: G47.
+Promises of docs/reference/guarantees.md: G47.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Transactions, over gRPC, on a server in this process. Method: commit in every way, then compare with scans.
 
-Promises of GUARANTEES.md: G21, G22, G23.
+Promises of docs/reference/guarantees.md: G21, G22, G23.
 """
 
 import asyncio

@@ -15,12 +15,12 @@ ENDPOINT: Final = "127.0.0.1:7420"
 
 
 def page(name: str) -> str:
-    """Return the text of ``client/<name>``."""
-    return (ROOT / "client" / name).read_text()
+    """Return the text of ``docs/guides/<name>``."""
+    return (ROOT / "docs" / "guides" / name).read_text()
 
 
 def run_example(name: str, changes: Mapping[str, str]) -> dict[str, Any]:
-    """Run the only Python example of ``client/<name>`` in this process, and return the names that it defines.
+    """Run the only Python example of ``docs/guides/<name>`` in this process, and return the names that it defines.
 
     Args:
         name: The page.

@@ -66,7 +66,7 @@ def test_the_records_of_format_1_stay() -> None:
 
 
 def test_the_page_of_the_format_shows_the_same() -> None:
-    page = (Path(__file__).parents[3] / "server" / "FORMAT.md").read_bytes()
+    page = (Path(__file__).parents[3] / "docs/reference/format.md").read_bytes()
     tombstone = Tombstone(9, BroadcastState.ABORTED, 7, 4, 1, "00", 5, 6, "why")
     assert all(record.encode() in page for record in (TASK, Progress(7, 26), tombstone))
 

@@ -1,6 +1,6 @@
 """The records of channels have the documented bytes, and invalid records are refused.
 
-Method: the examples of FORMAT.md, intact and damaged.
+Method: the examples of docs/reference/format.md, intact and damaged.
 """
 
 import pytest

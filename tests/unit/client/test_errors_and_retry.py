@@ -1,6 +1,6 @@
 """Meaning of errors, and retries. Method: each wire reason, and each kind of failure, by example.
 
-Promises of GUARANTEES.md: G12, G13.
+Promises of docs/reference/guarantees.md: G12, G13.
 """
 
 import pickle

@@ -14,7 +14,7 @@ from tidelog_server.groups.catalog import GroupRecord
 from tidelog_server.groups.positions import GroupPositions
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 
-FORMAT_PAGE = Path(__file__).parents[3] / "server/FORMAT.md"
+FORMAT_PAGE = Path(__file__).parents[3] / "docs/reference/format.md"
 GOLDEN = '{"version":1,"created_tick":7,"start":["from_tick",9]}'
 
 

@@ -200,7 +200,7 @@ def test_a_name_of_another_source_is_answered_with_what_to_use_here(name: str, i
 
 
 def test_the_hints_are_those_that_the_document_has() -> None:
-    document = (ROOT / "client" / "SPARK.md").read_text().lower()
+    document = (ROOT / "docs/guides/spark/reading.md").read_text().lower()
     assert [
         name for name in HINTS if f"`{name}`" not in document and name not in ("paths", "topic", "versionasof")
     ] == []

@@ -1,4 +1,4 @@
-"""Maintenance jobs of a log on Spark: archive, compact, verify, stats. SPARK_PIPELINES.md describes them.
+"""Maintenance jobs of a log on Spark: archive, compact, verify, stats. docs/guides/spark/pipelines.md describes them.
 
 ::
 

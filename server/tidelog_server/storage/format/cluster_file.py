@@ -1,7 +1,7 @@
 """The cluster and node that a data folder belongs to: a file outside of the metadata store.
 
 It detects an etcd that was wiped or set back to an earlier state: a node whose terms or revisions would decrease does
-not start. The layout is described in FORMAT.md.
+not start. The layout is described in docs/reference/format.md.
 """
 
 import json

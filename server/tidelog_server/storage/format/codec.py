@@ -1,7 +1,7 @@
 """Values of the log store: their bytes, each with a version and a CRC-32C over key and value.
 
 The CRC covers the key, so that a row written to or read from the wrong place is detected like a flipped bit. All
-integers are big-endian. The layouts are on disk since format 1 (see FORMAT.md).
+integers are big-endian. The layouts are on disk since format 1 (see docs/reference/format.md).
 """
 
 import struct

@@ -2,7 +2,7 @@
 
 RocksDB treats a damaged WAL like an ordinary crash and opens without acknowledged entries. The head distinguishes the
 two. Two slots of 4 KiB are written alternately, so that a torn write damages at most one; the slot with the higher
-generation is valid. The layout is on disk since format 1 (see FORMAT.md).
+generation is valid. The layout is on disk since format 1 (see docs/reference/format.md).
 """
 
 import os

@@ -1,6 +1,6 @@
 """Keys of the log store: the only place where they are built or parsed.
 
-Keys sort bytewise, so integers are big-endian. The schema is on disk since format 1 (see FORMAT.md):
+Keys sort bytewise, so integers are big-endian. The schema is on disk since format 1 (see docs/reference/format.md):
 
 ========== ====================================== =================================================
 family     key                                    value

@@ -29,7 +29,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_the_format_is_the_documented_one(tmp_path: Path) -> None:
     write_identity(tmp_path, IDENTITY)
     line = (tmp_path / CLUSTER_FILE).read_text().splitlines()[0]
-    assert f"```json\n{line}\n```" in (ROOT / "server" / "FORMAT.md").read_text()
+    assert f"```json\n{line}\n```" in (ROOT / "docs/reference/format.md").read_text()
 
 
 def test_any_damage_is_refused(tmp_path: Path) -> None:
