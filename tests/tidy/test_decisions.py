@@ -15,7 +15,7 @@ FOLDER: Final = ROOT / "docs" / "decisions"
 INDEX: Final = FOLDER / "README.md"
 PAGES: Final = {path.name[:3]: path for path in sorted(FOLDER.glob("[0-9]*.md"))}
 SECTIONS: Final = ["Context", "Decision", "Rejected alternatives", "Consequences"]
-MAX_PAGE_WORDS: Final = 600
+MAX_PAGE_WORDS: Final = 450
 
 CITATION = re.compile(r"\bD-(\d{3})\b")
 TITLE = re.compile(r"# D-(\d{3}) \S.*")
