@@ -38,6 +38,7 @@ check: setup ## format, lint, types, layers, proto, spelling, and the repository
 	$(BIN)/lint-imports --cache-dir .venv/import-linter
 	$(BIN)/buf lint proto
 	$(BIN)/buf format --diff --exit-code proto
+	$(BIN)/buf breaking proto --against tests/compatibility/golden/protocol.binpb
 	$(BIN)/codespell
 	$(BIN)/pytest --quiet tests/tidy
 
