@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from tidelog_server.core.entries import NewEntry, StagedBatch
@@ -121,6 +122,27 @@ class _Group:
     failure: LogFailure | None = None
 
 
+class _Turn(Enum):
+    """What the event loop does about the work that waits."""
+
+    IDLE = auto()
+    """Nothing is scheduled: nothing waits, or two groups are ahead."""
+    DUE = auto()
+    """``_advance`` runs in the next step."""
+    STALLED = auto()
+    """The engine would stall a write; ``_advance`` checks it again soon."""
+    JOB = auto()
+    """The thread runs a job, and nothing else is handed over."""
+
+
+class _Life(Enum):
+    """How long work is handed over: until everything that was submitted before ``close`` is done."""
+
+    OPEN = auto()
+    CLOSING = auto()
+    ENDED = auto()
+
+
 class _Figures(NamedTuple):
     """Figures of a committed group for the metrics; ``sync_s`` is None if it was not synced."""
 
@@ -172,15 +194,10 @@ class GroupCommitter:
         self._loop = asyncio.get_running_loop()
         # Work not yet handed over to the thread, in order.
         self._waiting: deque[PendingAppend | _Job] = deque()
-        # True if a call of ``_advance`` is scheduled.
-        self._is_due = False
-        self._is_stalled = False
-        self._is_closed = False
-        # True once nothing more is handed over.
-        self._has_ended = False
+        self._turn = _Turn.IDLE
+        self._life = _Life.OPEN
         # Groups handed over to the thread and not yet returned.
         self._groups_ahead = 0
-        self._is_job_ahead = False
         # None ends the thread.
         self._handed_over: queue.SimpleQueue[_Group | _Job | None] = queue.SimpleQueue()
         # Thread only: time of the oldest write that no append waits to be synced.
@@ -232,19 +249,19 @@ class GroupCommitter:
         It runs on the event loop, concurrently with the sync of earlier writes, and at once if nothing waits: two
         thread switches take longer than a small write.
         """
-        if not (self._waiting or self._is_job_ahead or self._has_ended) and self._engine_is_ready():
+        if not self._waiting and self._turn is _Turn.IDLE and self._life is not _Life.ENDED and self._engine_is_ready():
             return cast("Result", self._change(call, changes_store=True))
         done: Future[Result] = self._queue_job(_Job(call, Future(), changes_store=True, only_writes=True))
         return await asyncio.wrap_future(done)
 
     async def close(self) -> None:
         """Drain everything submitted, sync, and end the thread. Does not close the store. Idempotent."""
-        if not self._is_closed:
-            self._is_closed = True
+        if self._life is _Life.OPEN:
+            self._life = _Life.CLOSING
             try:
                 await asyncio.wrap_future(self.submit_job(lambda: None, changes_store=False))
             finally:
-                self._has_ended = True
+                self._life = _Life.ENDED
                 self._handed_over.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -256,17 +273,21 @@ class GroupCommitter:
         return job.done
 
     def _schedule(self) -> None:
-        is_full = self._has_ended or self._is_job_ahead or self._groups_ahead == _MAX_GROUPS_AHEAD
-        if self._waiting and not is_full and not self._is_due:
+        may_hand_over = self._turn is _Turn.IDLE and self._life is not _Life.ENDED
+        if self._waiting and may_hand_over and self._groups_ahead < _MAX_GROUPS_AHEAD:
             # Not at once: appends that arrive in the same step of the event loop share the group.
-            self._is_due = True
+            self._turn = _Turn.DUE
             self._loop.call_soon(self._advance)
 
     def _advance(self) -> None:
-        self._is_due = False
+        assert self._turn in (_Turn.DUE, _Turn.STALLED)
+        assert self._waiting
+        if self._turn is _Turn.DUE:
+            self._turn = _Turn.IDLE
         try:
             self._hand_over()
         except BaseException as error:  # noqa: BLE001 - a bug; it is reported with the next group, in order
+            self._turn = _Turn.IDLE
             self._fail_by_defect(error)
         self._schedule()
 
@@ -279,10 +300,11 @@ class GroupCommitter:
                     self._do(job)
                 return
             self._waiting.popleft()
-            self._is_job_ahead = True
+            self._turn = _Turn.JOB
             self._handed_over.put(job)
         elif self._engine_is_ready():
             group = self._gather()
+            assert self._groups_ahead < _MAX_GROUPS_AHEAD
             self._groups_ahead += 1
             self._write(group)
             self._handed_over.put(group)
@@ -290,15 +312,15 @@ class GroupCommitter:
     def _engine_is_ready(self) -> bool:
         """Return whether the engine would accept a write without a stall; if not, schedule another check.
 
+        The caller hands over what waits first, or must queue its work if this returns False.
         Why: a write that RocksDB stalls holds the GIL and would block the event loop; waiting here does not.
         """
         if self._failure is not None or self._store.stall_reason() is None:
-            self._is_stalled = False
+            self._turn = _Turn.IDLE
             return True
-        if not self._is_stalled:
-            self._is_stalled = True
+        if self._turn is _Turn.IDLE:
+            self._turn = _Turn.STALLED
             self._metrics.commit_stalls.inc()
-        self._is_due = True
         self._loop.call_later(_STALL_POLL_S, self._advance)
         return False
 
@@ -340,6 +362,7 @@ class GroupCommitter:
 
     def _settle(self, group: _Group) -> None:
         """Publish a group's outcome, in order."""
+        assert self._groups_ahead > 0
         self._groups_ahead -= 1
         try:
             self._publish(group)
@@ -367,7 +390,8 @@ class GroupCommitter:
                 repetition.on_settled(repetition)
 
     def _job_ended(self) -> None:
-        self._is_job_ahead = False
+        assert self._turn is _Turn.JOB
+        self._turn = _Turn.IDLE
         self._schedule()
 
     # -- On the thread -------------------------------------------------------------------------------------
