@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tidelog import Columns, Message
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import AppendTerms
+from tidelog.wire.column_message import columns_from_wire, columns_to_wire
 from tidelog.wire.column_parts import txn_parts, with_txn_ends
 from tidelog.wire.columns import (
     checksum,
@@ -22,8 +23,9 @@ from tidelog.wire.columns import (
     encode_messages,
     encode_payloads,
 )
-from tidelog.wire.protocol import append_options, append_stream_request, columns_from_wire, columns_to_wire, scan_page
+from tidelog.wire.protocol import append_options, append_stream_request
 from tidelog.wire.protowire import WireFormatError
+from tidelog.wire.scan_response import scan_page
 
 UINT64 = st.integers(0, (1 << 64) - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tidelog.v1 import message_pb2
 from tidelog.wire import columns as client
-from tidelog.wire.protocol import columns_from_wire
+from tidelog.wire.column_message import columns_from_wire
+from tidelog.wire.layout import COLUMN_NAMES
 from tidelog.wire.protowire import WireFormatError
 from tidelog_server.core import errors, limits
 from tidelog_server.core.errors import ChecksumMismatchError, MalformedColumnsError
@@ -23,7 +24,7 @@ from tidelog_server.core.limits import Limits
 from tidelog_server.rpc.columns import checks as column_checks
 from tidelog_server.rpc.columns.checks import check
 from tidelog_server.rpc.columns.rows import decode_rows, encode_rows
-from tidelog_server.rpc.columns.view import COLUMN_NAMES, ColumnsView, sealed, select
+from tidelog_server.rpc.columns.view import ColumnsView, sealed, select
 from tidelog_testing.parts.batches import Message, a_columns, batches_of_messages
 
 LIMITS = Limits(max_message_bytes=64, max_batch_bytes=4_096)

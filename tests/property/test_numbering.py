@@ -18,8 +18,8 @@ from tidelog.append.lane import Submission
 from tidelog.append.numbering import Numbering
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
+from tidelog.wire.column_message import columns_from_wire
 from tidelog.wire.columns import decode_payloads
-from tidelog.wire.protocol import columns_from_wire
 from tidelog_testing.parts.append_queues import LOST, Network, Stream
 
 VCHANNELS = ("a/0", "b/0")

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tidelog.v1 import message_pb2, wal_service_pb2
 from tidelog.wire import protowire
+from tidelog.wire import scan_response as wire
+from tidelog.wire.layout import COLUMN_NAMES
 from tidelog_server.core.errors import MalformedRequestError
-from tidelog_server.rpc.columns import wire
-from tidelog_server.rpc.columns.view import COLUMN_NAMES, ColumnsView
+from tidelog_server.rpc.columns.view import ColumnsView
 from tidelog_server.rpc.services.append import StreamRequest, parse_stream_request
 from tidelog_server.rpc.services.inline_transactions import PartRequest
 from tidelog_server.rpc.services.options import conditions_of

@@ -17,6 +17,7 @@ from tidelog.types import PositionCommit
 from tidelog.v1 import group_service_pb2 as pb
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import protocol as _wire
+from tidelog.wire import scan_response
 
 _MAX_CONSUME_MESSAGES: Final = 100_000
 _MAX_WAIT_S: Final = 60.0
@@ -232,7 +233,7 @@ class AsyncGroupCalls(ABC):
         finally:
             transport.release(connection)
         name = vchannel if "/" in vchannel else f"{vchannel}/0"
-        page = _wire.scan_page(answer.messages.SerializeToString())
+        page = scan_response.scan_page(answer.messages.SerializeToString())
         batches = [batch for entry in page.entries for batch in batches_of(name, entry)]
         return Consumed(batches, Tick(answer.next_tick))
 

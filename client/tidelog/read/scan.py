@@ -21,8 +21,9 @@ from tidelog.transport.status import error_of_status
 from tidelog.transport.transport import Connection, Transport
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire import columns as _columns
-from tidelog.wire import protocol as _wire
+from tidelog.wire import scan_response
 from tidelog.wire.batch import Batch
+from tidelog.wire.column_message import columns_from_wire
 from tidelog.wire.column_parts import txn_parts
 from tidelog.wire.protowire import WireFormatError
 
@@ -293,7 +294,7 @@ class ScanCore:
 
     def _unpack(self, response: bytes) -> _Received:
         batches: deque[tuple[Source, Batch]] = deque()
-        page = _wire.scan_page(response)
+        page = scan_response.scan_page(response)
         for source, created_tick in zip(self._open_sources, page.created_ticks, strict=False):
             source.created_tick = created_tick
         for entry in page.entries:
@@ -407,14 +408,14 @@ def _look_at(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def batches_of(vchannel: str, entry: _wire.ScanEntry) -> Iterator[Batch]:
+def batches_of(vchannel: str, entry: scan_response.ScanEntry) -> Iterator[Batch]:
     """Yield the batch of ``entry``, or one for each of the transactions that share it.
 
     Raises:
         DataLossError: Its columns do not match their CRC.
         WireFormatError: Its columns are malformed.
     """
-    columns = _wire.columns_from_wire(entry.columns)
+    columns = columns_from_wire(entry.columns)
     actual = _columns.checksum(columns)
     if actual != columns.crc32c:
         raise DataLossError(
@@ -422,7 +423,7 @@ def batches_of(vchannel: str, entry: _wire.ScanEntry) -> Iterator[Batch]:
             f"{columns.crc32c:#010x}: it was damaged on the server or in transit; scan again, then check the disk",
             values={"vchannel": vchannel, "tick": str(entry.base_tick)},
         )
-    ticks = _wire.ticks_of(entry, columns.count)
+    ticks = scan_response.ticks_of(entry, columns.count)
     if not columns.txn_ends:
         yield Batch(vchannel, columns, ticks, entry.txn_id or None, entry.broadcast_id or None)
         return

@@ -3,7 +3,8 @@
 from array import array
 from collections.abc import Iterator, Sequence
 
-from tidelog.wire.columns import Buffer, Columns, bitmap, bits, crc_with_txn_ends, little_endian, numbers, with_crc
+from tidelog.wire.columns import Buffer, Columns, bitmap, bits, little_endian, numbers, with_crc
+from tidelog.wire.layout import crc32c_with_txn_ends
 
 
 def with_txn_ends(columns: Columns, ends: Sequence[int]) -> Columns:
@@ -12,7 +13,7 @@ def with_txn_ends(columns: Columns, ends: Sequence[int]) -> Columns:
     The CRC of ``columns`` must be valid beforehand.
     """
     columns.txn_ends = little_endian(array("I", ends))
-    columns.crc32c = crc_with_txn_ends(columns.crc32c, columns.txn_ends)
+    columns.crc32c = crc32c_with_txn_ends(columns.crc32c, columns.txn_ends)
     return columns
 
 

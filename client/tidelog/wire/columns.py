@@ -16,13 +16,11 @@ from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import Final, Protocol
 
-from crc32c import crc32c as _crc32c
+from tidelog.wire.layout import crc32c_of, crc32c_of_payloads, crc32c_with_txn_ends
 
 MAX_MESSAGES_PER_BATCH: Final = 10_000
 """The protocol's bound on Columns.count."""
 
-_CRC_HEAD: Final = struct.Struct("<15I")
-_LENGTH: Final = struct.Struct("<I")
 _LONE_OFFSETS: Final = struct.Struct("<2i")
 _MAX_OFFSET: Final = (1 << 31) - 1
 # Below this count, the general path is as fast. Above this size, a batch has few messages: most of the table is unused.
@@ -130,26 +128,14 @@ def encode_messages(messages: Sequence[EncodableMessage]) -> Columns:
 def checksum(columns: Columns) -> int:
     """Return the CRC-32C as the protocol's Columns.crc32c defines it; the field itself is not read."""
     crc = _checksum_of_columns(columns)
-    return crc_with_txn_ends(crc, columns.txn_ends) if columns.txn_ends else crc
-
-
-def crc_with_txn_ends(crc: int, txn_ends: bytes) -> int:
-    """Return the CRC of a batch with ``txn_ends`` whose CRC without them is ``crc``."""
-    return _crc32c(txn_ends, _crc32c(_LENGTH.pack(len(txn_ends)), crc))
+    return crc32c_with_txn_ends(crc, columns.txn_ends) if columns.txn_ends else crc
 
 
 def _checksum_of_columns(columns: Columns) -> int:
     payload_offsets, payloads = columns.payload_offsets, columns.payloads
     if columns.is_plain and not columns.key_validity and not columns.event_time_validity:
-        head = _CRC_HEAD.pack(
-            columns.count, columns.uniform_type, len(payload_offsets), len(payloads), *_NO_FURTHER_COLUMNS
-        )
-        return _crc32c(payloads, _crc32c(payload_offsets, _crc32c(head)))
-    parts = _byte_columns(columns)
-    crc = _crc32c(_CRC_HEAD.pack(columns.count, columns.uniform_type, *map(len, parts)))
-    for part in parts:
-        crc = _crc32c(part, crc)
-    return crc
+        return crc32c_of_payloads(columns.count, columns.uniform_type, payload_offsets, payloads)
+    return crc32c_of(columns.count, columns.uniform_type, _byte_columns(columns))
 
 
 def decode_payloads(columns: Columns) -> list[bytes]:
@@ -200,9 +186,6 @@ def decode_event_times_ms(columns: Columns) -> list[int | None]:
 def decode_tick_deltas(deltas: bytes) -> Sequence[int]:
     """Return the uint32 values of Entry.tick_deltas."""
     return numbers("I", deltas)
-
-
-_NO_FURTHER_COLUMNS: Final = (0,) * 11
 
 
 def _byte_columns(columns: Columns) -> tuple[Buffer, ...]:

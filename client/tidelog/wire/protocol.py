@@ -6,7 +6,7 @@ those of channels and broadcasts, and ``tidelog.transport.status`` those of erro
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -27,20 +27,15 @@ from tidelog.types import (
     TransactionState,
 )  # fmt: skip
 from tidelog.v1 import message_pb2, transaction_service_pb2, wal_service_pb2
-from tidelog.wire import columns as _columns
 from tidelog.wire.append_terms import DEFAULT_TERMS, AppendTerms
+from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.columns import Buffer, Columns
 from tidelog.wire.protowire import (
     FIXED32,
-    FIXED64,
     LENGTH,
     VARINT,
-    WireFormatError,
-    fields,
     key_of,
-    tag_of,
     varint,
-    varints,
 )
 
 _DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
@@ -50,8 +45,6 @@ _DURABILITIES: dict[Durability | None, message_pb2.Durability] = {
 }
 
 _FIXED32: Final = struct.Struct("<I")
-_UINT32: Final = 0xFFFF_FFFF
-_DELTA_BYTES: Final = 4
 # Cached encoded names; each append needs one.
 _NAMES_KEPT: Final = 1_024
 _TERMS_KEPT: Final = 128
@@ -65,27 +58,12 @@ _COLUMNS_COUNT: Final = key_of(_Columns.COUNT_FIELD_NUMBER, VARINT)
 _COLUMNS_PAYLOAD_OFFSETS: Final = key_of(_Columns.PAYLOAD_OFFSETS_FIELD_NUMBER, LENGTH)
 _COLUMNS_PAYLOADS: Final = key_of(_Columns.PAYLOADS_FIELD_NUMBER, LENGTH)
 _COLUMNS_CRC: Final = key_of(_Columns.CRC32C_FIELD_NUMBER, FIXED32)
-_RESPONSE_ENTRIES: Final = tag_of(wal_service_pb2.ScanResponse.ENTRIES_FIELD_NUMBER, LENGTH)
-_RESPONSE_WATERMARK: Final = tag_of(wal_service_pb2.ScanResponse.WATERMARK_FIELD_NUMBER, VARINT)
-_RESPONSE_CREATED_TICKS: Final = tag_of(wal_service_pb2.ScanResponse.CREATED_TICKS_FIELD_NUMBER, LENGTH)
-_RESPONSE_CAUGHT_UP: Final = tag_of(wal_service_pb2.ScanResponse.CAUGHT_UP_FIELD_NUMBER, VARINT)
-_ENTRY_SOURCE: Final = tag_of(message_pb2.Entry.SOURCE_FIELD_NUMBER, VARINT)
-_ENTRY_BASE_TICK: Final = tag_of(message_pb2.Entry.BASE_TICK_FIELD_NUMBER, FIXED64)
-_ENTRY_TICK_DELTAS: Final = tag_of(message_pb2.Entry.TICK_DELTAS_FIELD_NUMBER, LENGTH)
-_ENTRY_COLUMNS: Final = tag_of(message_pb2.Entry.COLUMNS_FIELD_NUMBER, LENGTH)
-_ENTRY_TXN_ID: Final = tag_of(message_pb2.Entry.TXN_ID_FIELD_NUMBER, FIXED64)
-_ENTRY_BROADCAST_ID: Final = tag_of(message_pb2.Entry.BROADCAST_ID_FIELD_NUMBER, FIXED64)
-_NUMBER_TYPES: Final = {"count": VARINT, "uniform_type": VARINT, "crc32c": FIXED32}
-_COLUMNS_BY_TAG: Final = {
-    tag_of(column.number, _NUMBER_TYPES.get(column.name, LENGTH)): column.name for column in _Columns.DESCRIPTOR.fields
-}
 _TXN_STATES: Final[dict[int, TransactionState]] = {
     transaction_service_pb2.TXN_STATE_OPEN: "open",
     transaction_service_pb2.TXN_STATE_COMMITTING: "committing",
     transaction_service_pb2.TXN_STATE_COMMITTED: "committed",
     transaction_service_pb2.TXN_STATE_PREPARED: "prepared",
 }
-_VIEWED: Final = frozenset(("payloads", "keys", "property_keys", "property_values"))
 
 
 def append_options(
@@ -110,24 +88,6 @@ def _producer(producer: ProducerSequence | None) -> wal_service_pb2.ProducerSequ
     return wal_service_pb2.ProducerSequence(
         producer_id=producer.producer_id, epoch=producer.epoch, sequence=producer.sequence
     )
-
-
-def columns_to_wire(columns: Columns) -> message_pb2.Columns:
-    """Return ``columns`` as the protocol message."""
-    if columns.is_plain:
-        return message_pb2.Columns(
-            count=columns.count, payload_offsets=columns.payload_offsets, payloads=bytes(columns.payloads),
-            uniform_type=columns.uniform_type, crc32c=columns.crc32c, txn_ends=columns.txn_ends,
-        )  # fmt: skip
-    return message_pb2.Columns(
-        count=columns.count, payload_offsets=columns.payload_offsets, payloads=bytes(columns.payloads),
-        key_offsets=columns.key_offsets, keys=bytes(columns.keys), key_validity=columns.key_validity,
-        uniform_type=columns.uniform_type, types=columns.types,
-        property_list_offsets=columns.property_list_offsets, property_key_offsets=columns.property_key_offsets,
-        property_keys=bytes(columns.property_keys), property_value_offsets=columns.property_value_offsets,
-        property_values=bytes(columns.property_values), event_times_ms=columns.event_times_ms,
-        event_time_validity=columns.event_time_validity, crc32c=columns.crc32c, txn_ends=columns.txn_ends,
-    )  # fmt: skip
 
 
 def append_stream_request(
@@ -238,98 +198,6 @@ def _known_options_field(terms: AppendTerms) -> bytes:
 
 def _options_field(terms: AppendTerms, producer: ProducerSequence | StagedSequence | None = None) -> bytes:
     return wal_service_pb2.AppendStreamRequest(options=append_options(terms, producer=producer)).SerializeToString()
-
-
-@dataclass(slots=True)
-class ScanEntry:
-    """An entry of a ScanPage; the fields are those of the protocol's Entry, its columns still encoded."""
-
-    source: int = 0
-    base_tick: int = 0
-    tick_deltas: bytes = b""
-    columns: Buffer = b""
-    txn_id: int = 0
-    broadcast_id: int = 0
-
-
-@dataclass(slots=True)
-class ScanPage:
-    """A ScanResponse in columns; the fields are those of the protocol."""
-
-    entries: list[ScanEntry] = field(default_factory=list)
-    watermark: int = 0
-    caught_up: bool = False
-    created_ticks: Sequence[int] = ()
-
-
-def scan_page(response: bytes) -> ScanPage:
-    """Parse a serialised ScanResponse. The entries' columns are views into ``response``.
-
-    Raises:
-        WireFormatError: ``response`` is malformed.
-    """
-    page = ScanPage()
-    for tag, value in fields(response):
-        if tag == _RESPONSE_ENTRIES:
-            page.entries.append(_scan_entry(value))
-        elif tag == _RESPONSE_WATERMARK:
-            page.watermark = value
-        elif tag == _RESPONSE_CAUGHT_UP:
-            page.caught_up = bool(value)
-        elif tag == _RESPONSE_CREATED_TICKS:
-            page.created_ticks = varints(value)
-    return page
-
-
-def _scan_entry(encoded: memoryview) -> ScanEntry:
-    entry = ScanEntry()
-    for tag, value in fields(encoded):
-        if tag == _ENTRY_COLUMNS:
-            entry.columns = value
-        elif tag == _ENTRY_BASE_TICK:
-            entry.base_tick = value
-        elif tag == _ENTRY_SOURCE:
-            entry.source = value & _UINT32
-        elif tag == _ENTRY_TICK_DELTAS:
-            entry.tick_deltas = bytes(value)
-        elif tag == _ENTRY_TXN_ID:
-            entry.txn_id = value
-        elif tag == _ENTRY_BROADCAST_ID:
-            entry.broadcast_id = value
-    return entry
-
-
-def columns_from_wire(encoded: Buffer) -> Columns:
-    """Return serialised Columns, unchecked. Payloads, keys and properties are views into ``encoded``, not copied.
-
-    Raises:
-        WireFormatError: ``encoded`` is malformed.
-    """
-    columns = Columns(0, b"", b"")
-    for tag, value in fields(encoded):
-        name = _COLUMNS_BY_TAG.get(tag)
-        if name is None:
-            continue
-        # Numbers are copied because Arrow requires alignment; they are small compared to the bytes that they divide.
-        if isinstance(value, int):
-            setattr(columns, name, value & _UINT32)
-        else:
-            setattr(columns, name, value if name in _VIEWED else bytes(value))
-    return columns
-
-
-def ticks_of(entry: ScanEntry, count: int) -> Sequence[int]:
-    """Return the ticks of the ``count`` messages of ``entry``: a range, or a list if a filter removed messages.
-
-    Raises:
-        WireFormatError: There are no messages, or another number of ticks.
-    """
-    if not count or len(entry.tick_deltas) not in (0, _DELTA_BYTES * count):
-        raise WireFormatError(f"an entry has {count} messages and {len(entry.tick_deltas)} bytes of tick deltas")
-    base_tick = entry.base_tick
-    if not entry.tick_deltas:
-        return range(base_tick, base_tick + count)
-    return [base_tick + delta for delta in _columns.decode_tick_deltas(entry.tick_deltas)]
 
 
 def append_result(wire: wal_service_pb2.AppendResult) -> AppendResult:

@@ -70,6 +70,16 @@ def tag_of(number: int, wire_type: int) -> int:
     return number << 3 | wire_type
 
 
+def varint_field(tag: int, value: int) -> bytes:
+    """Return a field whose value is a varint."""
+    return varint(tag) + varint(value)
+
+
+def fixed32_field(tag: int, value: int) -> bytes:
+    """Return a field with a fixed 32-bit value."""
+    return varint(tag) + _FIXED32.pack(value)
+
+
 def key_of(number: int, wire_type: int) -> bytes:
     """Return the encoded tag of a field."""
     return varint(tag_of(number, wire_type))

@@ -12,8 +12,8 @@ from tidelog.append.queue import AppendQueue
 from tidelog.append.sizes import Appendable, measure_all
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
+from tidelog.wire.column_message import columns_from_wire
 from tidelog.wire.columns import decode_payloads
-from tidelog.wire.protocol import columns_from_wire
 
 
 def submit(queue: AppendQueue, *messages: Appendable, vchannel: str = "a/0") -> "asyncio.Future[AppendResult]":

@@ -19,8 +19,8 @@ from tidelog.append.queue import AppendQueue
 from tidelog.append.sizes import Appendable
 from tidelog.v1 import wal_service_pb2
 from tidelog.wire.append_terms import DEFAULT_TERMS
+from tidelog.wire.column_message import columns_from_wire
 from tidelog.wire.columns import MAX_MESSAGES_PER_BATCH, decode_payloads
-from tidelog.wire.protocol import columns_from_wire
 from tidelog_testing.parts.append_queues import a_queue, answer, next_numbered, request_of
 
 

@@ -9,10 +9,11 @@ import pytest
 from tidelog import Columns, DataLossError, Message, Tick
 from tidelog.read.scan import batches_of
 from tidelog.wire.batch import Batch
+from tidelog.wire.column_message import columns_to_wire
 from tidelog.wire.column_parts import with_txn_ends
 from tidelog.wire.columns import checksum, encode_messages, encode_payloads
-from tidelog.wire.protocol import ScanEntry, columns_to_wire
 from tidelog.wire.protowire import WireFormatError
+from tidelog.wire.scan_response import ScanEntry
 
 
 def an_entry(columns: Columns) -> ScanEntry:

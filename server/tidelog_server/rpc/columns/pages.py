@@ -6,14 +6,13 @@ from typing import Final
 import numpy as np
 
 from tidelog.v1 import message_pb2, wal_service_pb2
-from tidelog.wire import protowire
+from tidelog.wire import protowire, scan_response
 from tidelog_server.core.entries import MIXED_TYPES
 from tidelog_server.core.errors import DataLossError, InvalidRequestError, WalNameMismatchError
 from tidelog_server.core.limits import MAX_FILTER_TYPES, MAX_FILTERS_PER_SCAN
 from tidelog_server.core.ticks import MAX_TICK, Tick, decode_message_id
 from tidelog_server.log.scan.positions import Start, StartAll, StartAtTime, StartFrom, StartLatest
 from tidelog_server.log.scan.scanner import Page, Piece
-from tidelog_server.rpc.columns import wire
 from tidelog_server.rpc.columns.rows import decode_rows
 from tidelog_server.rpc.columns.view import ColumnsView, Indices, select
 
@@ -82,13 +81,13 @@ class ColumnEncoder:
         messages = 0
         for piece in page.pieces:
             if self._filters.passes_whole(piece):
-                parts += wire.entry_parts(
+                parts += scan_response.entry_parts(
                     piece.source, piece.base_tick, b"", piece.columns, piece.txn_id, broadcast_id=piece.broadcast_id
                 )
                 messages += piece.count
             else:
                 messages += self._cut(piece, parts)
-        yield wire.scan_response(parts, page.watermark, is_caught_up=page.is_caught_up), messages
+        yield scan_response.scan_response(parts, page.watermark, is_caught_up=page.is_caught_up), messages
 
     def _cut(self, piece: Piece, parts: list[bytes]) -> int:
         view = _verified(piece, self._names)
@@ -100,7 +99,7 @@ class ColumnEncoder:
         is_run = int(deltas[-1]) == len(indices) - 1
         tick_deltas = b"" if is_run else deltas.astype("<u4").tobytes()
         columns = select(view, indices)
-        parts += wire.entry_parts(
+        parts += scan_response.entry_parts(
             piece.source, base_tick, tick_deltas, columns, piece.txn_id, broadcast_id=piece.broadcast_id
         )
         return len(indices)

@@ -1,31 +1,44 @@
 """Conversion of rows to columns and back, for clients without columns. Slow: for requests and responses only."""
 
-import struct
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, repeat
+from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from tidelog.v1 import message_pb2
+from tidelog.wire.column_message import columns_to_wire
+from tidelog.wire.columns import encode_messages
 from tidelog_server.core.ticks import encode_message_id
 from tidelog_server.rpc.columns.view import ColumnsView, Indices, sealed
 
 
+class _Row(NamedTuple):
+    """A message as the codec reads it."""
+
+    payload: bytes
+    key: bytes | None
+    type: int
+    properties: dict[str, str]
+    event_time_ms: int | None
+
+
 def encode_rows(messages: Sequence[message_pb2.Message]) -> bytes:
     """Return serialised Columns with the messages and a CRC, without validation."""
-    columns = message_pb2.Columns(count=len(messages))
-    columns.payload_offsets = _offsets([len(message.payload) for message in messages])
-    columns.payloads = b"".join(message.payload for message in messages)
-    if any(message.HasField("key") for message in messages):
-        columns.key_offsets = _offsets([len(message.key) for message in messages])
-        columns.keys = b"".join(message.key for message in messages)
-        columns.key_validity = _bitmap([message.HasField("key") for message in messages])
-    _encode_types(messages, columns)
-    _encode_properties(messages, columns)
-    if any(message.HasField("event_time_ms") for message in messages):
-        columns.event_times_ms = np.array([message.event_time_ms for message in messages], "<i8").tobytes()
-        columns.event_time_validity = _bitmap([message.HasField("event_time_ms") for message in messages])
-    return sealed(columns)
+    if not messages:
+        return sealed(message_pb2.Columns(payload_offsets=bytes(4)))
+    return columns_to_wire(encode_messages(list(map(_row_of, messages)))).SerializeToString()
+
+
+def _row_of(message: message_pb2.Message) -> _Row:
+    return _Row(
+        message.payload,
+        message.key if message.HasField("key") else None,
+        message.type,
+        # Sorted, so that equal messages have equal bytes.
+        dict(sorted(message.properties.items())),
+        message.event_time_ms if message.HasField("event_time_ms") else None,
+    )
 
 
 def decode_rows(
@@ -50,26 +63,6 @@ def decode_rows(
             vchannel=vchannel, tick=tick, message_id=encode_message_id(tick), message=message, txn_id=txn_id_,
             broadcast_id=broadcast_id,
         )  # fmt: skip
-
-
-def _encode_types(messages: Sequence[message_pb2.Message], columns: message_pb2.Columns) -> None:
-    types = {message.type for message in messages}
-    if len(types) == 1:
-        columns.uniform_type = types.pop()
-    else:
-        columns.types = np.array([message.type for message in messages], "<u4").tobytes()
-
-
-def _encode_properties(messages: Sequence[message_pb2.Message], columns: message_pb2.Columns) -> None:
-    if not any(message.properties for message in messages):
-        return
-    # Sorted, so that equal messages have equal bytes.
-    pairs = [sorted(message.properties.items()) for message in messages]
-    keys = [key.encode() for properties in pairs for key, _ in properties]
-    values = [value.encode() for properties in pairs for _, value in properties]
-    columns.property_list_offsets = _offsets([len(properties) for properties in pairs])
-    columns.property_key_offsets, columns.property_keys = _offsets(list(map(len, keys))), b"".join(keys)
-    columns.property_value_offsets, columns.property_values = _offsets(list(map(len, values))), b"".join(values)
 
 
 def _decode_key(view: ColumnsView, index: int, message: message_pb2.Message) -> None:
@@ -100,12 +93,3 @@ def _text(view: ColumnsView, offsets_name: str, values_name: str, number: int) -
 
 def _is_set(bitmap: memoryview, index: int) -> bool:
     return not bitmap or bool(bitmap[index >> 3] >> (index & 7) & 1)
-
-
-def _bitmap(flags: Sequence[bool]) -> bytes:
-    return b"" if all(flags) else np.packbits(np.array(flags), bitorder="little").tobytes()
-
-
-def _offsets(sizes: Sequence[int]) -> bytes:
-    # Why not numpy: its overhead is larger than the work for a few messages.
-    return struct.pack(f"<{len(sizes) + 1}i", *accumulate(sizes, initial=0))

@@ -3,44 +3,25 @@
 The layout is that of ``tidelog.v1.Columns``.
 """
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Final
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
 
 from tidelog.v1 import message_pb2
-from tidelog.wire import protowire
+from tidelog.wire import layout, protowire
 from tidelog_server.core.entries import MIXED_TYPES
-from tidelog_server.rpc.columns import wire
 
 Offsets = npt.NDArray[np.int32]
 Indices = npt.NDArray[np.int64]
 
-# Tags of Columns.
-_COUNT: Final = protowire.tag_of(1, protowire.VARINT)
-_UNIFORM_TYPE: Final = protowire.tag_of(7, protowire.VARINT)
-_CRC32C: Final = protowire.tag_of(16, protowire.FIXED32)
-_TXN_ENDS: Final = protowire.tag_of(17, protowire.LENGTH)
 _MAX_KNOWN: Final = protowire.tag_of(17, protowire.MAX_WIRE_TYPE)
 _UINT32: Final = 0xFFFF_FFFF
-# Length-delimited columns by field number, in the order in which the CRC covers them.
-COLUMN_NAMES: Final = {
-    2: "payload_offsets", 3: "payloads", 4: "key_offsets", 5: "keys", 6: "key_validity", 8: "types",
-    9: "property_list_offsets", 10: "property_key_offsets", 11: "property_keys", 12: "property_value_offsets",
-    13: "property_values", 14: "event_times_ms", 15: "event_time_validity",
-}  # fmt: skip
-_NAMES_BY_TAG: Final = {protowire.tag_of(number, protowire.LENGTH): name for number, name in COLUMN_NAMES.items()}
-_LONE: Final = struct.Struct("<2i")
-_LENGTH: Final = struct.Struct("<I")
-_CRC_PREFIX: Final = struct.Struct("<15I")
-assert _CRC_PREFIX.size == 4 * (2 + len(COLUMN_NAMES))
-_NO_FURTHER_COLUMNS: Final = (0,) * (len(COLUMN_NAMES) - 2)
 _EMPTY: Final = memoryview(b"")
+_NAMES: Final = tuple(layout.COLUMN_NAMES.values())
 _PAYLOAD_COLUMNS: Final = frozenset(("payload_offsets", "payloads"))
 
 
@@ -70,15 +51,15 @@ class ColumnsView:
         view = cls()
         columns = view.columns
         for tag, value in protowire.fields(encoded):
-            if (name := _NAMES_BY_TAG.get(tag)) is not None:
+            if (name := layout.NAMES_BY_TAG.get(tag)) is not None:
                 columns[name] = value
-            elif tag == _COUNT:
+            elif tag == layout.COUNT:
                 view.count = value & _UINT32
-            elif tag == _CRC32C:
+            elif tag == layout.CRC32C:
                 view.crc32c = value
-            elif tag == _UNIFORM_TYPE:
+            elif tag == layout.UNIFORM_TYPE:
                 view.uniform_type = value & _UINT32
-            elif tag == _TXN_ENDS:
+            elif tag == layout.TXN_ENDS:
                 view.txn_ends = value
             elif tag <= _MAX_KNOWN:
                 raise protowire.WireFormatError(f"field {tag >> 3} has wire type {tag & 7}")
@@ -99,32 +80,28 @@ class ColumnsView:
         crc = self._crc32c_of_columns()
         if not self.txn_ends:
             return crc
-        return crc32c.crc32c(self.txn_ends, crc32c.crc32c(_LENGTH.pack(len(self.txn_ends)), crc))
+        return layout.crc32c_with_txn_ends(crc, self.txn_ends)
 
     def _crc32c_of_columns(self) -> int:
         if self.is_plain:
-            offsets, payloads = self.column("payload_offsets"), self.column("payloads")
-            head = _CRC_PREFIX.pack(self.count, self.uniform_type, len(offsets), len(payloads), *_NO_FURTHER_COLUMNS)
-            return crc32c.crc32c(payloads, crc32c.crc32c(offsets, crc32c.crc32c(head)))
-        views = list(map(self.columns.get, COLUMN_NAMES.values(), repeat(_EMPTY)))
-        crc = crc32c.crc32c(_CRC_PREFIX.pack(self.count, self.uniform_type, *map(len, views)))
-        for view in views:
-            if view:
-                crc = crc32c.crc32c(view, crc)
-        return crc
+            return layout.crc32c_of_payloads(
+                self.count, self.uniform_type, self.column("payload_offsets"), self.column("payloads")
+            )
+        views = list(map(self.columns.get, _NAMES, repeat(_EMPTY)))
+        return layout.crc32c_of(self.count, self.uniform_type, views)
 
     def sealed(self) -> bytes:
         """Return the batch serialised with its computed CRC. Each column is copied once."""
         parts: list[bytes | memoryview] = [
-            wire.varint_field(_COUNT, self.count),
-            wire.varint_field(_UNIFORM_TYPE, self.uniform_type),
+            protowire.varint_field(layout.COUNT, self.count),
+            protowire.varint_field(layout.UNIFORM_TYPE, self.uniform_type),
         ]
-        for tag, name in _NAMES_BY_TAG.items():
+        for tag, name in layout.NAMES_BY_TAG.items():
             if column := self.column(name):
                 parts += (protowire.varint(tag), protowire.varint(len(column)), column)
-        parts.append(wire.fixed32_field(_CRC32C, self.compute_crc32c()))
+        parts.append(protowire.fixed32_field(layout.CRC32C, self.compute_crc32c()))
         if self.txn_ends:
-            parts += (protowire.varint(_TXN_ENDS), protowire.varint(len(self.txn_ends)), self.txn_ends)
+            parts += (protowire.varint(layout.TXN_ENDS), protowire.varint(len(self.txn_ends)), self.txn_ends)
         return b"".join(parts)
 
     @property
@@ -181,7 +158,8 @@ def _select_txn_ends(view: ColumnsView, indices: Indices) -> memoryview:
 
 def sealed(columns: message_pb2.Columns) -> bytes:
     """Set the CRC of ``columns``, and return them serialised."""
-    columns.crc32c = ColumnsView.parse(columns.SerializeToString()).compute_crc32c()
+    crc = layout.crc32c_of(columns.count, columns.uniform_type, [getattr(columns, name) for name in _NAMES])
+    columns.crc32c = layout.crc32c_with_txn_ends(crc, columns.txn_ends) if columns.txn_ends else crc
     return columns.SerializeToString()
 
 
