@@ -4,11 +4,14 @@ Method: the syntax trees of all hand-written Python files.
 """
 
 import ast
+from collections import Counter
 
-from tidy.tree import parsed, python_files, shown
+from tidy.tree import ROOT, parsed, python_files, shown
 
 MAX_FUNCTION_LINES = 70
 MAX_MODULE_LINES = 600
+MAX_PACKAGE_MODULES = 20
+SERVER = ROOT / "server" / "tidelog_server"
 
 
 def test_no_function_is_longer_than_seventy_lines() -> None:
@@ -31,3 +34,12 @@ def test_no_module_is_longer_than_six_hundred_lines() -> None:
 def test_every_module_has_a_docstring() -> None:
     silent = [shown(path) for path in python_files() if not ast.get_docstring(parsed(path))]
     assert silent == []
+
+
+def test_no_package_of_the_server_has_more_than_twenty_modules() -> None:
+    modules = Counter(
+        shown(path.parent)
+        for path in python_files()
+        if SERVER in path.parents and SERVER / "cli" not in path.parents and path.name != "__init__.py"
+    )
+    assert {package: count for package, count in modules.items() if count > MAX_PACKAGE_MODULES} == {}

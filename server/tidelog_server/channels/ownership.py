@@ -3,25 +3,60 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from tidelog_server.channels.catalog import Catalog, ChannelRecord
 from tidelog_server.channels.placement import place
-from tidelog_server.cluster.cluster import Cluster
 from tidelog_server.core.errors import TidelogServerError
 from tidelog_server.core.errors.cluster import NotOwnerError
-from tidelog_server.core.nodes import ChannelOwner
+from tidelog_server.core.nodes import ChannelOwner, Node
 
 _TELL_WITHIN_S: Final = 2.0
 _log = structlog.get_logger()
 
 
+class Notified(Protocol):
+    """Calls to other nodes. Each raises a TidelogServerError: the other node's error, or that it does not answer."""
+
+    async def note_channels(self, address: str, names: Sequence[str]) -> None:
+        """Notify a node that channels were created; it opens those that it owns."""
+        ...
+
+
+class Membership(Protocol):
+    """What the ownership of channels needs of the cluster."""
+
+    @property
+    def node_id(self) -> str:
+        """This node's id."""
+        ...
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Registered nodes by node id."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """A number that is incremented whenever a node registers or leaves."""
+        ...
+
+    @property
+    def peers(self) -> Notified:
+        """Calls to other nodes."""
+        ...
+
+    def owner(self, channel: str, node_id: str) -> ChannelOwner:
+        """Return a channel's owner with its address and term; without them if ``node_id`` is not registered."""
+        ...
+
+
 class Ownership:
     """Maps channels to the nodes that own them. A standalone server owns every channel."""
 
-    def __init__(self, catalog: Catalog, cluster: Cluster | None) -> None:
+    def __init__(self, catalog: Catalog, cluster: Membership | None) -> None:
         self._catalog = catalog
         self._cluster = cluster
 
