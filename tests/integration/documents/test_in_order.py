@@ -1,6 +1,6 @@
-"""What the pages show works for somebody who reads them in order, and again.
+"""What the pages show works for a user who reads them in order, and again.
 
-Method: one server; each Python example and each command of README.md and of the pages behind it, in the order of the
+Method: one server; each Python example and command of README.md, the tour and the guides, in the order of the
 text, as programs and in a shell.
 """
 
@@ -38,10 +38,14 @@ def run_commands(console: str, endpoint: str, folder: Path) -> str:
 
 def test_readers_of_the_pages_get_what_they_show(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
-    programs = [text for text in examples_of(readme) if "pyspark" not in text and "def test_" not in text]
-    commands = examples_of(readme, "console")
+    tour = (ROOT / "docs" / "start" / "tour.md").read_text()
+    programs = [text for text in examples_of(tour) if "pyspark" not in text and "def test_" not in text]
+    commands = examples_of(tour, "console")
     assert (len(programs), len(commands)) == (4, 3)
     with start_server() as server:
+        [first], [console] = examples_of(readme), examples_of(readme, "console")
+        assert output_of(first, server.endpoint, tmp_path).startswith("[b'20.5', b'21.0']")
+        assert "three" in run_commands(console, server.endpoint, tmp_path)
         start, broadcasts, groups = commands
         assert '"payload": "three"' in run_commands(start, server.endpoint, tmp_path)
         for program in programs:
