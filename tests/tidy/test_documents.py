@@ -87,3 +87,10 @@ def test_maps_stay_short() -> None:
     }
     assert long_maps == {}
     assert lines["docs/architecture/overview.md"] <= MAX_ARCHITECTURE_LINES
+
+
+def test_files_that_the_map_of_the_architecture_names_exist() -> None:
+    page = (ROOT / "docs" / "architecture" / "where.md").read_text()
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]+)+|[\w-]+\.toml)`", page)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
