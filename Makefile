@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test soak check check-deploy check-containers bench proto sync format pin clean
+.PHONY: help setup demo serve test test-all soak check check-deploy check-containers bench proto sync format pin clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -25,10 +25,13 @@ serve: setup ## run a server on 127.0.0.1:7420 with its files in ./tidelog-data
 	$(BIN)/tidelog serve $(ARGS)
 
 # Twice as many workers as cores: half of the time a test waits, for a disk, a lease or a process that starts.
-test: setup ## run every test but the soak tests; under ten minutes on two cores
+test: setup ## run the core of the tests, of every feature; at most ten minutes on two cores
+	$(BIN)/pytest --numprocesses 4 -m "not soak and not extended" $(ARGS)
+
+test-all: setup ## run the core and the tests that need much of Spark, several servers or many kills
 	$(BIN)/pytest --numprocesses 4 -m "not soak" $(ARGS)
 
-soak: setup ## run the tests that take minutes or gigabytes
+soak: setup ## run the tests that take minutes or gigabytes; the other two targets have a short form of each
 	$(BIN)/pytest -m soak $(ARGS)
 
 check: setup ## format, lint, types, layers, proto, spelling, and the repository's own rules

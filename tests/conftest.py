@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tidelog_testing.servers.etcd import EtcdProcess
+from tidelog_testing.suites import is_extended
 
 # Why no deadline: the two cores are shared by server, client and Spark, so one example's time means nothing.
 settings.register_profile("dev", max_examples=100, deadline=None, print_blob=True)
@@ -47,6 +48,13 @@ def _logging_of_the_process() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of the extended suite, before ``-m`` selects."""
+    if is_extended(item.nodeid):
+        item.add_marker(pytest.mark.extended)
 
 
 @pytest.hookimpl(optionalhook=True)

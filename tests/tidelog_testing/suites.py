@@ -1,0 +1,54 @@
+"""The suite of each test: the core, which ``make test`` runs, or the extended suite, which ``make test-all`` adds.
+
+The core finds a regression of any feature within ten minutes. It has a short form of every kind of test: reads, writes
+and streams of Spark, a storm of kills, failpoints, and faults of storage.
+"""
+
+from typing import Final
+
+# The modules of the extended suite, by what they need.
+EXTENDED: Final = {
+    "Spark queries that are killed or lose their server": (
+        "tests/crash/test_kill_spark_sink.py",
+        "tests/crash/test_kill_spark_stream.py",
+        "tests/integration/spark/test_recreation_storm.py",
+        "tests/integration/spark/test_spark_outages.py",
+    ),
+    "Spark as an engine of pipelines, clusters and demonstrations": (
+        "tests/integration/spark/test_archive_reads.py",
+        "tests/integration/spark/test_compaction.py",
+        "tests/integration/spark/test_connect.py",
+        "tests/integration/spark/test_cuts.py",
+        "tests/integration/spark/test_demo.py",
+        "tests/integration/spark/test_examples.py",
+        "tests/integration/spark/test_payloads.py",
+        "tests/integration/spark/test_pipelines.py",
+        "tests/integration/spark/test_read_cluster.py",
+    ),
+    "several servers, hosts or services": (
+        "tests/crash/test_cluster_storm.py",
+        "tests/deploy/test_compose.py",
+        "tests/integration/cluster/test_hosts.py",
+    ),
+    "a storm of kills for one feature; the core has one for all of them": (
+        "tests/crash/test_kill_backup.py",
+        "tests/crash/test_kill_broadcasts.py",
+        "tests/crash/test_kill_fencing.py",
+        "tests/crash/test_kill_groups.py",
+        "tests/crash/test_kill_idempotence.py",
+        "tests/crash/test_kill_prepared.py",
+        "tests/crash/test_kill_retention.py",
+        "tests/crash/test_kill_transactions.py",
+    ),
+    "every benchmark, and every document in order": (
+        "tests/integration/cli/test_bench.py",
+        "tests/integration/documents/test_in_order.py",
+    ),
+}
+
+_MODULES: Final = frozenset(module for modules in EXTENDED.values() for module in modules)
+
+
+def is_extended(nodeid: str) -> bool:
+    """Return whether a test belongs to the extended suite."""
+    return nodeid.partition("::")[0] in _MODULES
